@@ -1,0 +1,124 @@
+"""Answers that must wait: a `Pending` is completed by an event or by its deadline, whichever comes first.
+
+Nothing here polls. All deadlines of a broker share one heap and one loop timer, and their number is bounded
+(`max.pending.requests`): past the bound a pending is answered at once as if its deadline had passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+Answer = Any  # a response message of the protocol, or None for "no answer"
+
+
+class Pending:
+    """One answer in the making. `on_expire` makes the answer for a passed deadline; the first completion wins.
+
+    `on_expire` and whatever completes the pending run on the loop and must not block.
+    """
+
+    __slots__ = ("_callback", "_cleanup", "_on_expire", "answer", "deadline", "done")
+
+    def __init__(self, on_expire: Callable[[], Answer], cleanup: Callable[[], None] | None = None) -> None:
+        self.done = False
+        self.answer: Answer = None
+        self.deadline = 0.0  # loop time; set by Purgatory.add
+        self._on_expire = on_expire
+        self._cleanup = cleanup  # takes the pending off whatever it waits on
+        self._callback: Callable[[Answer], None] | None = None
+
+    def complete(self, answer: Answer) -> bool:
+        """Give the answer; False when it was given before."""
+        if self.done:
+            return False
+        self.done = True
+        self.answer = answer
+        if self._cleanup is not None:
+            self._cleanup()
+            self._cleanup = None
+        if self._callback is not None:
+            self._callback(answer)
+            self._callback = None
+        return True
+
+    def expire(self) -> None:
+        if not self.done:
+            self.complete(self._on_expire())
+
+    def abandon(self) -> None:
+        """The connection is gone: forget the answer, release what is held."""
+        self._callback = None
+        self.complete(None)
+
+    def when_done(self, callback: Callable[[Answer], None]) -> None:
+        """Call `callback(answer)` once; at once when the answer is already there. One callback at most."""
+        if self.done:
+            callback(self.answer)
+        else:
+            self._callback = callback
+
+
+class Purgatory:
+    """Deadlines of all pendings of one broker."""
+
+    def __init__(self, max_pending: int) -> None:
+        self.max_pending = max_pending
+        self._heap: list[tuple[float, int, Pending]] = []
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, pending: Pending, timeout_ms: float) -> Pending:
+        """Start the deadline of `pending`, `timeout_ms` from now."""
+        if pending.done:
+            return pending
+        if timeout_ms <= 0:
+            pending.expire()
+            return pending
+        if len(self._heap) >= self.max_pending:
+            self._drop_done()
+            if len(self._heap) >= self.max_pending:
+                pending.expire()
+                return pending
+        loop = asyncio.get_running_loop()
+        pending.deadline = loop.time() + timeout_ms / 1000
+        self._sequence += 1
+        heapq.heappush(self._heap, (pending.deadline, self._sequence, pending))
+        if self._timer is None or pending.deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._arm(loop)
+        return pending
+
+    def close(self) -> None:
+        """Expire everything that still waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        heap, self._heap = self._heap, []
+        for _, _, pending in sorted(heap, key=lambda entry: entry[:2]):
+            pending.expire()
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer_at = self._heap[0][0]
+        self._timer = loop.call_at(self._timer_at, self._tick)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._timer = None
+        heap = self._heap
+        while heap and (heap[0][2].done or heap[0][0] <= now):
+            heapq.heappop(heap)[2].expire()
+        if heap and self._timer is None:
+            self._arm(loop)
+
+    def _drop_done(self) -> None:
+        self._heap = [entry for entry in self._heap if not entry[2].done]
+        heapq.heapify(self._heap)

@@ -1,0 +1,42 @@
+"""Clocks and chance, handed to every room so that a whole run can be replayed from one seed.
+
+Timers use the running loop's own time (`loop.time()`, `loop.call_later`). What is stored or compared with
+record timestamps uses `wall_ms()`; `perf_ns()` is for metrics only and never decides anything. The lint forbids
+`time.*`, `random.*`, `uuid4` and `os.urandom` everywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Runtime:
+    """What a room may know of time and chance.
+
+    random: source of ids and jitter. wall_ms: milliseconds since the epoch. perf_ns: monotonic nanoseconds.
+    """
+
+    random: random.Random
+    wall_ms: Callable[[], int]
+    perf_ns: Callable[[], int]
+
+    def uuid(self) -> bytes:
+        """16 random bytes shaped as a version 4 UUID, such as topic, cluster and member ids are made of."""
+        raw = bytearray(self.random.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        return bytes(raw)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def system() -> Runtime:
+    """The runtime of a real process: the system's clocks, and a generator seeded by the system."""
+    return Runtime(random.Random(os.urandom(32)), _wall_ms, time.perf_counter_ns)
