@@ -1,0 +1,91 @@
+# `make demo` and `make test` set up all they need, each on its own. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SEEDS ?= 1000
+ARGS ?=
+
+.PHONY: help env peers lint format test test-unit test-integration demo simulate bench soak docs lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- Environment: .venv holds what the lock files name, and the project as an editable install ---------------------
+
+env: .venv/installed  ## the Python environment, by hash-checked lock files
+
+.venv/dependencies: requirements/build.lock requirements/dev.lock
+	@PYTHON=$(PYTHON) .ci/ensure venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "isthmus: Python 3.11 or later is needed, this is " + sys.version.split()[0])'
+	@echo "isthmus: making the Python environment in .venv"
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv
+	@$(PIP) install --require-hashes -r requirements/build.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.lock
+	@touch $@
+
+# The compiled module is built in place. One that an older build left must not hide a failed compiler.
+.venv/installed: .venv/dependencies pyproject.toml setup.py $(wildcard protocol/_records.py)
+	@rm -f protocol/_records.*.so
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@compgen -G 'protocol/_records.*.so' >/dev/null || \
+		echo "isthmus: warning: no working C compiler, protocol/_records.py runs as plain Python (slower, all else the same)" >&2
+	@touch $@
+
+peers:  ## what the outside peers of the integration tests need
+	@.ci/ensure jdk maven kcat
+
+# --- Checks ---------------------------------------------------------------------------------------------------------
+
+lint: env  ## ruff, mypy, and the project's own rules of architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m tests.architecture
+
+format: env  ## rewrite as `make lint` wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: test-unit test-integration  ## all tests
+
+test-unit: env  ## the fast tests: no network, no sleep
+	$(BIN)/pytest tests $(ARGS)
+
+test-integration: env peers  ## real processes, real clients, stock Kafka
+	$(BIN)/pytest integration_tests $(ARGS)
+
+simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+soak: env peers  ## the kill tests on all flights, three times each
+	$(BIN)/pytest integration_tests -m soak $(ARGS)
+
+bench: env peers  ## side by side with stock Kafka: make bench ARGS=list
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# --- Use ------------------------------------------------------------------------------------------------------------
+
+demo: env  ## three airports, one aggregate, answers from Spark
+	@.ci/ensure java
+	$(BIN)/isthmus demo $(ARGS)
+
+docs: env  ## the reference pages that are made from the code
+	$(BIN)/python -m docs.generate
+
+# --- Housekeeping ---------------------------------------------------------------------------------------------------
+
+lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for newer versions)
+	@[[ -x build/lock/bin/uv ]] || { $(PYTHON) -m venv build/lock && build/lock/bin/pip install --quiet uv; }
+	@export UV_CUSTOM_COMPILE_COMMAND='make lock'; \
+	compile="build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url"; \
+	$$compile $(ARGS) --extra dev -o requirements/dev.lock pyproject.toml; \
+	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
+
+clean:  ## remove the environment and all that was built
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis protocol/_records.*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
