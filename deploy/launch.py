@@ -1,0 +1,126 @@
+"""Turns a topology into supervised processes, in the order they need each other: brokers, topics, mirrors, workers.
+
+Every process is started by its command line only; what a datacenter's port is, is chosen once and kept in the
+folder, so that clients find it again after `down` and `up`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..client import Admin, Client
+from ..client.admin import NewTopic
+from ..protocol.errors import ErrorCode, KafkaError
+from .errors import DeployError
+from .supervisor import ProcessSpec, State, Supervisor
+from .topology import Datacenter, Mirror, Topology, Worker
+
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a topology lives: its folder of data and logs, and the address of each datacenter."""
+
+    topology: Topology
+    file: Path
+    folder: Path
+    addresses: dict[str, str]
+
+    @classmethod
+    def make(cls, topology: Topology, file: Path, folder: Path) -> Layout:
+        """Choose ports where the topology leaves them open; those chosen before are kept."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kept_in = folder / "addresses.json"
+        kept = json.loads(kept_in.read_text()) if kept_in.exists() else {}
+        addresses = {name: address(name, dc, kept) for name, dc in topology.datacenters.items()}
+        kept_in.write_text(json.dumps(addresses, indent=1))
+        return cls(topology, file, folder, addresses)
+
+    def broker(self, name: str) -> ProcessSpec:
+        options = [f"--set={key}={plain(value)}" for key, value in self.topology.datacenters[name].options.items()]
+        data = str(self.folder / "data" / name)
+        command = (*python("core_broker"), "--data", data, "--listen", self.addresses[name], *options)
+        return ProcessSpec(f"{name}-broker", command, "broker")
+
+    def mirror(self, link: Mirror) -> ProcessSpec:
+        command = (
+            *python("mirror"), "--link", link.name, "--source-alias", link.source,
+            "--source", self.addresses[link.source], "--target", self.addresses[link.target],
+            "--topics", ",".join(link.topics), "--rename", link.rename,
+        )  # fmt: skip
+        return ProcessSpec(f"{link.name}-mirror", command, "mirror")
+
+    def worker(self, worker: Worker) -> ProcessSpec:
+        path, colon, name = worker.app.rpartition(":")
+        app = f"{self.file.parent / path}{colon}{name}" if path.endswith(".py") else worker.app
+        command = (*python("streams"), app, "--bootstrap", self.addresses[worker.datacenter])
+        return ProcessSpec(f"{worker.name}-worker", command, "worker")
+
+
+async def launch(layout: Layout, supervisor: Supervisor) -> None:
+    """Start everything and return when all of it is ready; DeployError names what is not."""
+    brokers = [supervisor.start(layout.broker(name)).spec.name for name in layout.topology.datacenters]
+    await _ready(supervisor, brokers)
+    await asyncio.gather(
+        *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
+    )
+    mirrors = [supervisor.start(layout.mirror(link)).spec.name for link in layout.topology.mirrors]
+    await _ready(supervisor, mirrors)
+    workers = [supervisor.start(layout.worker(worker)).spec.name for worker in layout.topology.workers]
+    await _ready(supervisor, workers)
+
+
+async def _ready(supervisor: Supervisor, names: list[str]) -> None:
+    await asyncio.gather(*(supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S) for name in names))
+
+
+async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> None:
+    """Make the datacenter's topics that are not there yet."""
+    wanted = [
+        NewTopic(topic, each.partitions, 1, {key: plain(value) for key, value in each.options.items()})
+        for topic, each in datacenter.topics.items()
+    ]
+    if not wanted:
+        return
+    client = Client(bootstrap, client_id="isthmus-up")
+    await client.start()
+    try:
+        for topic in wanted:
+            try:
+                await Admin(client).create_topics([topic])
+            except KafkaError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise DeployError(f"datacenter {name}: topic {topic.name}: {error}") from None
+    finally:
+        await client.close()
+
+
+def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
+    host, _, port = datacenter.listen.rpartition(":")
+    if port != "0":
+        return datacenter.listen
+    if kept.get(name, "").rpartition(":")[0] == host:
+        return kept[name]
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
+        return f"{host}:{probe.getsockname()[1]}"
+
+
+def plain(value: object) -> str:
+    """An option's value as Kafka writes it: YAML's true is `true`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def python(room: str) -> tuple[str, ...]:
+    """The command that runs a room's `__main__` in this interpreter."""
+    return (sys.executable, *(("-X", "dev") if os.environ.get("PYTHONDEVMODE") else ()), "-m", f"isthmus.{room}")

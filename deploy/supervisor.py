@@ -1,0 +1,294 @@
+"""The local supervisor: runs processes, keeps a log of each, restarts what crashes with back-off, and stops all.
+
+It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process says `ready …` on stdout
+once it works. What dies is started again; what exits with `EXIT_CONFIG` is not, for it would say the same again.
+Children die with their supervisor, however it ended (PR_SET_PDEATHSIG). State is kept in `supervisor.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from .errors import SupervisorError
+
+EXIT_CONFIG = 2  # a process that exits so was told something wrong: restarting it cannot help
+BACKOFF_MIN_S = 0.2
+BACKOFF_MAX_S = 10.0
+STEADY_S = 30.0  # ready for so long: the next crash starts at the smallest back-off again
+STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
+LINE_MAX_BYTES = 1 << 16  # of a child's stdout; longer ones are cut
+PR_SET_PDEATHSIG = 1
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    BACKOFF = "restarting"
+    FINISHED = "finished"  # a job that exited 0
+    FAILED = "failed"  # will not be started again; `reason` says why
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """What to run. A `job` ends well by exiting 0; a service that exits is started again."""
+
+    name: str
+    command: tuple[str, ...]
+    kind: str = "service"  # broker, mirror, worker: shown to people; "job" also changes what exit 0 means
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None  # working directory
+
+
+@dataclass
+class Status:
+    """What people and `supervisor.json` are told of a process."""
+
+    name: str
+    kind: str
+    state: State
+    pid: int | None = None
+    address: str = ""  # what follows `ready` on stdout
+    restarts: int = 0
+    since_ms: int = 0
+    reason: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a person should see: a process started, got ready, died, was restarted."""
+
+    process: str
+    state: State
+    text: str
+
+
+class Process:
+    """One supervised process: its task runs it again and again until it is stopped."""
+
+    def __init__(self, spec: ProcessSpec, supervisor: Supervisor) -> None:
+        self.spec = spec
+        self.supervisor = supervisor
+        self.log = supervisor.folder / "logs" / f"{spec.name}.log"
+        self.status = Status(spec.name, spec.kind, State.STARTING, log=str(self.log))
+        self.line: Callable[[str], None] | None = None  # sees each other line of stdout
+        self.changed = asyncio.Event()
+        self.child: asyncio.subprocess.Process | None = None
+        self.stopping = False
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise {spec.name}")
+
+    async def _run(self) -> None:
+        backoff_s = BACKOFF_MIN_S
+        while not self.stopping:
+            ready_at = None
+            try:
+                await self._spawn()
+            except OSError as error:
+                self._set(State.FAILED, f"{self.spec.command[0]} cannot be run: {error.strerror}")
+                return
+            assert self.child and self.child.stdout
+            async for raw in self._lines(self.child.stdout):
+                if raw.startswith("ready"):
+                    ready_at = time.monotonic()
+                    self.status.address = raw[5:].strip()
+                    self._set(State.READY)
+                elif self.line:
+                    self.line(raw)
+            code = await self.child.wait()
+            self._kill_group()  # what it left behind, such as a JVM
+            self.status.pid = None
+            if self.stopping:
+                self._set(State.STOPPED)
+                return
+            if code == 0 and self.spec.kind == "job":
+                self._set(State.FINISHED)
+                return
+            if code == EXIT_CONFIG:
+                self._set(State.FAILED, self.last_line() or f"exited {code}")
+                return
+            if ready_at and time.monotonic() - ready_at > STEADY_S:
+                backoff_s = BACKOFF_MIN_S
+            self.status.restarts += 1
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited {code}: {self.last_line()}"
+            self._set(State.BACKOFF, f"{how}; starts again in {backoff_s:.1f} s")
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+        self._set(State.STOPPED)
+
+    async def _spawn(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._set(State.STARTING)
+        with open(self.log, "ab") as log:
+            self.child = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **self.spec.environment},
+                cwd=self.spec.folder,
+                start_new_session=True,  # Ctrl-C is for the supervisor, which then stops its children in order
+                preexec_fn=_die_with_parent,
+                limit=LINE_MAX_BYTES,
+            )
+        self.status.pid = self.child.pid
+        self.supervisor.save()
+
+    async def _lines(self, stream: asyncio.StreamReader):  # type: ignore[no-untyped-def]
+        with open(self.log, "ab", buffering=0) as log:
+            while True:
+                try:
+                    raw = await stream.readline()
+                except ValueError:  # longer than LINE_MAX_BYTES: readline has thrown it away
+                    continue
+                if not raw:
+                    return
+                log.write(raw)
+                yield raw.decode(errors="replace").rstrip("\n")
+
+    def last_line(self) -> str:
+        """The end of the log, which is where a process says why it died."""
+        with contextlib.suppress(OSError), open(self.log, "rb") as log:
+            log.seek(max(0, self.log.stat().st_size - LINE_MAX_BYTES))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else ""
+        return ""
+
+    def signal(self, number: int) -> None:
+        if self.child and self.child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.child.send_signal(number)
+
+    def _kill_group(self) -> None:
+        if self.child:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S; returns when it is gone."""
+        self.stopping = True
+        if self.status.state is State.BACKOFF:
+            self.task.cancel()
+        self.signal(signal.SIGTERM)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(self.task), STOP_TIMEOUT_S)
+        except TimeoutError:
+            self._kill_group()
+            await self.task
+        if self.status.state not in (State.FINISHED, State.FAILED):
+            self._set(State.STOPPED)
+
+    def _set(self, state: State, reason: str = "") -> None:
+        if state is self.status.state and reason == self.status.reason and self.status.since_ms:
+            return
+        self.status.state, self.status.reason = state, reason
+        self.status.since_ms = time.time_ns() // 1_000_000
+        self.changed.set()
+        self.changed = asyncio.Event()
+        self.supervisor.tell(Event(self.spec.name, state, reason))
+
+
+class Supervisor:
+    """All processes of one folder. `on_event` is called on the loop for each change."""
+
+    def __init__(self, folder: Path, on_event: Callable[[Event], None] = lambda event: None) -> None:
+        self.folder = folder
+        self.on_event = on_event
+        self.processes: dict[str, Process] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        other = read_state(folder)
+        if other and other.running:
+            raise SupervisorError(
+                f"{folder} is run by process {other.pid} already: stop it with `isthmus down`, or use another --data"
+            )
+        self.save()
+
+    def start(self, spec: ProcessSpec) -> Process:
+        if spec.name in self.processes:
+            raise SupervisorError(f"two processes are called {spec.name}")
+        process = self.processes[spec.name] = Process(spec, self)
+        return process
+
+    async def until(self, name: str, *states: State, timeout_s: float = 60.0) -> Status:
+        """Wait until the process is in one of `states`; SupervisorError when it failed or the time is over."""
+        process = self.processes[name]
+        try:
+            async with asyncio.timeout(timeout_s):
+                while process.status.state not in states:
+                    if process.status.state is State.FAILED:
+                        raise SupervisorError(f"{name}: {process.status.reason}")
+                    await process.changed.wait()
+        except TimeoutError:
+            raise SupervisorError(
+                f"{name} is not {' or '.join(states)} after {timeout_s:.0f} s but {process.status.state}: "
+                f"{process.status.reason or process.last_line() or 'it said nothing'} (log: {process.log})"
+            ) from None
+        return process.status
+
+    async def stop(self) -> None:
+        """Stop everything, the last started first, each kind at once."""
+        kinds: dict[str, list[Process]] = {}
+        for process in self.processes.values():
+            kinds.setdefault(process.spec.kind, []).append(process)
+        for processes in reversed(kinds.values()):
+            await asyncio.gather(*(process.stop() for process in processes))
+        self.state_file.unlink(missing_ok=True)
+
+    def tell(self, event: Event) -> None:
+        self.save()
+        self.on_event(event)
+
+    @property
+    def state_file(self) -> Path:
+        return self.folder / "supervisor.json"
+
+    def save(self) -> None:
+        statuses = [asdict(process.status) for process in self.processes.values()]
+        fresh = self.state_file.with_suffix(".new")
+        fresh.write_text(json.dumps({"pid": os.getpid(), "start": start_ticks(os.getpid()), "processes": statuses}))
+        fresh.rename(self.state_file)
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What `supervisor.json` says, for those outside the supervisor's process."""
+
+    pid: int
+    running: bool
+    processes: list[Status]
+
+
+def read_state(folder: Path) -> SavedState | None:
+    """The state of the supervisor of `folder`; None when there is none."""
+    try:
+        said = json.loads((folder / "supervisor.json").read_text())
+        processes = [Status(**{**each, "state": State(each["state"])}) for each in said["processes"]]
+        return SavedState(said["pid"], start_ticks(said["pid"]) == said["start"] != 0, processes)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SupervisorError(f"{folder / 'supervisor.json'} cannot be read ({error}): remove it") from None
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot: with the pid it names a process for good. 0: it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,206 @@
+"""The topology file: datacenters, the mirrors between them and the stream workers, as a person writes them in YAML.
+
+Reading it gives a checked `Topology` or a `TopologyError` that lists every mistake with file and line. Nothing
+here starts a process or opens a socket.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from .errors import TopologyError
+
+NAME = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="lower-case letters, digits and '-'")
+Option = str | int | float | bool
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Topic(_Strict):
+    """A topic made when its datacenter starts, if it is not there yet."""
+
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
+    options: dict[str, Option] = {}
+
+
+class Datacenter(_Strict):
+    """One broker cluster. `listen` is HOST:PORT; port 0 means a free port, chosen once and kept."""
+
+    brokers: Annotated[int, Field(ge=1, le=1)] = 1
+    listen: str = "127.0.0.1:0"
+    options: dict[str, Option] = {}
+    topics: dict[str, Topic] = {}
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65_535:
+            raise ValueError(f"'{value}' is not HOST:PORT, such as 127.0.0.1:9092 (port 0: any free one)")
+        return value
+
+
+class Mirror(_Strict):
+    """A link that carries topics of `source` into `target`. `topics` are regular expressions that match whole names;
+    `rename` makes the target's name of `{source}` and `{topic}`."""
+
+    name: Annotated[str, NAME]
+    source: str
+    target: str
+    topics: Annotated[list[str], Field(min_length=1)]
+    rename: str = "{source}.{topic}"
+
+    @field_validator("rename")
+    @classmethod
+    def _names_the_topic(cls, value: str) -> str:
+        try:
+            value.format(source="a", topic="b")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"'{value}' may hold only {{source}} and {{topic}}: {error}") from None
+        if "{topic}" not in value:
+            raise ValueError(f"'{value}' does not hold {{topic}}, so all topics would become one")
+        return value
+
+
+class Worker(_Strict):
+    """A stream app (`path/to/file.py:app` or `module:app`) that runs against one datacenter."""
+
+    name: Annotated[str, NAME]
+    app: str
+    datacenter: str
+
+    @field_validator("app")
+    @classmethod
+    def _has_an_object(cls, value: str) -> str:
+        if ":" not in value:
+            raise ValueError(f"'{value}' names no object: write path/to/file.py:app or module:app")
+        return value
+
+
+class Topology(_Strict):
+    """A whole deployment on one machine."""
+
+    name: Annotated[str, NAME]
+    datacenters: Annotated[dict[Annotated[str, NAME], Datacenter], Field(min_length=1)]
+    mirrors: list[Mirror] = []
+    workers: list[Worker] = []
+
+    @model_validator(mode="after")
+    def _references_exist(self) -> Topology:
+        known = list(self.datacenters)
+        problems = []
+        for i, mirror in enumerate(self.mirrors):
+            for end in ("source", "target"):
+                if (name := getattr(mirror, end)) not in self.datacenters:
+                    problems.append(Misreference(("mirrors", i, end), unknown(name, known)))
+            if mirror.source == mirror.target:
+                problems.append(Misreference(("mirrors", i, "target"), "a mirror needs two different datacenters"))
+        for i, worker in enumerate(self.workers):
+            if worker.datacenter not in self.datacenters:
+                problems.append(Misreference(("workers", i, "datacenter"), unknown(worker.datacenter, known)))
+        names: dict[str, tuple[str, int]] = {}
+        for kind in ("mirrors", "workers"):
+            for i, item in enumerate(getattr(self, kind)):
+                if item.name in names:
+                    other = names[item.name]
+                    problems.append(
+                        Misreference((kind, i, "name"), f"'{item.name}' is the name of {other[0]}[{other[1]}] already")
+                    )
+                names.setdefault(item.name, (kind, i))
+        if problems:
+            raise Misreferences(problems)
+        return self
+
+
+class Misreference(Exception):
+    def __init__(self, loc: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.loc = loc
+
+
+class Misreferences(Exception):
+    """Parts of a topology that do not fit together; pydantic lets it pass through."""
+
+    def __init__(self, problems: list[Misreference]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def unknown(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f": did you mean '{close[0]}'?" if close else f"; there are {', '.join(known)}"
+    return f"no datacenter is called '{name}'{hint}"
+
+
+def load(path: Path | str) -> Topology:
+    """Read and check a topology file; TopologyError lists what is wrong, a line `file:line: where: what` each."""
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TopologyError(f"{path}: is not UTF-8 text") from None
+    try:
+        node = YAML(typ="safe", pure=True).compose(text)
+        data = YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = str(error.problem).partition(" with value")[0]
+        raise TopologyError(f"{path}:{line}: is not YAML that can be used: {what}") from None
+    except YAMLError as error:
+        raise TopologyError(f"{path}: is not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise TopologyError(f"{path}:1: a topology is a mapping that begins with `name:` and `datacenters:`")
+    try:
+        return Topology.model_validate(data)
+    except Misreferences as error:
+        found = [(problem.loc, str(problem)) for problem in error.problems]
+    except ValidationError as error:
+        found = [(each["loc"], explain(dict(each))) for each in error.errors()]
+    lines = [f"{path}:{line_of(node, loc)}: {'.'.join(map(str, loc))}: {what}" for loc, what in found]
+    raise TopologyError("\n".join(lines)) from None
+
+
+def explain(error: dict[str, Any]) -> str:
+    """A pydantic error in words that name the way out."""
+    match error["type"]:
+        case "extra_forbidden":
+            return "is not a key of this part; see the topology reference for those that are"
+        case "missing":
+            return "is missing"
+        case "string_pattern_mismatch":
+            return f"'{error['input']}' may hold lower-case letters, digits and '-' only"
+        case "less_than_equal" if error["loc"][-1:] == ("brokers",):
+            return "this release runs one broker a datacenter: set 1"
+        case "value_error":
+            return str(error["ctx"]["error"])
+    return str(error["msg"])
+
+
+def line_of(node: Node | None, loc: tuple[str | int, ...]) -> int:
+    """The line of the deepest part of `loc` that is in the file, from 1."""
+    line = node.start_mark.line + 1 if node else 1
+    for step in loc:
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                if key.value == str(step):
+                    line, node = key.start_mark.line + 1, value
+                    break
+            else:
+                break
+        elif isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line

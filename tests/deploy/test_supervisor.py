@@ -1,0 +1,133 @@
+"""The supervisor on processes of this interpreter: ready, crash and back-off, wrong config, jobs, stop, orphans."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus.deploy.errors import SupervisorError
+from isthmus.deploy.supervisor import ProcessSpec, State, Supervisor, read_state, start_ticks
+
+FOREVER = "print('ready here', flush=True); import signal; signal.pause()"
+
+
+def spec(code: str, name: str = "one", kind: str = "service") -> ProcessSpec:
+    return ProcessSpec(name, (sys.executable, "-c", code), kind)
+
+
+def supervised(tmp_path: Path, scenario):
+    async def main():
+        events = []
+        supervisor = Supervisor(tmp_path, events.append)
+        try:
+            await scenario(supervisor, events)
+        finally:
+            await supervisor.stop()
+
+    asyncio.run(main())
+
+
+async def seen(supervisor, events, name, state, count=1):
+    async with asyncio.timeout(20):
+        while sum(1 for event in events if (event.process, event.state) == (name, state)) < count:
+            await supervisor.processes[name].changed.wait()
+
+
+def test_a_killed_service_is_started_again_and_said_so(tmp_path):
+    async def scenario(supervisor, events):
+        process = supervisor.start(spec(FOREVER))
+        first = (await supervisor.until("one", State.READY)).pid
+        assert process.status.address == "here"
+        os.kill(first, signal.SIGKILL)
+        await seen(supervisor, events, "one", State.READY, 2)
+        assert process.status.pid not in (first, None)
+        assert process.status.restarts == 1
+        [died] = [event for event in events if event.state is State.BACKOFF]
+        assert "killed by SIGKILL; starts again in 0.2 s" in died.text
+
+    supervised(tmp_path, scenario)
+
+
+def test_wrong_configuration_is_not_tried_again(tmp_path):
+    async def scenario(supervisor, events):
+        supervisor.start(spec("import sys; print('error: no such option foo', file=sys.stderr); sys.exit(2)"))
+        with pytest.raises(SupervisorError, match="one: error: no such option foo"):
+            await supervisor.until("one", State.READY)
+        assert [event.state for event in events] == [State.STARTING, State.FAILED]
+
+    supervised(tmp_path, scenario)
+
+
+def test_backoff_doubles(tmp_path):
+    async def scenario(supervisor, events):
+        supervisor.start(spec("import sys; sys.exit(3)"))
+        await seen(supervisor, events, "one", State.BACKOFF, 3)
+        waits = [event.text.rpartition("in ")[2] for event in events if event.state is State.BACKOFF]
+        assert waits == ["0.2 s", "0.4 s", "0.8 s"]
+
+    supervised(tmp_path, scenario)
+
+
+def test_a_job_that_exits_0_is_finished_and_one_that_crashes_goes_on(tmp_path):
+    crash_once = (
+        "import os, sys; path = sys.argv[0] if False else 'mark'\n"
+        "if not os.path.exists(path): open(path, 'w').close(); os.kill(os.getpid(), 9)\n"
+    )
+
+    async def scenario(supervisor, events):
+        supervisor.start(ProcessSpec("job", (sys.executable, "-c", crash_once), "job", folder=str(tmp_path)))
+        status = await supervisor.until("job", State.FINISHED)
+        assert status.restarts == 1
+
+    supervised(tmp_path, scenario)
+
+
+def test_stop_kills_what_ignores_sigterm(tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.supervisor.STOP_TIMEOUT_S", 0.2)
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {FOREVER}".replace(
+        "signal.pause()", "[signal.pause() for _ in range(9)]"
+    )
+
+    async def scenario(supervisor, events):
+        supervisor.start(spec(deaf))
+        pid = (await supervisor.until("one", State.READY)).pid
+        await supervisor.stop()
+        assert start_ticks(pid) == 0
+        assert read_state(tmp_path) is None
+
+    supervised(tmp_path, scenario)
+
+
+def test_state_is_readable_from_outside_and_a_second_supervisor_is_refused(tmp_path):
+    async def scenario(supervisor, events):
+        supervisor.start(spec(FOREVER))
+        await supervisor.until("one", State.READY)
+        saved = read_state(tmp_path)
+        assert saved.running
+        assert [(each.name, each.state) for each in saved.processes] == [("one", State.READY)]
+        with pytest.raises(SupervisorError, match="is run by process"):
+            Supervisor(tmp_path)
+
+    supervised(tmp_path, scenario)
+
+
+def test_children_die_with_a_killed_supervisor(tmp_path):
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from isthmus.deploy.supervisor import *\n"
+        "async def main():\n"
+        f"    s = Supervisor(Path({str(tmp_path)!r})); s.start(ProcessSpec('one', (sys.executable, '-c', {FOREVER!r})))\n"
+        "    print((await s.until('one', State.READY)).pid, flush=True); await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        alive = start_ticks(pid)
+        parent.kill()
+    assert alive != 0  # the control: it did run
+    while start_ticks(pid) == alive:  # bounded by the kernel: the signal is sent as the parent dies
+        os.sched_yield()
