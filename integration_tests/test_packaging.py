@@ -1,0 +1,92 @@
+"""What is built from a checkout: which names a wheel claims, and that a failing compiler costs one warning only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = {"isthmus", "pyspark_isthmus"}
+NOT_SOURCES = shutil.ignore_patterns(
+    ".venv", ".git", "build", "*.egg-info", "*.so", "__pycache__", ".*_cache", ".hypothesis"
+)
+USE = """
+import isthmus.protocol._records as compiled_or_not
+from isthmus.protocol import records
+batch = records.build_batch([(1, b"key", b"value")], codec="lz4")
+[record] = records.decode_batch(batch)
+assert (record.timestamp_ms, bytes(record.key), bytes(record.value)) == (1, b"key", b"value")
+print(compiled_or_not.__file__)
+"""
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the work tree without what was built, so that a build leaves no trace in it."""
+    return Path(shutil.copytree(ROOT, folder / "checkout", symlinks=True, ignore=NOT_SOURCES))
+
+
+def build_wheel(folder: Path, **environment: str) -> tuple[Path, str]:
+    """The wheel and all that the build said."""
+    command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "-w", str(folder), "."]
+    done = subprocess.run(
+        command, cwd=checkout(folder), env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    [wheel] = folder.glob("*.whl")
+    return wheel, done.stdout + done.stderr
+
+
+def claimed(wheel: Path) -> set[str]:
+    """The top-level names that a wheel would put on the import path."""
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    return {name for name in names if not name.endswith((".dist-info", ".data"))}
+
+
+def use(wheel: Path, folder: Path) -> str:
+    """Round a record through the installed wheel; the file that its loops were loaded from."""
+    zipfile.ZipFile(wheel).extractall(folder / "installed")
+    environment = {**os.environ, "PYTHONPATH": str(folder / "installed")}
+    done = subprocess.run(
+        [sys.executable, "-c", USE], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    where = done.stdout.strip()
+    assert Path(where).is_relative_to(folder / "installed")
+    return where
+
+
+def warnings_of_the_module(said: str) -> list[str]:
+    return re.findall(r"warning: build_ext: building extension .* failed", said)
+
+
+def test_a_wheel_claims_our_names_only_and_holds_the_compiled_module(tmp_path: Path) -> None:
+    if not shutil.which("cc") and not shutil.which("gcc"):
+        pytest.skip("no C compiler on this machine")
+    wheel, said = build_wheel(tmp_path)
+    assert claimed(wheel) == OURS
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"isthmus/py.typed", "isthmus/protocol/_records.py", "isthmus/core_broker/__init__.py"} <= set(names)
+    assert not [name for name in names if "test" in name.partition("/")[0]]
+    assert warnings_of_the_module(said) == []
+    assert use(wheel, tmp_path).endswith(".so")
+
+
+def test_a_failing_compiler_costs_one_warning_and_the_plain_form_works(tmp_path: Path) -> None:
+    wheel, said = build_wheel(tmp_path, CC="/bin/false")
+    assert len(warnings_of_the_module(said)) == 1
+    assert claimed(wheel) == OURS
+    assert use(wheel, tmp_path).endswith("_records.py")
+
+
+def test_control_a_foreign_name_in_a_wheel_would_be_seen(tmp_path: Path) -> None:
+    wheel = tmp_path / "x.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in ("isthmus/__init__.py", "streams/__init__.py", "isthmus-1.dist-info/RECORD"):
+            file.writestr(name, "")
+    assert claimed(wheel) == {"isthmus", "streams"}

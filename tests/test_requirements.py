@@ -1,0 +1,38 @@
+"""The lock files: every requirement pinned and hashed, no registry named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+LOCKS = sorted((Path(__file__).resolve().parents[1] / "requirements").glob("*.lock"))
+
+
+def faults(lock: str) -> list[str]:
+    """What is wrong with the text of a lock file."""
+    found = [line for line in lock.splitlines() if re.search(r"://|^\s*-{1,2}(index|extra|find|trusted)", line)]
+    for requirement in re.split(r"\n(?=\S)", re.sub(r"(?m)^\s*#.*\n?", "", lock)):
+        if requirement.strip() and not re.match(
+            r"[a-z0-9.-]+==\S+ (;[^\\]+)?\\\n +--hash=sha256:[0-9a-f]{64}", requirement
+        ):
+            found.append(requirement.splitlines()[0])
+    return found
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_requirement_is_pinned_and_hashed_and_no_registry_is_named(path: Path) -> None:
+    assert faults(path.read_text()) == []
+
+
+def test_there_are_locks() -> None:
+    assert {path.name for path in LOCKS} == {"build.lock", "dev.lock"}
+
+
+@pytest.mark.parametrize(
+    "lock",
+    ["rich==1.0\n", "rich>=1 \\\n    --hash=sha256:" + "0" * 64, "--index-url https://x\n", "rich @ https://x/y.whl\n"],
+)
+def test_control_a_loose_requirement_is_found(lock: str) -> None:
+    assert faults(lock)
