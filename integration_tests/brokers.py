@@ -1,0 +1,130 @@
+"""Isthmus brokers as real processes for tests: started on a free loopback port, killed and started again at will."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+_PR_SET_PDEATHSIG = 1
+
+
+class BrokerFailed(AssertionError):
+    """A broker ended or hung instead of getting ready; holds the end of its log."""
+
+
+class BrokerProcess:
+    """One `python -m isthmus.core_broker` on a folder: `data/` and `broker.log`. The port stays over restarts."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None):
+        self.folder = folder
+        self.settings = dict(settings or {})
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[str] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.address
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        assert self.process, "not started"
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        path = self.folder / "broker.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def command(self) -> list[str]:
+        options = [each for name, value in self.settings.items() for each in ("--set", f"{name}={value}")]
+        module = [sys.executable, "-m", "isthmus.core_broker"]
+        return [*module, "--data", str(self.folder / "data"), "--listen", self.address, *options]
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
+        """Start it and wait for its line `ready HOST:PORT`."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+        with open(self.folder / "broker.log", "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
+                cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
+            )  # fmt: skip
+        said = self._first_line(timeout_s)
+        if not said.startswith("ready "):
+            self.kill()
+            raise BrokerFailed(
+                f"{' '.join(self.command())}\nsaid {said!r}, not ready; its log ends:\n{self.log[-3000:]}"
+            )
+        self.address = said.split()[1]
+        return self
+
+    def _first_line(self, timeout_s: float) -> str:
+        assert self.process and self.process.stdout
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self.process.stdout], [], [], left)[0]:
+                return self.process.stdout.readline().strip()
+        return f"nothing for {timeout_s} s"
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code; kill -9 when it does not end."""
+        assert self.process
+        self.signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(
+                f"pid {self.pid} did not end {STOP_TIMEOUT_S} s after SIGTERM:\n{self.log[-3000:]}"
+            ) from None
+        finally:
+            self._close()
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self.process
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        self._close()
+
+    def signal(self, number: int) -> None:
+        """SIGSTOP and SIGCONT make it hang and go on; nothing happens when it does not run."""
+        if self.alive():
+            os.kill(self.pid, number)
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def _close(self) -> None:
+        if self.process and self.process.stdout:
+            self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path, settings: Mapping[str, object] | None = None) -> Iterator[BrokerProcess]:
+    """A broker that is gone at the end, and also when this process is killed."""
+    broker = BrokerProcess(folder, settings).start()
+    try:
+        yield broker
+    finally:
+        if broker.alive():
+            broker.kill()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
