@@ -1,0 +1,53 @@
+"""From a `--bootstrap` on the command line to a started client: addresses, or the name of a running datacenter."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..client import Client
+from ..deploy.errors import DeployError
+
+HOME = Path(".isthmus")  # where topologies started from this folder keep data and logs
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="ISTHMUS_BOOTSTRAP",
+        help="HOST:PORT[,HOST:PORT…] of a cluster, or the name of a datacenter of a topology that was started here.",
+    ),
+]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def resolve(bootstrap: str, home: Path | None = None) -> str:
+    """Addresses as they are; a datacenter's name by the addresses its topology keeps."""
+    if ":" in bootstrap:
+        return bootstrap
+    kept: dict[str, str] = {}
+    for file in sorted((home or HOME).glob("*/addresses.json")):
+        kept |= json.loads(file.read_text())
+    if bootstrap not in kept:
+        known = (
+            f"datacenters known here: {', '.join(sorted(kept))}" if kept else f"nothing was started from {Path.cwd()}"
+        )
+        raise DeployError(f"'{bootstrap}' is neither HOST:PORT nor the name of a datacenter ({known})")
+    return kept[bootstrap]
+
+
+@contextlib.asynccontextmanager
+async def connected(bootstrap: str) -> AsyncIterator[Client]:
+    """A started client, closed at the end."""
+    client = Client(resolve(bootstrap), client_id="isthmus-cli")
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -1,0 +1,70 @@
+"""The `isthmus` command: its tree of subcommands, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import groups, mirrors, output, processes, records, topics
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Brokers, mirrors, stream processors and Spark over many datacenters, speaking the Kafka protocol.",
+)
+app.add_typer(topics.app, name="topic", help="List, create, describe and delete topics.")
+app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
+app.add_typer(mirrors.app, name="mirror", help="See what the mirrors do.")
+processes.add(app)
+records.add(app)
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ..protocol import records as batches
+
+        output.out.print(f"isthmus {__version__} (records: {'compiled' if batches.COMPILED else 'plain Python'})")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version and record loops in use.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> int:
+    """Run the command line; every expected error is one line on stderr, with ISTHMUS_DEBUG=1 a traceback too."""
+    from ..client.errors import ClientError
+    from ..deploy.errors import DeployError
+    from ..protocol.errors import KafkaError
+
+    try:
+        app()
+    except (DeployError, ClientError, KafkaError, OSError) as error:
+        if os.environ.get("ISTHMUS_DEBUG"):
+            raise
+        if isinstance(error, BrokenPipeError):
+            output.stdout_closed()
+        else:
+            output.fail(str(error))
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

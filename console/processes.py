@@ -1,0 +1,168 @@
+"""`isthmus up`, `down`, `status`, `broker`, `worker`, `demo`: whatever starts, stops or shows processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from ..deploy.errors import DeployError, SupervisorError
+from ..deploy.launch import python
+from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
+from ..deploy.topology import Topology, load
+from . import output
+from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
+from .output import JsonFlag
+
+File = Annotated[Path, typer.Option("--file", "-f", help="The topology file.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of data and logs; default .isthmus/<name>.")]
+DEFAULT_FILE = Path("topology.yaml")
+COLUMNS = ("process", "kind", "state", "pid", "address", "restarts", "reason")
+POLL_S = 0.1
+UP_TIMEOUT_S = 120.0
+DOWN_TIMEOUT_S = 60.0
+
+
+def add(app: typer.Typer) -> None:
+    passing = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command()(up)
+    app.command()(down)
+    app.command()(status)
+    app.command(context_settings=passing, add_help_option=False)(broker)
+    app.command(context_settings={"allow_extra_args": True})(worker)
+    app.command(context_settings=passing, add_help_option=False)(demo)
+
+
+def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
+    """Start a topology in the background and return once all of it is ready."""
+    topology, folder = located(file, data)
+    if (state := read_state(folder)) and state.running:
+        raise SupervisorError(f"{topology.name} is up already: see `isthmus status -f {file}`")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = (*python("deploy"), "-f", str(file.resolve()), "--data", str(folder.resolve()))
+    log = folder / "logs" / "supervisor.log"
+    log.parent.mkdir(exist_ok=True)
+    with open(log, "wb") as sink:
+        supervisor = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
+    started = time.monotonic()
+    try:
+        with Live(console=output.err, transient=True, refresh_per_second=10) as live:
+            while b"\nready\n" not in b"\n" + log.read_bytes():
+                if supervisor.poll() is not None:
+                    raise DeployError(last_words(log))
+                if time.monotonic() - started > UP_TIMEOUT_S:
+                    raise DeployError(f"{topology.name} is not ready after {UP_TIMEOUT_S:.0f} s; see {log.parent}")
+                if state := read_state(folder):
+                    live.update(table(state))
+                time.sleep(POLL_S)
+    except BaseException:
+        if supervisor.poll() is None:
+            supervisor.send_signal(signal.SIGTERM)
+            supervisor.wait()
+        raise
+    state = read_state(folder)
+    assert state
+    output.show(rows(state), COLUMNS, as_json, "nothing to run")
+    if not as_json:
+        output.out.print(
+            f"up in {time.monotonic() - started:.1f} s; logs in {log.parent}; stop with: isthmus down -f {file}"
+        )
+
+
+def down(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
+    """Stop a topology; its data stays."""
+    topology, folder = located(file, data)
+    state = read_state(folder)
+    if not state or not state.running:
+        raise SupervisorError(f"{topology.name} is not up (nothing runs in {folder})")
+    started = start_ticks(state.pid)
+    os.kill(state.pid, signal.SIGTERM)
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while started and start_ticks(state.pid) == started:
+        if time.monotonic() > deadline:
+            raise SupervisorError(
+                f"process {state.pid} still stops after {DOWN_TIMEOUT_S:.0f} s; see {folder / 'logs'}"
+            )
+        time.sleep(POLL_S)
+    output.done(f"{topology.name} is down; its data is in {folder}", {"down": topology.name}, as_json)
+
+
+def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
+    """Each process of a topology: its state, address, restarts and why."""
+    topology, folder = located(file, data)
+    state = read_state(folder)
+    if not state:
+        raise SupervisorError(f"{topology.name} is not up: start it with `isthmus up -f {file}`")
+    output.show(rows(state), COLUMNS, as_json, "no processes")
+    if not state.running:
+        raise SupervisorError(f"the supervisor is gone (it was process {state.pid}), and its processes with it")
+
+
+def broker(context: typer.Context) -> None:
+    """Run a single-node cluster in the foreground: --data DIR --listen HOST:PORT [--set name=value …]."""
+    command = (*python("core_broker"), *context.args)
+    os.execv(command[0], command)
+
+
+def worker(
+    context: typer.Context,
+    app: Annotated[str, typer.Argument(help="path/to/file.py:app or module:app")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Run a stream app in the foreground."""
+    command = (*python("streams"), app, "--bootstrap", resolve(bootstrap), *context.args)
+    os.execv(command[0], command)
+
+
+def demo(context: typer.Context) -> None:
+    """Three airports, one aggregate, answers from Spark: the flights of 2013, end to end and checked."""
+    from ..examples.flights import demo as flights
+
+    raise typer.Exit(flights.main(context.args))
+
+
+def located(file: Path, data: Path | None) -> tuple[Topology, Path]:
+    topology = load(file)
+    return topology, data or HOME / topology.name
+
+
+def rows(state: SavedState) -> list[dict[str, Any]]:
+    return [_row(each, state.running) for each in state.processes]
+
+
+def _row(each: Status, running: bool) -> dict[str, Any]:
+    return {
+        "process": each.name,
+        "kind": each.kind,
+        "state": str(each.state) if running else "gone",
+        "pid": each.pid if running else None,
+        "address": each.address,
+        "restarts": each.restarts,
+        "reason": each.reason,
+        "since_ms": each.since_ms,
+        "log": each.log,
+    }
+
+
+def table(state: SavedState) -> Table:
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    for each in state.processes:
+        style = output.STATE_STYLES.get(str(each.state), "")
+        shown.add_row(each.name, f"[{style}]{each.state}[/]" if style else str(each.state), each.address or each.reason)
+    return shown
+
+
+def last_words(log: Path) -> str:
+    """Why a supervisor gave up: its lines from `error: ` on."""
+    text = log.read_text(errors="replace")
+    _, found, words = text.rpartition("error: ")
+    return words.strip() if found else f"the supervisor died; its log is {log}"

@@ -1,0 +1,123 @@
+"""`isthmus topic`: list, create, describe, delete."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from ..client import Admin, TopicPartition
+from ..client.admin import NewTopic
+from ..deploy.errors import DeployError
+from . import output
+from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
+from .output import JsonFlag
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="Name of the topic.")]
+
+COMPACTION_NOTE = "cleanup.policy=compact is kept but not acted on yet: nothing of this topic is deleted"
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, internal: bool = False, as_json: JsonFlag = False) -> None:
+    """Topics and their partitions; --internal shows those that begin with __ too."""
+
+    async def run() -> list[dict[str, Any]]:
+        async with connected(bootstrap) as client:
+            names = await Admin(client).list_topics()
+            shown = [name for name in sorted(names) if internal or not name.startswith("__")]
+            await client.refresh_metadata(shown or None)
+            return [{"topic": name, "partitions": len(client.partitions(name))} for name in shown]
+
+    output.show(asyncio.run(run()), ("topic", "partitions"), as_json, "no topics")
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the cluster's num.partitions.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1: the cluster's default.")] = -1,
+    option: Annotated[list[str], typer.Option("--set", help="Topic option, as name=value; may be repeated.")] = [],  # noqa: B006
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create a topic."""
+    options = dict(_pair(each) for each in option)
+
+    async def run() -> None:
+        async with connected(bootstrap) as client:
+            await Admin(client).create_topics([NewTopic(name, partitions, replication_factor, options)])
+
+    asyncio.run(run())
+    output.done(f"created {name}", {"created": name}, as_json)
+
+
+@app.command()
+def delete(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
+    """Delete a topic and its data."""
+
+    async def run() -> None:
+        async with connected(bootstrap) as client:
+            await Admin(client).delete_topics([name])
+
+    asyncio.run(run())
+    output.done(f"deleted {name}", {"deleted": name}, as_json)
+
+
+@app.command()
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) -> None:
+    """Partitions with leader, replicas and offsets, and the options that differ from the defaults."""
+    facts, rows = asyncio.run(_describe(name, bootstrap))
+    if as_json:
+        import json
+
+        print(json.dumps({**facts, "partitions": rows}, indent=2))
+        return
+    output.out.print(f"[bold]{name}[/bold]  id {facts['id']}")
+    for option, value in facts["options"].items():
+        output.out.print(f"  {option} = {value}")
+    for note in facts["notes"]:
+        output.out.print(f"  [yellow]note:[/yellow] {note}")
+    columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset", "records")
+    output.show(rows, columns, False, "no partitions")
+
+
+async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    from ..protocol.primitives import uuid_to_str
+
+    async with connected(bootstrap) as client:
+        admin = Admin(client)
+        [topic] = await admin.describe_topics([name])
+        partitions = [TopicPartition(name, each.partition_index) for each in topic.partitions]
+        starts = await admin.list_offsets(dict.fromkeys(partitions, "earliest"))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, "latest"))
+        configs = await admin.describe_configs([name])
+    changed = {entry.name: entry.value for entry in configs[name] if entry.config_source == 1}
+    notes = [COMPACTION_NOTE] if "compact" in changed.get("cleanup.policy", "") else []
+    if link := changed.get("mirror.link"):
+        notes.append(f"owned by mirror link {link}: clients can read it, only the mirror writes it")
+    rows = []
+    for tp, each in sorted(zip(partitions, topic.partitions, strict=True), key=lambda pair: pair[0].partition):
+        start, end = starts[tp][0], ends[tp][0]
+        rows.append(
+            {
+                "partition": tp.partition,
+                "leader": each.leader_id,
+                "leader_epoch": each.leader_epoch,
+                "replicas": ",".join(map(str, each.replica_nodes)),
+                "isr": ",".join(map(str, each.isr_nodes)),
+                "start_offset": start,
+                "end_offset": end,
+                "records": end - start,
+            }
+        )
+    return {"topic": name, "id": uuid_to_str(topic.topic_id), "options": changed, "notes": notes}, rows
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise DeployError(f"--set {text}: write it as name=value, such as --set retention.ms=-1")
+    return name, value

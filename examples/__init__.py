@@ -1,0 +1,1 @@
+"""Examples that run as the docs show; `isthmus demo` runs `flights`."""

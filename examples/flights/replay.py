@@ -1,0 +1,111 @@
+"""Replays one airport's flights and weather into its own datacenter: `python -m isthmus.examples.flights.replay`.
+
+It may be killed at any moment and started again: it looks up how far each partition's log has come, checks that the
+last record there is the event it would have written there, and goes on with the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client.errors import ClientError
+from isthmus.client.producer import partition_for_key
+from isthmus.protocol.errors import KafkaError
+
+from .events import Event, events_of, read_flights, weather_events
+
+POLL_MS = 1000
+
+
+class ReplayError(Exception):
+    """The topic holds something else than this airport's events."""
+
+
+async def replay(client: Client, producer: Producer, topic: str, events: Sequence[Event]) -> int:
+    """Write what is not yet in the topic; how many records that was."""
+    await client.refresh_metadata([topic])
+    count = len(client.partitions(topic))
+    planned: dict[int, list[Event]] = {p: [] for p in range(count)}
+    for event in events:
+        planned[target(event, count)].append(event)
+    done = {p: await progress(client, TopicPartition(topic, p), planned[p]) for p in planned}
+    sent = dict.fromkeys(planned, 0)
+    futures = []
+    for event in events:
+        p = target(event, count)
+        sent[p] += 1
+        if sent[p] <= done[p]:
+            continue
+        await producer.room()
+        future = producer.send(topic, event.value, event.key, partition=p, timestamp_ms=event.timestamp_ms)
+        futures.append(future)
+    await producer.flush()
+    for future in futures:
+        future.result()
+    return len(futures)
+
+
+def target(event: Event, partitions: int) -> int:
+    """The partition of an event: by key as every Kafka producer does it, else by row, so that a restart finds it."""
+    if event.key is None:
+        return event.row % partitions
+    return partition_for_key(event.key, partitions)
+
+
+async def progress(client: Client, tp: TopicPartition, planned: Sequence[Event]) -> int:
+    """How many of the partition's planned events are in its log."""
+    end = (await Admin(client).list_offsets({tp: "latest"}))[tp][0]
+    if end == 0:
+        return 0
+    consumer = Consumer(client)
+    consumer.assign({tp: end - 1})
+    try:
+        found: Sequence[object] = ()
+        while not found:
+            found = (await consumer.poll(POLL_MS, 1)).get(tp, ())
+    finally:
+        await consumer.close()
+    last = bytes(found[0].value)  # type: ignore[attr-defined]
+    if end > len(planned) or last != planned[end - 1].value:
+        raise ReplayError(
+            f"{tp.topic}-{tp.partition} holds {end} records, and the last is not event {end} of this replay: "
+            f"{last[:120]!r}. Replay into an empty topic."
+        )
+    return end
+
+
+async def run(origin: str, bootstrap: str, limit: int | None) -> None:
+    client = Client(bootstrap, client_id=f"replay-{origin}")
+    await client.start()
+    producer = Producer(client, compression="lz4", linger_ms=20)
+    await producer.start()
+    try:
+        weather = await replay(client, producer, "weather", weather_events(origin))
+        print(f"ready {weather} hours of weather", flush=True)
+        flights = await replay(client, producer, "flights", events_of(read_flights(limit, origin)))
+        print(f"done {flights} events of flights", flush=True)
+    finally:
+        await producer.close()
+        await client.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--origin", required=True)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--flights", type=int, default=None)
+    options = parser.parse_args()
+    try:
+        asyncio.run(run(options.origin, options.bootstrap, options.flights))
+    except (ReplayError, KafkaError, ClientError, OSError) as error:
+        print(f"error: replay of {options.origin}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ReplayError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
