@@ -54,16 +54,23 @@ async def departed(left_ms: int, flight: dict[str, Any]) -> None:
     this = [left_ms, flight["row"], flight["origin"], flight["dep_delay"]]
     insort(departures, this)
     planes[flight["tailnum"]] = departures
-    at = departures.index(this) if departures[-1] is not this else len(departures) - 1
-    before = departures[at - 1] if at else None
-    await say(flight["tailnum"], before, this, None)
+    at = len(departures) - 1
+    while departures[at] is not this:
+        at -= 1
+    await say(flight["tailnum"], departures[at - 1] if at else None, this)
     if at + 1 < len(departures):
-        await say(flight["tailnum"], this, departures[at + 1], before)
+        await say(flight["tailnum"], this, departures[at + 1])
 
 
-async def say(tail: str, before: list[Any] | None, after: list[Any], parted: list[Any] | None) -> None:
-    """Write what `after` carries from `before`; take back what it was said to carry from `parted`."""
-    if before and carries(before, after):
+async def say(tail: str, before: list[Any] | None, after: list[Any]) -> None:
+    """Write what a late `after` carries from `before`, or that it carries nothing.
+
+    The nothing is said too: a worker that died may have said otherwise, before it knew of a flight in between.
+    """
+    if after[3] < LATE_MINUTES:
+        return
+    value = None
+    if before and before[2] != after[2] and before[3] >= LATE_MINUTES:
         value = {
             "row": after[1],
             "tailnum": tail,
@@ -73,10 +80,4 @@ async def say(tail: str, before: list[Any] | None, after: list[Any], parted: lis
             "previous_origin": before[2],
             "previous_dep_delay": before[3],
         }
-        await carried.send(key=str(after[1]), value=value)
-    elif parted and carries(parted, after):
-        await carried.send(key=str(after[1]), value=None)
-
-
-def carries(before: list[Any], after: list[Any]) -> bool:
-    return before[2] != after[2] and before[3] >= LATE_MINUTES and after[3] >= LATE_MINUTES
+    await carried.send(key=str(after[1]), value=value)
