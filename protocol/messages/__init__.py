@@ -1,0 +1,60 @@
+"""One file an API: its fields by version, as a declared table. `APIS` finds them by key and imports them on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from ..schema import Api
+
+MODULES = {
+    0: "produce",
+    1: "fetch",
+    2: "list_offsets",
+    3: "metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
+    10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
+    18: "api_versions",
+    19: "create_topics",
+    20: "delete_topics",
+    22: "init_producer_id",
+    23: "offset_for_leader_epoch",
+    32: "describe_configs",
+    37: "create_partitions",
+    42: "delete_groups",
+    44: "incremental_alter_configs",
+    60: "describe_cluster",
+    30000: "mirror_append",
+}
+
+
+class _Apis(Mapping[int, Api]):
+    """Every API this package can encode and decode, by key. What a broker serves is the broker's own list."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[int, Api] = {}
+
+    def __getitem__(self, key: int) -> Api:
+        api = self._loaded.get(key)
+        if api is None:
+            api = self._loaded[key] = import_module(f".{MODULES[key]}", __name__).API
+        return api
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+    def __contains__(self, key: object) -> bool:
+        return key in MODULES
+
+
+APIS: Mapping[int, Api] = _Apis()

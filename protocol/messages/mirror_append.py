@@ -1,0 +1,63 @@
+"""MirrorAppend (key 30000, private to Isthmus): a mirror appends another cluster's batches, bytes and offsets kept.
+
+The target log is the checkpoint: a partition takes batches only at `range_from`, its expected next offset, and only
+from the link and source topic that own it. Empty records are a probe: the answer tells where the target log stands.
+v0: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..schema import Api, Struct, array, batches, int8, int16, int32, int64, string, uuid
+
+
+class MirrorAppendPartition(Struct):
+    index: int = int32()
+    mode: int = int8()
+    source_leader_epoch: int = int32(default=-1)
+    range_from: int = int64()
+    range_to: int = int64()
+    source_high_watermark: int = int64(default=-1)
+    source_last_stable_offset: int = int64(default=-1)
+    source_log_start_offset: int = int64(default=-1)
+    source_time_ms: int = int64(default=-1)
+    records: Any = batches(nullable="0+")
+
+
+class MirrorAppendTopic(Struct):
+    name: str = string()
+    source_topic_id: bytes = uuid()
+    partitions: list[MirrorAppendPartition] = array(MirrorAppendPartition)
+
+
+class Request(Struct):
+    link_id: str = string()
+    link_epoch: int = int32()
+    source_cluster_id: str = string()
+    timeout_ms: int = int32()
+    topics: list[MirrorAppendTopic] = array(MirrorAppendTopic)
+
+
+class MirrorAppendPartitionResponse(Struct):
+    index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    next_offset: int = int64(default=-1)
+    next_epoch: int = int32(default=-1)
+    link_epoch: int = int32(default=-1)
+    high_watermark: int = int64(default=-1)
+
+
+class MirrorAppendTopicResponse(Struct):
+    name: str = string()
+    partitions: list[MirrorAppendPartitionResponse] = array(MirrorAppendPartitionResponse)
+
+
+class Response(Struct):
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    topics: list[MirrorAppendTopicResponse] = array(MirrorAppendTopicResponse)
+
+
+API = Api(30000, "MirrorAppend", Request, Response, versions="0", flexible="0+")
