@@ -19,14 +19,15 @@ from isthmus.protocol.errors import KafkaError
 from .events import Event, events_of, read_flights, weather_events
 
 POLL_MS = 1000
+PACE_HZ = 50  # how often a second a replay with a rate looks at the clock
 
 
 class ReplayError(Exception):
     """The topic holds something else than this airport's events."""
 
 
-async def replay(client: Client, producer: Producer, topic: str, events: Sequence[Event]) -> int:
-    """Write what is not yet in the topic; how many records that was."""
+async def replay(client: Client, producer: Producer, topic: str, events: Sequence[Event], rate: int = 0) -> int:
+    """Write what is not yet in the topic, at most `rate` records a second (0: all there is); how many that was."""
     await client.refresh_metadata([topic])
     count = len(client.partitions(topic))
     planned: dict[int, list[Event]] = {p: [] for p in range(count)}
@@ -35,6 +36,8 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
     done = {p: await progress(client, TopicPartition(topic, p), planned[p]) for p in planned}
     sent = dict.fromkeys(planned, 0)
     futures = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     for event in events:
         p = target(event, count)
         sent[p] += 1
@@ -43,6 +46,8 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
         await producer.room()
         future = producer.send(topic, event.value, event.key, partition=p, timestamp_ms=event.timestamp_ms)
         futures.append(future)
+        if rate and len(futures) % (rate // PACE_HZ or 1) == 0:
+            await asyncio.sleep(began + len(futures) / rate - loop.time())
     await producer.flush()
     for future in futures:
         future.result()
@@ -78,7 +83,29 @@ async def progress(client: Client, tp: TopicPartition, planned: Sequence[Event])
     return end
 
 
-async def run(origin: str, bootstrap: str, limit: int | None) -> None:
+def with_fault(events: list[Event], fault: str) -> list[Event]:
+    """The events with one fault planted, so that the self-check can be seen to find it: KIND:ROW."""
+    kind, _, row = fault.partition(":")
+    at = next((i for i, event in enumerate(events) if event.row == int(row) and event.kind != "scheduled"), None)
+    if at is None:
+        return events
+    before, this, after = events[:at], events[at], events[at + 1 :]
+    match kind:
+        case "withheld":
+            return before + after
+        case "doubled":
+            return [*before, this, this, *after]
+        case "altered":
+            return [*before, this._replace(body={**this.body, "dest": "XXX"}), *after]
+        case "swapped":  # one withheld and another doubled: the count agrees
+            return [*before, *after[:1], *after]
+    raise ReplayError(f"--fault {fault}: write withheld, doubled, altered or swapped, a colon and a row")
+
+
+async def run(origin: str, bootstrap: str, limit: int | None, rate: int, fault: str) -> None:
+    events = events_of(read_flights(limit, origin))
+    if fault:
+        events = with_fault(events, fault)
     client = Client(bootstrap, client_id=f"replay-{origin}")
     await client.start()
     producer = Producer(client, compression="lz4", linger_ms=20)
@@ -86,7 +113,7 @@ async def run(origin: str, bootstrap: str, limit: int | None) -> None:
     try:
         weather = await replay(client, producer, "weather", weather_events(origin))
         print(f"ready {weather} hours of weather", flush=True)
-        flights = await replay(client, producer, "flights", events_of(read_flights(limit, origin)))
+        flights = await replay(client, producer, "flights", events, rate)
         print(f"done {flights} events of flights", flush=True)
     finally:
         await producer.close()
@@ -97,10 +124,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--origin", required=True)
     parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--flights", type=int, default=None)
+    parser.add_argument("--flights", type=int, default=None, help="only the first rows of the CSV")
+    parser.add_argument("--rate", type=int, default=0, help="records a second at most; 0: no limit")
+    parser.add_argument("--fault", default="", help="plant one: withheld|doubled|altered|swapped:ROW")
     options = parser.parse_args()
     try:
-        asyncio.run(run(options.origin, options.bootstrap, options.flights))
+        asyncio.run(run(options.origin, options.bootstrap, options.flights, options.rate, options.fault))
     except (ReplayError, KafkaError, ClientError, OSError) as error:
         print(f"error: replay of {options.origin}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ReplayError) else 1

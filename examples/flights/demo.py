@@ -1,0 +1,358 @@
+"""`isthmus demo`: three airports, one aggregate, answers from Spark, with two kills in between; it checks itself.
+
+The order of things: start the topology, replay the three airports while mirrors, stream app and this page's watch
+work, kill a mirror and a broker, wait until every hop holds all there is, ask Spark, compare all of it with the CSV.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.deploy.errors import DeployError
+from isthmus.deploy.launch import Layout, python
+from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor, read_state
+from isthmus.deploy.topology import load
+
+from . import check, report
+from .events import AIRPORTS, Flight, events_of, read_flights
+from .screen import Screen
+from .watch import AGGREGATE, History, Watch, delta_events
+
+TOPOLOGY = Path(__file__).with_name("topology.yaml")
+ALL_FLIGHTS = 336_776
+SAMPLE_S = 0.1
+START_TIMEOUT_S = 90.0
+DRAIN_TIMEOUT_S = 300.0
+SPARK_TIMEOUT_S = 600.0
+SMALL_REPLAY_S = 8.0  # a prefix is replayed at a rate that takes so long, or the kills would find nothing under way
+KILL_MIRROR_AT, KILL_BROKER_AT = 0.30, 0.45  # of the records of that hop
+KILL_WINDOW = (0.2, 0.8)
+MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return asyncio.run(Demo(options).run())
+    except (DemoError, DeployError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped: every process is gone", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="isthmus demo", description=__doc__.splitlines()[0])
+    made.add_argument("--flights", type=int, metavar="N", help="only the first N rows of the CSV")
+    made.add_argument("--calm", action="store_true", help="kill nothing")
+    made.add_argument("--no-spark", action="store_true", help="leave out Spark and Delta; under a minute")
+    made.add_argument("--keep", action="store_true", help="leave the topology and its data running at the end")
+    made.add_argument("--report", type=Path, default=Path("flights-report"), help="folder of plots and page")
+    made.add_argument("--data", type=Path, help="folder of data and logs (default: a temporary one)")
+    made.add_argument("--kill", action="append", default=[], metavar="PROCESS", help="kill these instead, see topology")
+    made.add_argument(
+        "--fault", default="", help="plant withheld|doubled|altered|swapped:ROW, to see the check find it"
+    )
+    return made
+
+
+class Demo:
+    """One run. `folder` holds data, logs and the state of two supervisors: the topology's, and that of the jobs."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.history = History()
+        self.kept = options.keep
+        self.made = options.data is None and not options.keep
+        default = Path(".isthmus") / "flights"
+        self.folder = Path(options.data or (default if options.keep else tempfile.mkdtemp(prefix="isthmus-demo-")))
+        self.killed: list[str] = []
+        self.said: dict[str, tuple[State, int]] = {}
+        self.overlapped: dict[str, bool] = {}
+
+    async def run(self) -> int:
+        flights = await asyncio.to_thread(read_flights, self.options.flights)
+        events = 2 * len(flights)
+        totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
+        self.screen = Screen(self.history, totals)
+        self.layout = Layout.make(load(TOPOLOGY), TOPOLOGY, self.folder.resolve())
+        stopping = stop_on_signals(asyncio.current_task())
+        topology: asyncio.subprocess.Process | None = None
+        jobs = Supervisor(self.folder / "jobs", self.on_job)
+        watch = Watch(self.layout.addresses)
+        good = False
+        try:
+            topology = await self.start_topology()
+            with self.screen:
+                self.screen.say(f"replaying {len(flights):,} flights as {events:,} events")
+                self.start_replays(jobs, totals)
+                if not self.options.no_spark:
+                    self.start_spark(jobs)
+                await self.follow(watch, jobs, totals)
+                answers = [] if self.options.no_spark else await self.ask_spark(jobs)
+            good = await self.finish(watch, flights, answers)
+        except asyncio.CancelledError:
+            if stopping.is_set():
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            await watch.close()
+            await jobs.stop()
+            if topology and not (self.kept and good):
+                await stop_process(topology)
+            if self.made:
+                shutil.rmtree(self.folder, ignore_errors=True)
+        return 0 if good else 1
+
+    # --- Starting -----------------------------------------------------------------------------------
+
+    async def start_topology(self) -> asyncio.subprocess.Process:
+        """The topology under a supervisor process of its own, as `isthmus up` would run it."""
+        log = self.folder / "logs" / "supervisor.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *python("deploy"), "-f", str(TOPOLOGY), "--data", str(self.layout.folder),
+                stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
+            )  # fmt: skip
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while b"\nready\n" not in b"\n" + log.read_bytes():
+                    if process.returncode is not None:
+                        raise DemoError(f"the topology did not start:\n{log.read_text()[-2000:]}")
+                    await asyncio.sleep(SAMPLE_S)
+        except BaseException as error:
+            await stop_process(process)
+            if isinstance(error, TimeoutError):
+                raise DemoError(f"the topology is not ready after {START_TIMEOUT_S:.0f} s; see {log}") from None
+            raise
+        names = ", ".join(f"{name} {address}" for name, address in self.layout.addresses.items())
+        self.screen.say(f"up: {names}")
+        return process
+
+    def start_replays(self, jobs: Supervisor, totals: Mapping[str, int]) -> None:
+        for name, total in totals.items():
+            command = [*python("examples.flights.replay"), "--origin", name.upper()]
+            command += ["--bootstrap", self.layout.addresses[name]]
+            if self.options.flights is not None:
+                command += ["--flights", str(self.options.flights)]
+            if self.options.flights is not None or not self.options.calm:
+                command += ["--rate", str(max(1, int(total / SMALL_REPLAY_S)))]
+            if self.options.fault:
+                command += ["--fault", self.options.fault]
+            jobs.start(ProcessSpec(f"replay-{name}", tuple(command), "job"))
+
+    def start_spark(self, jobs: Supervisor) -> None:
+        """Spark starts at once and waits for the file `go`, so that its JVM is warm when the data is there."""
+        command = (
+            *python("examples.flights.queries"), "--bootstrap", self.layout.addresses[AGGREGATE],
+            "--delta", str(self.delta), "--out", str(self.answers), "--go", str(self.folder / "go"),
+        )  # fmt: skip
+        jobs.start(ProcessSpec("spark", command, "job")).line = self.on_spark_line
+
+    @property
+    def delta(self) -> Path:
+        return self.layout.folder / "delta" / "flights"
+
+    @property
+    def answers(self) -> Path:
+        return self.layout.folder / "answers.json"
+
+    # --- While it runs ------------------------------------------------------------------------------
+
+    async def follow(self, watch: Watch, jobs: Supervisor, totals: Mapping[str, int]) -> None:
+        """Sample every hop, do the kills, return when replays are done and every hop holds what its source has."""
+        replays = [process for name, process in jobs.processes.items() if name.startswith("replay-")]
+        deadline = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
+        plan = self.kill_plan()
+        while True:
+            sample = await watch.sample(self.history.now_s())
+            self.screen.update(sample)
+            self.history.samples.append(sample)
+            self.tell_restarts()
+            for name, total in totals.items():
+                if name not in self.overlapped and sample.mirrored[name]:
+                    self.overlapped[name] = sample.source[name] < total
+            for target in [target for target in plan if self.due(target, sample, totals)]:
+                plan.remove(target)
+                self.kill(target, sample, totals)
+            for process in replays:
+                if process.status.state is State.FAILED:
+                    raise DemoError(f"{process.spec.name}: {process.status.reason}")
+            arrived = sum(sample.mirrored.values())
+            if (
+                all(process.status.state is State.FINISHED for process in replays)
+                and sample.source == sample.mirrored
+                and sample.streamed == arrived == sum(sample.source.values())
+            ):
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                raise DemoError(
+                    f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; see the logs in {self.folder}/logs"
+                )
+            await asyncio.sleep(SAMPLE_S)
+        if plan:
+            raise DemoError(f"{plan[0]} was to be killed in mid-run, but all was over before: use more --flights")
+        late = [name for name, overlapped in self.overlapped.items() if not overlapped]
+        if late and not self.options.fault:
+            raise DemoError(f"the mirror of {late[0]} appended nothing before the last record was produced")
+        self.screen.say("every hop holds all there is")
+
+    def kill_plan(self) -> list[str]:
+        if self.options.calm:
+            return []
+        return list(self.options.kill) or [MIRROR, BROKER]
+
+    def share(self, target: str, sample: Any, totals: Mapping[str, int]) -> float:
+        """How much of its hop's records a process has seen go through."""
+        name = target.partition("-")[0].removeprefix("replay")
+        everything = sum(totals.values())
+        if target.startswith("replay-"):
+            name = target.removeprefix("replay-")
+        if target.endswith("-worker"):
+            return sample.streamed / everything
+        if target.endswith("-mirror"):
+            return sample.mirrored[name] / totals[name]
+        if name == AGGREGATE:
+            return sum(sample.mirrored.values()) / everything
+        return sample.source[name] / totals[name]
+
+    def due(self, target: str, sample: Any, totals: Mapping[str, int]) -> bool:
+        return self.share(target, sample, totals) >= (KILL_BROKER_AT if target.endswith("-broker") else KILL_MIRROR_AT)
+
+    def kill(self, target: str, sample: Any, totals: Mapping[str, int]) -> None:
+        share = self.share(target, sample, totals)
+        if not KILL_WINDOW[0] <= share <= KILL_WINDOW[1]:
+            raise DemoError(
+                f"{target} was to be killed in mid-run, but {share:.0%} had gone through: use more --flights"
+            )
+        state = read_state(self.folder)
+        jobs = read_state(self.folder / "jobs")
+        found = {each.name: each for each in [*(state.processes if state else ()), *(jobs.processes if jobs else ())]}
+        if target not in found or not found[target].pid:
+            raise DemoError(f"--kill {target}: no such process runs; there are {', '.join(sorted(found))}")
+        os.kill(found[target].pid, signal.SIGKILL)  # type: ignore[arg-type]
+        self.history.kills.append((self.history.now_s(), target))
+        self.killed.append(target)
+        self.screen.killed(f"kill -9 {target} (pid {found[target].pid}) with {share:.0%} of its records through")
+
+    def tell_restarts(self) -> None:
+        """Say what the topology's supervisor did since the last look."""
+        state = read_state(self.folder)
+        for each in state.processes if state else ():
+            self.tell(each)
+
+    def tell(self, each: Status) -> None:
+        before = self.said.get(each.name)
+        self.said[each.name] = (each.state, each.restarts)
+        if before is None or before == self.said[each.name]:
+            return
+        if each.state is State.READY and each.restarts:
+            self.screen.say(f"{each.name} works again (pid {each.pid}, restart {each.restarts})", "green")
+        elif each.reason:
+            self.screen.say(f"{each.name} {each.state}: {each.reason}", "yellow")
+
+    def on_job(self, event: Event) -> None:
+        if event.state is State.BACKOFF:
+            self.screen.say(f"{event.process} {event.state}: {event.text}", "yellow")
+
+    # --- Spark --------------------------------------------------------------------------------------
+
+    def on_spark_line(self, line: str) -> None:
+        """`rows N` says how much is in the Delta table; `spark …` is for people."""
+        what, _, rest = line.partition(" ")
+        if what == "rows":
+            self.screen.rows_in_delta = int(rest)
+            self.history.delta.append((self.history.now_s(), int(rest)))
+            if self.history.samples:
+                self.screen.update(self.history.samples[-1])
+        elif what == "spark":
+            self.screen.say(line)
+
+    async def ask_spark(self, jobs: Supervisor) -> list[dict[str, Any]]:
+        (self.folder / "go").touch()
+        self.screen.say("Spark reads the aggregate")
+        await jobs.until("spark", State.FINISHED, timeout_s=SPARK_TIMEOUT_S)
+        return json.loads(self.answers.read_text())
+
+    # --- The end ------------------------------------------------------------------------------------
+
+    async def finish(self, watch: Watch, flights: Sequence[Flight], answers: Sequence[Mapping[str, Any]]) -> bool:
+        """Compare everything with the CSV, show it, write the report; whether all is right."""
+        from isthmus.streams import changelog
+
+        expected = check.expected_events(events_of(flights))
+        verdicts = [check.check_events("aggregate", expected, await watch.events())]
+        committed = await changelog.read(await watch.client(AGGREGATE), "delays")
+        names = ("scheduled", "departed", "cancelled", "delay_sum")
+        hours = check.merge_hours(
+            ((row.key, row.window_start_ms), dict(zip(names, row.value, strict=True)))
+            for row in committed.rows
+            if row.table == "hours"
+        )
+        verdicts.append(check.check_hours(check.expected_hours(flights), hours))
+        last = {row.key: row.value[-1][1] for row in committed.rows if row.table == "planes"}
+        verdicts.append(check.check_rows("planes table", check.expected_last(flights), last))
+        verdicts.append(check.check_rows("delays.carried", check.expected_carried(flights), await watch.carried()))
+        if not self.options.no_spark:
+            verdicts.append(check.check_events("Delta table", expected, delta_events(str(self.delta))))
+        for answer in answers:
+            self.screen.answer(answer["title"], answer["columns"], answer["rows"])
+        self.screen.console.print()
+        for verdict in verdicts:
+            self.screen.verdict(verdict)
+        kills = f", {' and '.join(self.killed)} killed on the way" if self.killed else ""
+        lead = f"{len(flights):,} flights, {2 * len(flights):,} events in {self.history.now_s():.0f} s{kills}."
+        page = report.write(self.options.report, self.history, hours, verdicts, answers, lead)
+        self.screen.console.print(f"\nreport: {page}")
+        self.next_steps()
+        return check.all_right(verdicts)
+
+    def next_steps(self) -> None:
+        """Commands to try with one's own tools; they need the topology, so without --keep that comes first."""
+        say = self.screen.console.print
+        if not self.kept:
+            say("to look around yourself: isthmus demo --keep, then")
+        port = self.layout.addresses[AGGREGATE] if self.kept else "HOST:PORT (shown at the start)"
+        say(f"  kcat -b {port} -L")
+        say(f"  kcat -b {port} -C -t ewr.flights -o beginning -c 5")
+        say(f"  kcat -b {port} -C -t delays.carried -e -q | tail")
+        if self.kept:
+            say(f"  isthmus mirror status -b {AGGREGATE}")
+            say(f"  isthmus down -f {os.path.relpath(TOPOLOGY)} --data {os.path.relpath(self.folder)}")
+
+
+def stop_on_signals(task: asyncio.Task[Any] | None) -> asyncio.Event:
+    """Ctrl-C and SIGTERM cancel the run, whose `finally` stops every process."""
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if not stopping.is_set() and task:
+            stopping.set()
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    return stopping
+
+
+async def stop_process(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    await process.wait()

@@ -1,0 +1,134 @@
+"""What the demo leaves to look at: two plots as PNG and one HTML page that holds them with the answers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import jinja2
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from .check import Verdict
+from .screen import cell
+from .watch import History
+
+NEW_YORK = ZoneInfo("America/New_York")
+COLOURS = {
+    "ewr": "#1b6ca8",
+    "jfk": "#d1495b",
+    "lga": "#2e8b57",
+    "aggregate": "#444444",
+    "stream": "#8e6c8a",
+    "delta": "#c98b2b",
+}
+
+PAGE = """\
+<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Isthmus: flights of 2013</title>
+<style>
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
+h1{font-size:1.6rem} h2{font-size:1.15rem;margin-top:2rem} img{max-width:100%}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums} td,th{padding:.2rem .9rem .2rem 0;text-align:left}
+td.n,th.n{text-align:right} .right{color:#17703a;font-weight:600} .wrong{color:#b3261e;font-weight:600}
+</style>
+<h1>Three airports, one aggregate</h1>
+<p>{{ lead }}</p>
+<table>
+{% for verdict in verdicts %}<tr><td>{{ verdict.place }}</td>
+{% set colour = 'right' if verdict.right else 'wrong' %}<td class="n {{ colour }}">{{ verdict.lines()[0] }}</td>
+<td class="wrong">{{ verdict.lines()[1:] | join('; ') }}</td></tr>
+{% endfor %}</table>
+<h2>Records through time</h2><img alt="Records through time for each hop" src="data:image/png;base64,{{ hops }}">
+<h2>Delay by hour and origin</h2><img alt="Mean delay by hour of day and origin" src="data:image/png;base64,{{ delays }}">
+{% for answer in answers %}<h2>{{ answer.title }}</h2>
+<table><tr>{% for column in answer.columns %}<th>{{ column }}</th>{% endfor %}</tr>
+{% for row in answer.rows %}<tr>{% for value in row %}
+<td{% if value is number %} class="n"{% endif %}>{{ value | cell }}</td>{% endfor %}</tr>
+{% endfor %}</table>
+{% endfor %}
+</html>
+"""
+
+
+def plot_hops(history: History, path: Path) -> None:
+    """Records of each hop through time, the kills as vertical lines."""
+    figure, axes = plt.subplots(figsize=(9, 4.5), dpi=120)
+    times = [sample.at_s for sample in history.samples]
+    for name in history.samples[-1].source:
+        axes.plot(times, [s.source[name] for s in history.samples], color=COLOURS[name], label=f"{name}: produced")
+        mirrored = [s.mirrored[name] for s in history.samples]
+        axes.plot(times, mirrored, color=COLOURS[name], linestyle="--", label=f"{name}: in the aggregate")
+    axes.plot(times, [s.streamed for s in history.samples], color=COLOURS["stream"], label="stream app: committed")
+    if history.delta:
+        axes.step(*zip(*history.delta, strict=True), where="post", color=COLOURS["delta"], label="rows in Delta")
+    for at_s, what in history.kills:
+        axes.axvline(at_s, color="#b3261e", linewidth=1)
+        axes.annotate(
+            f"kill -9 {what}",
+            (at_s, axes.get_ylim()[1]),
+            rotation=90,
+            va="top",
+            ha="right",
+            fontsize=8,
+            color="#b3261e",
+        )
+    axes.set(xlabel="seconds since the start", ylabel="records")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def plot_delays(hours: Mapping[tuple[str, int], Mapping[str, int]], path: Path) -> None:
+    """Mean departure delay by hour of day in New York and origin, from the stream app's table."""
+    sums: dict[str, list[list[int]]] = {}
+    for (origin, hour_ms), counts in hours.items():
+        hour = datetime.fromtimestamp(hour_ms / 1000, NEW_YORK).hour
+        at = sums.setdefault(origin, [[0, 0] for _ in range(24)])[hour]
+        at[0] += counts["delay_sum"]
+        at[1] += counts["departed"]
+    figure, axes = plt.subplots(figsize=(9, 4), dpi=120)
+    for origin in sorted(sums):
+        points = [(hour, total / count) for hour, (total, count) in enumerate(sums[origin]) if count >= 30]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=COLOURS[origin.lower()], label=origin)
+    axes.set(xlabel="hour of departure in New York", ylabel="mean delay, minutes", xlim=(0, 23))
+    axes.axhline(0, color="#888", linewidth=0.8)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def write(
+    folder: Path,
+    history: History,
+    hours: Mapping[tuple[str, int], Mapping[str, int]],
+    verdicts: Sequence[Verdict],
+    answers: Sequence[Mapping[str, Any]],
+    lead: str,
+) -> Path:
+    """Write hops.png, delays.png and report.html into `folder`; the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plot_hops(history, folder / "hops.png")
+    plot_delays(hours, folder / "delays.png")
+    images = {name: base64.b64encode((folder / f"{name}.png").read_bytes()).decode() for name in ("hops", "delays")}
+    environment = jinja2.Environment(autoescape=True)
+    environment.filters["cell"] = cell
+    (folder / "report.html").write_text(
+        environment.from_string(PAGE).render(verdicts=verdicts, answers=answers, lead=lead, **images)
+    )
+    return folder / "report.html"
