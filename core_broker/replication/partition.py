@@ -1,0 +1,191 @@
+"""One partition as this broker leads it: leader epoch, in-sync replicas, high watermark, and who waits on them.
+
+All that clients see goes through the high watermark. With `durability=page_cache` it follows the log's end at once;
+with `fsync` it moves only after a sync, and all appends that arrive while one sync runs share the next (group commit).
+A partition whose file failed stays failed until the broker starts again: its waiters are told, nothing is appended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ..storage.log import AppendInfo, Log, LogSlice, Origin
+
+log = logging.getLogger("isthmus.broker")
+
+Cancel = Callable[[], None]
+
+
+class Partition:
+    """See the module. Made by the ReplicaManager; `log` is open."""
+
+    __slots__ = (
+        "_data_waiters",
+        "_end_waiters",
+        "_sequence",
+        "_sync_task",
+        "configs",
+        "failure",
+        "fsync",
+        "high_watermark",
+        "index",
+        "isr",
+        "leader_epoch",
+        "log",
+        "min_insync_replicas",
+        "mirror_link",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader_epoch = 0
+        self.isr: list[int] = []
+        self.configs: dict[str, Any] = {}  # the topic's options, parsed
+        self.min_insync_replicas = 1
+        self.mirror_link = ""  # the link that owns this topic
+        self.fsync = False
+        self.high_watermark: int = log.log_start_offset
+        self.failure: KafkaError | None = None
+        self._end_waiters: list[tuple[int, int, Callable[[], None] | None]] = []  # heap: offset, sequence, callback
+        self._data_waiters: dict[int, Callable[[], None]] = {}
+        self._sequence = 0
+        self._sync_task: asyncio.Task[None] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of a transaction not decided yet, or the high watermark."""
+        undecided = self.log.first_unstable_offset
+        return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+
+    def append(self, records: Any, origin: Origin, wall_ms: int, expected_next_offset: int | None = None) -> AppendInfo:
+        """Append batches to the log. Raises KafkaError; then nothing was appended."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset)
+        except KafkaError as error:
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                log.error("%s: %s", self, error.message)
+            raise
+        if self.fsync:
+            self._sync_soon()
+        else:
+            self._advance(self.log.log_end_offset)
+        return info
+
+    def read(self, offset: int, max_bytes: int, *, read_committed: bool = False, min_one: bool = True) -> LogSlice:
+        """Batches from the one that holds `offset` up to the high watermark, or the last stable offset."""
+        upper = self.last_stable_offset if read_committed else self.high_watermark
+        return self.log.read(offset, max_bytes, upper, min_one)
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client that knows another leader epoch (KIP-320); -1 does not ask."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self}: leader epoch is {self.leader_epoch}")
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self}: leader epoch is {self.leader_epoch}")
+
+    # --- who waits ----------------------------------------------------------------------------------------------------
+
+    def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:
+        """Call `callback()` once when the high watermark is at `offset` or past it, or the partition has failed."""
+        if self.high_watermark >= offset or self.failure is not None:
+            callback()
+            return _nothing
+        self._sequence += 1
+        sequence = self._sequence
+        entry = (offset, sequence, callback)
+        heapq.heappush(self._end_waiters, entry)
+
+        def cancel() -> None:
+            if entry in self._end_waiters:
+                self._end_waiters.remove(entry)
+                heapq.heapify(self._end_waiters)
+
+        return cancel
+
+    def wait_for_data(self, callback: Callable[[], None]) -> Cancel:
+        """Call `callback()` once when there is more to read, or when the partition fails or goes away."""
+        self._sequence += 1
+        sequence = self._sequence
+        self._data_waiters[sequence] = callback
+
+        def cancel() -> None:
+            self._data_waiters.pop(sequence, None)
+
+        return cancel
+
+    def _advance(self, offset: int) -> None:
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        if self._end_waiters:
+            self._wake_end_waiters()
+        if self._data_waiters:
+            self._wake_data_waiters()
+
+    def _wake_end_waiters(self) -> None:
+        waiters = self._end_waiters
+        while waiters and (waiters[0][0] <= self.high_watermark or self.failure is not None):
+            callback = heapq.heappop(waiters)[2]
+            if callback is not None:
+                callback()
+
+    def _wake_data_waiters(self) -> None:
+        waiters, self._data_waiters = self._data_waiters, {}
+        for callback in waiters.values():
+            callback()
+
+    # --- group commit -------------------------------------------------------------------------------------------------
+
+    def _sync_soon(self) -> None:
+        if self._sync_task is None:
+            self._sync_task = asyncio.get_running_loop().create_task(self._sync(), name=f"sync {self}")
+
+    async def _sync(self) -> None:
+        try:
+            while self.high_watermark < self.log.log_end_offset and self.failure is None:
+                end = self.log.log_end_offset
+                await self.log.sync()
+                self._advance(end)
+        except (KafkaError, OSError) as error:
+            self.fail(error)
+        finally:
+            self._sync_task = None
+
+    def fail(self, error: Exception) -> None:
+        """The log cannot be trusted any more: all waiters are told, and every use from now on is refused."""
+        if self.failure is not None:
+            return
+        reason = error.message if isinstance(error, KafkaError) else str(error)
+        self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {reason}")
+        log.error("%s is offline until the broker starts again: %s", self, reason)
+        self._wake_end_waiters()
+        self._wake_data_waiters()
+
+    def close(self, error: KafkaError) -> None:
+        """The partition is deleted or the broker stops: let go of those who wait. The log is closed by its manager."""
+        if self.failure is None:
+            self.failure = error
+        self._wake_end_waiters()
+        self._wake_data_waiters()
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,402 @@
+"""One client connection: cuts frames, runs one request at a time in order, sends the answers in order.
+
+Small requests are read into one buffer that all connections of a server share and are handled where they lie; what
+does not end within one read is kept in a buffer of the connection, which grows with what has arrived, never with what
+a frame claims. While a request waits (a `Pending`), an answer is being sent or the client does not read, no further
+request is begun, and reading pauses as soon as more arrives. A frame's memory is valid until its handler returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ProtocolError
+from ..purgatory import Pending
+from .context import CloseConnection, Context
+from .sending import BUFFERS, JOIN_BYTES, Sender
+
+if TYPE_CHECKING:
+    from .dispatch import Route
+    from .listener import Listener
+
+log = logging.getLogger("isthmus.broker")
+
+SIZE = struct.Struct(">i")
+HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+ANSWER = struct.Struct(">ii")  # size, correlation id
+ANSWER_FLEXIBLE = struct.Struct(">iib")  # and no tagged fields
+MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
+GROWTH = 4  # a held buffer is at most this many times what has arrived
+API_VERSIONS = 18
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection to one listener."""
+
+    __slots__ = (
+        "_api_version",
+        "_client",
+        "_correlation",
+        "_filled",
+        "_held",
+        "_need",
+        "_out",
+        "_paused",
+        "_pending",
+        "_route",
+        "_scratch",
+        "_sender",
+        "_sending",
+        "_server",
+        "_transport",
+        "busy",
+        "context",
+        "listener",
+        "tick",
+        "writable",
+    )
+
+    def __init__(self, listener: Listener) -> None:
+        server = listener.server
+        self.listener = listener
+        self._server = server
+        self._scratch = server.scratch
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self.context: Context = None  # type: ignore[assignment]
+        self.tick = server.tick  # of the last whole request or answer; half frames do not count
+        self._held: bytearray | None = None  # bytes read and not yet handled
+        self._filled = 0
+        self._need = 0  # bytes of _held without which nothing can be done
+        self._paused = False
+        self.writable = True
+        self.busy = False  # a request is waiting or its answer is being sent
+        self._pending: Pending | None = None
+        self._route: Route | None = None  # of the request that waits
+        self._correlation = 0
+        self._client = b""
+        self._out: list[Any] = []  # answers of this turn, sent together
+        self._sender: Sender | None = None
+        self._sending = False
+
+    # --- asyncio's side ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.context = Context(self._server.services, self.listener.name, str(peer[0]) if peer else "")
+        transport.set_write_buffer_limits(high=0)  # so that pause_writing says "not all is sent"
+        if not self._server.add(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.remove(self)
+        self.busy = True
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.abandon()
+        if self._sender is not None:
+            self._sender.close()
+        self._drop_held()
+        self._out.clear()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.tick = self._server.tick
+        if self._sending and self._sender is not None:
+            self._sender.resume()
+        elif not self.busy:
+            self._continue()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._held is None:
+            return self._scratch
+        if self._filled == len(self._held):
+            self._grow()
+        return memoryview(self._held)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._held is None:
+            if self.busy or not self.writable:
+                self._hold(self._scratch[:nbytes])
+                self._pause()
+                return
+            done = self._frames(self._scratch, nbytes)
+            if done < nbytes:
+                self._hold(self._scratch[done:nbytes])
+            return
+        self._filled += nbytes
+        if self._filled < self._need:
+            return
+        if self.busy or not self.writable:
+            self._pause()
+        else:
+            self._handle_held()
+
+    # --- bytes that wait ----------------------------------------------------------------------------------------------
+
+    def _hold(self, rest: memoryview) -> None:
+        """Keep what cannot be handled now."""
+        filled = len(rest)
+        self._need = 4
+        size = MIN_HELD_BYTES
+        if filled >= 4:
+            self._need = SIZE.unpack_from(rest)[0] + 4
+            size = max(min(self._need, GROWTH * filled), MIN_HELD_BYTES)
+        held = bytearray(max(size, filled))
+        held[:filled] = rest
+        self._held, self._filled = held, filled
+        self._server.held(self, len(held))
+        if filled >= 4 and not 0 <= self._need - 4 <= self._server.max_request_bytes:
+            self._need = 4  # a bad length: let _frames see it
+
+    def _grow(self) -> None:
+        old = self._held
+        assert old is not None
+        size = max(min(self._need, GROWTH * self._filled), self._filled + MIN_HELD_BYTES)
+        held = bytearray(size)
+        held[: self._filled] = old
+        self._held = held
+        self._server.held(self, size - len(old))
+
+    def _drop_held(self) -> None:
+        if self._held is not None:
+            self._server.held(self, -len(self._held))
+            self._held = None
+
+    def _handle_held(self) -> None:
+        held, filled = self._held, self._filled
+        assert held is not None
+        if filled >= 4 and self._need == 4:
+            self._need = SIZE.unpack_from(held)[0] + 4
+            if 4 <= self._need <= self._server.max_request_bytes + 4 and self._need > filled:
+                return
+        self._held = None
+        done = self._frames(memoryview(held), filled)
+        if done < filled and not self._transport.is_closing():
+            self._hold(memoryview(held)[done:filled])
+        self._server.held(self, -len(held))
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def pause_for_memory(self) -> None:
+        """The server's bound on request memory is reached: read no more until `resume_for_memory`."""
+        self._pause()
+
+    def resume_for_memory(self) -> None:
+        if not self.busy and self.writable:
+            self._continue()
+
+    def _continue(self) -> None:
+        """What held up the next request is over."""
+        if self._held is not None and self._filled >= self._need:
+            asyncio.get_running_loop().call_soon(self._next)  # not from within another connection's handler
+        elif self._paused and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _next(self) -> None:
+        if self.busy or not self.writable or self._transport.is_closing():
+            return
+        if self._held is not None:
+            self._handle_held()
+        if not self.busy and self.writable and self._paused and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _frames(self, view: memoryview, end: int) -> int:
+        """Handle the whole frames of view[:end] until one has to wait; the position after them."""
+        position = 0
+        limit = self._server.max_request_bytes
+        while end - position >= 4:
+            size = SIZE.unpack_from(view, position)[0]
+            if not HEAD.size <= size <= limit:
+                self.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
+                return end
+            stop = position + 4 + size
+            if stop > end:
+                break
+            try:
+                self._request(view[position + 4 : stop])
+            except (ProtocolError, struct.error) as error:
+                self.close(str(error))
+                return end
+            position = stop
+            if self.busy:
+                break
+        if self._out:
+            self._flush()
+        return end if self._transport.is_closing() else position
+
+    def _request(self, frame: memoryview) -> None:
+        server = self._server
+        key, version, correlation, client_length = HEAD.unpack_from(frame)
+        route = server.routes[(key << 16 | version) if version >= 0 <= key else -1]
+        if route is None:
+            route = self._unknown(key, version)
+            if route is None:
+                return
+            body = -1
+        else:
+            body = HEAD.size + client_length if client_length > 0 else HEAD.size
+            client = frame[HEAD.size : body]
+            if client != self._client:
+                self._client = bytes(client)
+                self.context.client_id = self._client.decode("utf-8", "replace")
+            if route.flexible_request:
+                body = skip_tags(frame, body)
+        context = self.context
+        context.version = version
+        try:
+            request = route.decode(frame, body)[0] if body >= 0 else None
+            answer = route.handle(request, context)
+        except CloseConnection as error:
+            self.close(str(error))
+            return
+        except ProtocolError as error:
+            self.close(f"{route.api.name} v{version}: {error}")
+            return
+        except Exception:
+            log.exception("%s v%d from %s: closing the connection", route.api.name, version, self.context.client_host)
+            self.close()
+            return
+        self.tick = server.tick
+        if answer is None:
+            return
+        if isinstance(answer, Pending):
+            if not answer.done:
+                self.busy = True
+                self._pending, self._route, self._correlation = answer, route, correlation
+                answer.when_done(self._answered)
+                return
+            answer = answer.answer
+            if answer is None:
+                return
+        self._answer(route, correlation, answer)
+
+    def _unknown(self, key: int, version: int) -> Route | None:
+        """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
+        if key == API_VERSIONS:
+            return self._server.unsupported_api_versions
+        self.close(f"request of key {key} version {version}, which is not served")
+        return None
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, answer: Any) -> None:
+        """The request that waited has its answer."""
+        route, self._pending = self._route, None
+        assert route is not None
+        self.busy = False
+        self.tick = self._server.tick
+        if answer is not None:
+            try:
+                self._answer(route, self._correlation, answer)
+            except Exception:
+                log.exception("%s v%d: the answer cannot be encoded", route.api.name, route.version)
+                self.close()
+                return
+            self._flush()
+        if not self.busy and self.writable:
+            self._continue()
+
+    def _answer(self, route: Route, correlation: int, answer: Any) -> None:
+        parts = route.encode(answer)
+        size = 4
+        ranges = False
+        for part in parts:
+            size += len(part)
+            if type(part) not in BUFFERS:
+                ranges = True
+        if route.flexible_response:
+            self._out.append(ANSWER_FLEXIBLE.pack(size + 1, correlation, 0))
+        else:
+            self._out.append(ANSWER.pack(size, correlation))
+        self._out += parts
+        if ranges:
+            self._send_ranges()
+        elif size > JOIN_BYTES or not self.writable:
+            self._flush()
+
+    def _send_ranges(self) -> None:
+        parts, self._out = self._out, []
+        if self._sender is None:
+            self._sender = Sender(self, self._transport, self._server.turn_bytes)
+        self.busy = self._sending = True
+        if self._sender.send(parts):
+            self.busy = self._sending = False
+
+    def sent(self) -> None:
+        """The sender is through with what it had to wait for."""
+        self._sending = self.busy = False
+        self.tick = self._server.tick
+        if self.writable and not self._transport.is_closing():
+            self._continue()
+
+    def send_failed(self, error: OSError) -> None:
+        self.close(None if isinstance(error, ConnectionError) else str(error))
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def close(self, reason: str | None = None) -> None:
+        """End the connection now; earlier answers that are not sent yet are lost."""
+        if self._transport.is_closing():
+            return
+        if reason is not None:
+            log.info("closing the connection of %s: %s", self.context.client_host, reason)
+        if self._out:
+            self._flush()
+        self.busy = True
+        if self.writable:
+            self._transport.close()
+        else:
+            self._transport.abort()
+
+    @property
+    def waits_for_us(self) -> bool:
+        """Whether an answer is due from this broker, as in a long poll: such a connection is not idle."""
+        return self._pending is not None
+
+
+def skip_tags(frame: memoryview, position: int) -> int:
+    """The position after the tagged fields of a request header."""
+    if position < len(frame) and frame[position] == 0:
+        return position + 1
+    count, position = _uvarint(frame, position)
+    for _ in range(count):
+        _, position = _uvarint(frame, position)
+        size, position = _uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            break
+    if position > len(frame):
+        raise ProtocolError("the tagged fields of a request header pass its end")
+    return position
+
+
+def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(frame) and shift < 35:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise ProtocolError("a varint of a request header has no end")

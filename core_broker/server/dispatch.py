@@ -1,0 +1,79 @@
+"""Which handler answers which request: the list of APIs this broker serves, and their versions.
+
+Every key has exactly the versions that stock Kafka 4.4.0 announces; `DIFFERENCES` is the whole list of exceptions.
+A key stands here only when all its versions work. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ...protocol.messages import APIS
+from .context import Handler
+
+# key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
+SERVED: dict[int, tuple[int, int]] = {
+    0: (0, 13),
+    1: (4, 18),
+    2: (1, 11),
+    3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
+    10: (0, 6),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 6),
+    16: (0, 5),
+    18: (0, 5),
+    19: (2, 7),
+    20: (1, 6),
+    22: (0, 5),
+    32: (1, 4),
+    37: (0, 3),
+    42: (0, 3),
+    44: (0, 1),
+    60: (0, 2),
+    30000: (0, 0),
+}
+
+DIFFERENCES: dict[int, str] = {
+    30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
+}
+
+PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka only (KAFKA-18659), and refused
+
+
+class Route:
+    """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
+
+    __slots__ = ("api", "decode", "encode", "flexible_request", "flexible_response", "handle", "version")
+
+    def __init__(self, key: int, version: int, handle: Handler) -> None:
+        api = APIS[key]
+        self.api = api
+        self.version = version
+        self.handle = handle
+        self.flexible_request = api.request_header_version(version) == 2
+        self.flexible_response = api.response_header_version(version) == 1
+        self.decode = api.request.decoder(version)
+        self.encode = api.response.encoder(version)
+
+
+class Routes(dict[int, Any]):
+    """Routes by `key << 16 | version`; None for what is not served. Made on demand, so that a start is quick."""
+
+    def __missing__(self, number: int) -> Route | None:
+        key, version = number >> 16, number & 0xFFFF
+        first, last = SERVED.get(key, (0, -1))
+        if key == 0:
+            first = PRODUCE_FIRST
+        if not first <= version <= last:
+            return None
+        from ...protocol.messages import MODULES
+
+        handler = import_module(f".apis.{MODULES[key]}", __package__).handle
+        route = self[number] = Route(key, version, handler)
+        return route

@@ -1,0 +1,198 @@
+"""The sockets of a broker: several listeners, each with a name and the address clients are told.
+
+A `Server` holds what its connections share: the read buffer, the routes, the bounds, and one timer that closes idle
+connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..config import BrokerConfig, ConfigError
+from .apis import api_versions
+from .connection import Connection
+from .context import Services
+from .dispatch import Route, Routes
+
+log = logging.getLogger("isthmus.broker")
+
+SCRATCH_BYTES = 128 * 1024  # one read of small requests
+TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
+PLAINTEXT = "PLAINTEXT"
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """NAME://HOST:PORT. host "" is all interfaces, port 0 any free one."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.host}:{self.port}"
+
+
+@dataclass(slots=True)
+class Listener:
+    """One listening socket."""
+
+    server: Server
+    address: Address
+    advertised: Address
+    sockets: list[asyncio.Server] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+
+class ListenError(Exception):
+    """A socket could not be opened; the message says which and what to do."""
+
+
+def parse_address(text: str, option: str) -> Address:
+    """From NAME://HOST:PORT, or HOST:PORT for the listener PLAINTEXT. ConfigError names the option."""
+    name, mark, rest = text.rpartition("://")
+    if not mark:
+        name, rest = PLAINTEXT, text
+    host, colon, port = rest.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or not name:
+        raise ConfigError(f"Invalid value {text} for configuration {option}: expected NAME://HOST:PORT")
+    return Address(name.upper(), host.strip("[]"), int(port))
+
+
+def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
+    """The listeners of a configuration, each with its advertised address. Raises ConfigError."""
+    listeners = [parse_address(text, "listeners") for text in config["listeners"]]
+    names = [listener.name for listener in listeners]
+    if not listeners or len(set(names)) != len(names):
+        raise ConfigError("Invalid value for configuration listeners: one or more, with a different name each")
+    protocols = dict(pair.split(":", 1) for pair in config["listener.security.protocol.map"].split(",") if ":" in pair)
+    for name in names:
+        if protocols.get(name, PLAINTEXT) != PLAINTEXT:
+            raise ConfigError(f"listener {name}: only the protocol PLAINTEXT works yet")
+    told = {a.name: a for a in (parse_address(t, "advertised.listeners") for t in config["advertised.listeners"] or ())}
+    for name in sorted(told):
+        if name not in names:
+            raise ConfigError(f"advertised.listeners names {name}, which is not among the listeners")
+    return [(listener, told.get(listener.name, listener)) for listener in listeners]
+
+
+class Server:
+    """All listeners and connections of a broker."""
+
+    def __init__(self, services: Services) -> None:
+        config = services.config
+        self.services = services
+        self.routes = services.routes
+        self.unsupported_api_versions = _unsupported_route(services.routes)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.max_request_bytes: int = config["socket.request.max.bytes"]
+        self.turn_bytes: int = config["send.turn.bytes"]
+        self.tick = 0
+        self.listeners: list[Listener] = []
+        self._max_connections: int = config["max.connections"]
+        self._max_held_bytes: int = config["queued.max.request.bytes"]
+        self._idle_ms: int = config["connections.max.idle.ms"]
+        self._backlog: int = config["socket.listen.backlog.size"]
+        self._connections: dict[int, Connection] = {}
+        self._held_bytes = 0
+        self._starved: deque[Connection] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Listen on all addresses. Raises ListenError, ConfigError."""
+        for address, advertised in addresses(self.services.config):
+            await self._listen(address, advertised)
+        self._arm()
+
+    async def _listen(self, address: Address, advertised: Address) -> None:
+        loop = asyncio.get_running_loop()
+        listener = Listener(self, address, advertised)
+        host: Any = address.host or None
+        try:
+            server = await loop.create_server(lambda: Connection(listener), host, address.port, backlog=self._backlog)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {address.host or '*'}:{address.port}: {error.strerror or error}; "
+                "stop what uses the port or choose another (--listen HOST:PORT, port 0 for any free one)"
+            ) from error
+        listener.sockets.append(server)
+        port = address.port or server.sockets[0].getsockname()[1]
+        listener.address = Address(address.name, address.host, port)
+        told_host = advertised.host or address.host
+        if told_host in ("", "0.0.0.0", "::"):
+            told_host = "localhost"
+        listener.advertised = Address(address.name, told_host, advertised.port or port)
+        self.listeners.append(listener)
+
+    def stop_listening(self) -> None:
+        for listener in self.listeners:
+            for server in listener.sockets:
+                server.close()
+
+    def close_connections(self) -> None:
+        """End all connections at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    # --- what connections tell ----------------------------------------------------------------------------------------
+
+    def add(self, connection: Connection) -> bool:
+        """False when there are as many connections as may be."""
+        if len(self._connections) >= self._max_connections:
+            log.warning("refusing a connection: there are max.connections=%d", self._max_connections)
+            return False
+        self._connections[id(connection)] = connection
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        self._connections.pop(id(connection), None)
+
+    def held(self, connection: Connection, delta_bytes: int) -> None:
+        """The memory of half-read requests grew or shrank."""
+        self._held_bytes += delta_bytes
+        if delta_bytes > 0:
+            if self._held_bytes > self._max_held_bytes:
+                connection.pause_for_memory()
+                self._starved.append(connection)
+        elif self._starved and self._held_bytes <= self._max_held_bytes:
+            starved, self._starved = self._starved, deque()
+            for waiting in starved:
+                if id(waiting) in self._connections:
+                    waiting.resume_for_memory()
+
+    # --- idle connections ---------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._idle_ms / 1000 / TICKS, self._look_for_idle)
+
+    def _look_for_idle(self) -> None:
+        self.tick += 1
+        for connection in list(self._connections.values()):
+            if connection.waits_for_us:
+                connection.tick = self.tick
+            elif self.tick - connection.tick > TICKS:
+                connection.close("idle for connections.max.idle.ms")
+        self._arm()
+
+
+def _unsupported_route(routes: dict[int, Route]) -> Route:
+    """ApiVersions as version 0, saying that the version asked for is not there."""
+    plain = routes[18 << 16]
+    route = Route(18, 0, api_versions.handle_unsupported)
+    route.encode = plain.encode
+    return route
+
+
+def make_routes() -> dict[int, Route]:
+    return Routes()

@@ -1,0 +1,170 @@
+"""Sends the parts of answers, bytes and file ranges, in order through one connection.
+
+A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
+`send.turn.bytes` in one turn of the loop; when the socket is full a dup of its fd waits for room (uvloop refuses the
+fd itself, and a dup that outlives the answer would hide the end of the connection from the peer). A transport without
+an fd (the simulator's, TLS) is given the bytes instead. Parts are kept until sent, and a range keeps its file open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+BUFFERS = frozenset((bytes, bytearray, memoryview))
+READ_BYTES = 1024 * 1024  # of a range given to a transport that has no fd, at a time
+JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
+
+
+class Owner(Protocol):
+    """What a sender must know of its connection."""
+
+    writable: bool  # False from pause_writing to resume_writing
+
+    def sent(self) -> None: ...
+    def send_failed(self, error: OSError) -> None: ...
+
+
+class Sender:
+    """The parts of one connection that are on their way. Used only while there are ranges among them."""
+
+    __slots__ = ("_dup", "_fd", "_left", "_loop", "_owner", "_parts", "_position", "_transport", "_turn_bytes")
+
+    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int) -> None:
+        self._owner = owner
+        self._transport = transport
+        self._turn_bytes = turn_bytes
+        self._parts: deque[Any] = deque()
+        self._position = 0  # in the range that is being sent
+        self._left = -1  # bytes of it; -1: not begun
+        self._dup = -1
+        self._fd = socket_fd(transport)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def send(self, parts: list[Any]) -> bool:
+        """Take over `parts`; True when all are sent by now, else `owner.sent()` is called later."""
+        self._parts.extend(parts)
+        return self._run()
+
+    def resume(self) -> None:
+        """The transport's buffer is empty again."""
+        if self._dup < 0:
+            self._finish(self._run())
+
+    def close(self) -> None:
+        """Let go of all parts; nothing more is sent."""
+        self._stop_waiting()
+        self._parts.clear()
+
+    def _finish(self, done: bool) -> None:
+        if done:
+            self._owner.sent()
+
+    def _run(self) -> bool:
+        budget = self._turn_bytes
+        while self._parts:
+            if self._transport.is_closing():
+                self.close()
+                return False
+            if not self._owner.writable:
+                return False
+            if type(self._parts[0]) in BUFFERS:
+                self._write_buffers()
+                continue
+            sent = self._send_some(budget)
+            if sent < 0:
+                return False
+            budget -= sent
+            if budget <= 0 and self._parts:
+                self._wait_writable()
+                return False
+        self._stop_waiting()
+        return True
+
+    def _write_buffers(self) -> None:
+        joined: list[Any] = []
+        size = 0
+        while self._parts and size < JOIN_BYTES and type(self._parts[0]) in BUFFERS:
+            part = self._parts.popleft()
+            size += len(part)
+            joined.append(part)
+        self._transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
+
+    def _send_some(self, budget: int) -> int:
+        """Bytes of the first range that went out; -1 when the socket is full or broken."""
+        source = self._parts[0]
+        if self._left < 0:
+            self._position, self._left = source.position, source.size_bytes
+        if self._left == 0:
+            self._range_done()
+            return 0
+        file_fd = source.file.fileno() if self._fd >= 0 else None
+        if file_fd is None:
+            size = min(self._left, READ_BYTES)
+            data = source.file.pread(size, self._position)
+            if data:
+                self._transport.write(data)
+            sent = len(data)
+        else:
+            try:
+                sent = os.sendfile(self._fd, file_fd, self._position, min(self._left, budget))
+            except BlockingIOError:
+                self._wait_writable()
+                return -1
+            except OSError as error:
+                self._fail(error)
+                return -1
+        if sent == 0:
+            self._fail(OSError(f"{source.file.path} ends before the range at {self._position}, {self._left} bytes"))
+            return -1
+        self._position += sent
+        self._left -= sent
+        if self._left == 0:
+            self._range_done()
+        return sent
+
+    def _range_done(self) -> None:
+        self._left = -1
+        self._parts.popleft()
+
+    def _wait_writable(self) -> None:
+        if self._dup >= 0:
+            return
+        self._loop = asyncio.get_running_loop()
+        if self._fd < 0:
+            self._loop.call_soon(self._on_writable)
+            return
+        try:
+            self._dup = os.dup(self._fd)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._loop.add_writer(self._dup, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._finish(self._run())
+
+    def _stop_waiting(self) -> None:
+        if self._dup >= 0:
+            assert self._loop is not None
+            self._loop.remove_writer(self._dup)
+            os.close(self._dup)
+            self._dup = -1
+
+    def _fail(self, error: OSError) -> None:
+        self.close()
+        self._owner.send_failed(error)
+
+
+def socket_fd(transport: asyncio.BaseTransport) -> int:
+    """The fd of a plain socket; -1 where there is none or where bytes must pass the transport (TLS)."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return -1
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return -1
+    fileno: Callable[[], int] | None = getattr(sock, "fileno", None)
+    return -1 if fileno is None else fileno()

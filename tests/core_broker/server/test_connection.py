@@ -1,0 +1,239 @@
+"""A connection cuts frames, keeps the order, and holds no more memory than a client has sent."""
+
+import asyncio
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from isthmus.core_broker.purgatory import Pending
+from isthmus.core_broker.server.connection import ANSWER, Connection, skip_tags
+from isthmus.protocol.errors import DecodeError, ProtocolError
+
+
+class FakeTransport(asyncio.Transport):
+    """Takes what is written; `full` makes it keep the bytes, as a socket does whose peer does not read."""
+
+    def __init__(self):
+        super().__init__({"peername": ("10.0.0.9", 5)})
+        self.protocol = None
+        self.data = b""
+        self.reading = True
+        self.closed = self.aborted = self.full = False
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        assert high == 0
+
+    def write(self, data):
+        self.data += bytes(data)
+        if self.full:
+            self.protocol.pause_writing()
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+    def pause_reading(self):
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self):
+        assert not self.reading
+        self.reading = True
+
+    def feed(self, data):
+        """Give data in reads of what the protocol's buffer takes."""
+        while data:
+            assert self.reading
+            buffer = self.protocol.get_buffer(-1)
+            n = min(len(buffer), len(data))
+            buffer[:n] = data[:n]
+            self.protocol.buffer_updated(n)
+            data = data[n:]
+
+
+class FakeServer:
+    """What a connection asks of its server; a request's body decides how it is answered."""
+
+    def __init__(self):
+        self.scratch = memoryview(bytearray(64))
+        self.max_request_bytes = 10_000
+        self.turn_bytes = 1 << 20
+        self.tick = 0
+        self.services = None
+        self.held_bytes = 0
+        self.seen = []
+        self.pending = []
+        self.connections = []
+        api = SimpleNamespace(name="Echo")
+        route = SimpleNamespace(
+            api=api, version=0, flexible_request=False, flexible_response=False,
+            decode=self.decode, handle=self.handle, encode=lambda body: [body],
+        )  # fmt: skip
+        self.routes = {7 << 16: route, -1: None, 8 << 16: None}
+        self.unsupported_api_versions = None
+
+    def decode(self, frame, position):
+        body = bytes(frame[position:])
+        if body == b"bad":
+            raise DecodeError("not what it claims to be")
+        return body, len(frame)
+
+    def handle(self, body, context):
+        self.seen.append((context.client_id, body))
+        if body.startswith(b"silent"):
+            return None
+        if body.startswith(b"wait"):
+            pending = Pending(lambda: b"expired")
+            self.pending.append(pending)
+            return pending
+        return body
+
+    def add(self, connection):
+        self.connections.append(connection)
+        return True
+
+    def remove(self, connection):
+        self.connections.remove(connection)
+
+    def held(self, connection, delta):
+        self.held_bytes += delta
+
+
+def connect():
+    server = FakeServer()
+    connection = Connection(SimpleNamespace(server=server, name="PLAINTEXT"))
+    transport = FakeTransport()
+    transport.protocol = connection
+    connection.connection_made(transport)
+    return server, transport
+
+
+def frame(body, correlation=1, key=7):
+    message = struct.pack(">hhih", key, 0, correlation, 2) + b"me" + body
+    return struct.pack(">i", len(message)) + message
+
+
+def answer(body, correlation=1):
+    return ANSWER.pack(len(body) + 4, correlation) + body
+
+
+def run(test):
+    async def main():
+        test()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, 1000])
+def test_requests_are_cut_whatever_the_reads_are(size):
+    server, transport = connect()
+    bodies = [b"a", b"b" * 200, b"", b"c" * 3000, b"d"]
+    stream = b"".join(frame(body, n) for n, body in enumerate(bodies))
+    for start in range(0, len(stream), size):
+        transport.feed(stream[start : start + size])
+    assert [body for _, body in server.seen] == bodies
+    assert server.seen[0][0] == "me"
+    assert transport.data == b"".join(answer(body, n) for n, body in enumerate(bodies))
+    assert server.held_bytes == 0
+
+
+def test_a_claimed_length_takes_no_memory_before_its_bytes_come():
+    server, transport = connect()
+    transport.feed(struct.pack(">i", 9_999) + b"\0" * 20)
+    assert server.held_bytes <= 256
+    transport.feed(b"\0" * 1000)
+    assert server.held_bytes <= 4 * 1024
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 10_001, 2**31 - 1])
+def test_bad_length_closes_at_once(length):
+    server, transport = connect()
+    transport.feed(frame(b"good") + struct.pack(">i", length))
+    assert transport.closed
+    assert transport.data == answer(b"good")
+    assert server.held_bytes == 0
+
+
+def test_undecodable_request_and_unknown_key_close():
+    for wrong in (frame(b"bad"), frame(b"", key=8), struct.pack(">ihhih", 10, 7, -1, 1, 0)):
+        server, transport = connect()
+        transport.feed(wrong + frame(b"after"))
+        assert transport.closed
+        assert [body for _, body in server.seen if body == b"after"] == []
+
+
+def test_requests_behind_a_waiting_one_wait_and_reading_pauses():
+    server, transport = connect()
+
+    async def main():
+        transport.feed(frame(b"wait", 1) + frame(b"second", 2))
+        assert len(server.seen) == 1
+        transport.feed(frame(b"third", 3)[:9])
+        assert not transport.reading
+        server.pending[0].complete(b"done")
+        await asyncio.sleep(0)
+        assert transport.data == answer(b"done", 1) + answer(b"second", 2)
+        assert transport.reading
+        transport.feed(frame(b"third", 3)[9:])
+        assert transport.data.endswith(answer(b"third", 3))
+
+    asyncio.run(main())
+
+
+def test_no_answer_for_a_silent_request():
+    server, transport = connect()
+    transport.feed(frame(b"silent", 1) + frame(b"loud", 2))
+    assert transport.data == answer(b"loud", 2)
+
+
+def test_client_that_does_not_read_is_given_no_further_answers():
+    server, transport = connect()
+
+    async def main():
+        transport.full = True
+        transport.feed(frame(b"first", 1))
+        transport.feed(frame(b"second", 2))
+        assert len(server.seen) == 1
+        assert not transport.reading
+        transport.full = False
+        transport.protocol.resume_writing()
+        await asyncio.sleep(0)
+        assert [body for _, body in server.seen] == [b"first", b"second"]
+        assert transport.reading
+
+    asyncio.run(main())
+
+
+def test_lost_connection_abandons_what_waits():
+    server, transport = connect()
+    transport.feed(frame(b"wait", 1) + frame(b"x" * 500, 2)[:300])
+    transport.closed = True
+    transport.protocol.connection_lost(None)
+    assert server.pending[0].done
+    assert transport.data == b""
+    assert server.held_bytes == 0
+    assert server.connections == []
+
+
+def test_half_frames_do_not_count_as_activity():
+    server, transport = connect()
+    server.tick = 3
+    transport.feed(frame(b"abc")[:9])
+    assert transport.protocol.tick == 0
+    transport.feed(frame(b"abc")[9:])
+    assert transport.protocol.tick == 3
+
+
+def test_header_tags_are_skipped_and_size_checked():
+    assert skip_tags(memoryview(b"\0rest"), 0) == 1
+    assert skip_tags(memoryview(b"\x01\x05\x03abcrest"), 0) == 6
+    for wrong in (b"\x01\x05\x09abc", b"\x01", b"\x80\x80\x80\x80\x80\x80\x01", b"\x02\x05\x00"):
+        with pytest.raises(ProtocolError):
+            skip_tags(memoryview(wrong), 0)
