@@ -83,7 +83,7 @@ class Source:
         return name
 
     def packer(self, fmt: str, method: str) -> str:
-        name = f"{method}_{fmt}"
+        name = f"{method}_{fmt.replace('?', 'o')}"
         if name not in self.scope:
             self.scope[name] = getattr(struct_module.Struct(">" + fmt), method)
         return name

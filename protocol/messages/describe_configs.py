@@ -30,7 +30,6 @@ class DescribeConfigsResourceResult(Struct):
     value: str | None = string(nullable="0+")
     read_only: bool = boolean()
     config_source: int = int8("1+", default=-1, ignorable=True)
-    is_default: bool = boolean("0")
     is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, "1+", ignorable=True)
     config_type: int = int8("3+", ignorable=True)

@@ -13,7 +13,6 @@ class ListOffsetsPartition(Struct):
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
     timestamp: int = int64()
-    max_num_offsets: int = int32("0", default=1)
 
 
 class ListOffsetsTopic(Struct):
@@ -31,7 +30,6 @@ class Request(Struct):
 class ListOffsetsPartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
-    old_style_offsets: list[int] = array(int64, "0")
     timestamp: int = int64("1+", default=-1)
     offset: int = int64("1+", default=-1)
     leader_epoch: int = int32("4+", default=-1)

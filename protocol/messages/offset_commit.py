@@ -12,7 +12,6 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32("6+", default=-1, ignorable=True)
-    commit_timestamp: int = int64("1", default=-1)
     committed_metadata: str | None = string(nullable="0+")
 
 
