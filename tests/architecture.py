@@ -43,7 +43,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus.streams": _OUTSIDE,
     "isthmus.connectors": _OUTSIDE,
     "isthmus.registry": _OUTSIDE,
-    "isthmus.examples": _PEOPLE,
+    "isthmus.examples": ("isthmus.deploy", *_PEOPLE),
     "isthmus.console": ("isthmus.deploy", "isthmus.examples", *_PEOPLE),
     "isthmus.deploy": ("isthmus.console", *_PEOPLE),
     "pyspark_isthmus": ("isthmus.connectors",),
@@ -73,7 +73,7 @@ class Ban:
     rooms: tuple[str, ...] = ("isthmus", "pyspark_isthmus")
 
 
-_EDGES = ("isthmus.console", "isthmus.deploy", "__main__")  # what a person starts; `__main__`: the file of any room
+_EDGES = ("isthmus.console", "isthmus.deploy", "isthmus.examples", "__main__")  # what a person starts; `__main__`: the file of any room
 _FILES = f"{_BROKER}.storage.files"
 BANS = (
     Ban(
@@ -377,7 +377,7 @@ def check(sources: dict[str, tuple[str, str, bool]]) -> list[Breach]:
     found: list[Breach] = []
     for name, (path, source, is_package) in sources.items():
         found += Module(name, path, source, known, is_package).breaches()
-    return sorted(found)
+    return sorted(set(found))
 
 
 def check_project(root: Path = ROOT) -> list[Breach]:
