@@ -1,0 +1,462 @@
+"""Record batches v2: header view, walker, validation, readers and builder (KIP-98; magic 2 only).
+
+What moves batches looks at headers alone: `walk`, `read_header`, `verify_crc`. The readers take a buffer of many
+batches, each of its own codec, and skip control batches; a batch cut at the end of the buffer, as a fetch may end,
+is left out. All raise CorruptBatch for bytes that are not what they claim. The per-record loops are in `_records.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _records
+from ._records import COMPILED, HEADER_SIZE, BatchHeader, CorruptBatch, Record, read_header
+from .compression import DECOMPRESSED_BYTES_MAX, CompressionError, codec_id, compress, decompress
+from .crc import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "COMPILED",
+    "HEADER_SIZE",
+    "OFFSET_MAX",
+    "BatchBuilder",
+    "BatchHeader",
+    "BatchSummary",
+    "Columns",
+    "CorruptBatch",
+    "HeaderColumns",
+    "Record",
+    "batch_prefix",
+    "build_batch",
+    "build_columns",
+    "decode_batch",
+    "decode_columns",
+    "decode_lists",
+    "iter_records",
+    "read_header",
+    "validate_batch",
+    "verify_crc",
+    "walk",
+    "with_append_time",
+]
+
+OFFSET_MAX = 2**63 - 1
+
+_CRC_AT = 17
+_CRC_FROM = 21  # attributes to the end; offsets and leader epoch may change without a new CRC
+_PREFIX = struct.Struct(">qii")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
+_APPEND_TIME = struct.Struct(">hiqq")  # attributes, last offset delta, base and max timestamp
+_COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's Binary has int32 offsets
+
+Fields = tuple[int, "Buffer | None", "Buffer | None", Sequence[tuple[str, "Buffer | None"]]]
+
+
+# Headers
+
+
+def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch from `start` on. Stops at one that the end of the buffer cuts.
+
+    Raises CorruptBatch for a header that cannot be. No CRC is looked at.
+    """
+    with memoryview(buf) as view, view.cast("B") as data:
+        end = len(data)
+        position = start
+        while end - position >= HEADER_SIZE:
+            (length,) = _LENGTH.unpack_from(data, position + 8)
+            if length > end - position - 12:
+                return
+            header = read_header(data, position)
+            yield position, header
+            position += 12 + length
+
+
+def verify_crc(buf: Buffer, position: int, size_bytes: int) -> bool:
+    """Whether the CRC32C in the batch at `position` is that of its bytes."""
+    with memoryview(buf) as view, view.cast("B") as data:
+        return _crc_matches(data, position, size_bytes)
+
+
+def _crc_matches(data: memoryview, position: int, size_bytes: int) -> bool:
+    if size_bytes < HEADER_SIZE or position < 0 or position + size_bytes > len(data):
+        return False
+    (crc,) = _CRC.unpack_from(data, position + _CRC_AT)
+    return crc32c(data[position + _CRC_FROM : position + size_bytes]) == crc
+
+
+def batch_prefix(base_offset: int, length: int, partition_leader_epoch: int) -> bytes:
+    """The first 16 bytes of a batch, which its CRC does not cover: what a leader writes anew."""
+    return _PREFIX.pack(base_offset, length, partition_leader_epoch)
+
+
+def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
+    """The 61 header bytes of the batch at `position` with LogAppendTime set to `timestamp_ms`, and a new CRC."""
+    header = read_header(buf, position)
+    with memoryview(buf) as view, view.cast("B") as data:
+        out = bytearray(data[position : position + HEADER_SIZE])
+        _APPEND_TIME.pack_into(
+            out, 21, header.attributes | 8, header.last_offset_delta, header.base_timestamp, timestamp_ms
+        )
+        tail = data[position + HEADER_SIZE : position + header.size_bytes]
+        _CRC.pack_into(out, _CRC_AT, crc32c(tail, crc32c(memoryview(out)[_CRC_FROM:])))
+    return bytes(out)
+
+
+class BatchSummary(NamedTuple):
+    """What `validate_batch` has seen. Offsets count from the header's base offset; both -1 without records."""
+
+    header: BatchHeader
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    null_keys: int
+    dense: bool  # offset deltas are 0, 1, 2, … and the last is the header's
+
+
+def validate_batch(buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> BatchSummary:
+    """Looks at every record of the batch at `position`, after its CRC. Raises CorruptBatch."""
+    with memoryview(buf) as view, view.cast("B") as data:
+        header, source, start, stop = _batch_at(data, position, True, max_bytes)
+        stamp, offset, null_keys, dense = _records.check_records(source, start, stop, header)
+    return BatchSummary(
+        header, stamp, offset, null_keys, dense and header.last_offset_delta == header.records_count - 1
+    )
+
+
+# Readers
+
+
+def _batch_at(data: memoryview, position: int, check_crc: bool, max_bytes: int) -> tuple[BatchHeader, Any, int, int]:
+    header = read_header(data, position)
+    if header.size_bytes > len(data) - position:
+        raise CorruptBatch(
+            f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, "
+            f"{len(data) - position} are left at byte {position}"
+        )
+    return header, *_section(data, position, header, check_crc, max_bytes)
+
+
+def _section(
+    data: memoryview, position: int, header: BatchHeader, check_crc: bool, max_bytes: int
+) -> tuple[Any, int, int]:
+    """Where the batch's records lie uncompressed: (buffer, start, stop)."""
+    size = header.size_bytes
+    if check_crc and not _crc_matches(data, position, size):
+        raise CorruptBatch(f"the batch at offset {header.base_offset} of {size} bytes does not match its CRC")
+    if not header.codec:
+        return data, position + HEADER_SIZE, position + size
+    try:
+        plain = decompress(header.codec, data[position + HEADER_SIZE : position + size], max_bytes)
+    except CompressionError as error:
+        raise CorruptBatch(f"the batch at offset {header.base_offset} of {size} bytes: {error}") from error
+    return plain, 0, len(plain)
+
+
+def decode_batch(
+    buf: Buffer, position: int = 0, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> list[Record]:
+    """The records of the one batch at `position`, be it a control batch. Raises CorruptBatch.
+
+    max_bytes: bound of the batch when decompressed.
+    """
+    out: list[Record] = []
+    with memoryview(buf) as view, view.cast("B") as data:
+        header, source, start, stop = _batch_at(data, position, check_crc, max_bytes)
+        _records.read_records(source, start, stop, header, 0, OFFSET_MAX, out)
+    return out
+
+
+def iter_records(
+    buf: Buffer,
+    *,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    check_crc: bool = True,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> Iterator[Record]:
+    """The records with from_offset <= offset < to_offset of all whole batches, decoded a batch at a time."""
+    with memoryview(buf) as view, view.cast("B") as data:
+        for position, header in walk(data):
+            if _is_outside(header, from_offset, to_offset):
+                continue
+            out: list[Record] = []
+            source, start, stop = _section(data, position, header, check_crc, max_bytes)
+            _records.read_records(source, start, stop, header, from_offset, to_offset, out)
+            yield from out
+
+
+def _is_outside(header: BatchHeader, from_offset: int, to_offset: int) -> bool:
+    return header.is_control or header.last_offset < from_offset or header.base_offset >= to_offset
+
+
+class Lists(NamedTuple):
+    """Records as four lists of one length."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+
+def decode_lists(
+    buf: Buffer,
+    *,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    check_crc: bool = True,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> Lists:
+    """(offsets, timestamps, keys, values) of the records with from_offset <= offset < to_offset of all whole batches.
+
+    Headers are left out. Timestamps in ms. Raises CorruptBatch.
+    """
+    out = Lists([], [], [], [])
+    with memoryview(buf) as view, view.cast("B") as data:
+        for position, header in walk(data):
+            if _is_outside(header, from_offset, to_offset):
+                continue
+            source, start, stop = _section(data, position, header, check_crc, max_bytes)
+            _records.read_lists(source, start, stop, header, from_offset, to_offset, *out)
+    return out
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class HeaderColumns:
+    """Record headers as Arrow's list<struct<key: binary, value: binary>>: row i has headers rows[i] to rows[i+1].
+
+    Keys are the wire's bytes; nothing says they are UTF-8. valid is None where no value is null.
+    """
+
+    count: int
+    rows: array[int]
+    key_offsets: array[int]
+    key_data: bytearray
+    value_offsets: array[int]
+    value_data: bytearray
+    value_valid: bytearray | None
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Columns:
+    """The records of many batches as Arrow's buffers, for pyarrow.py_buffer: int64 offsets and timestamps (ms), and
+    Binary keys and values (int32 offsets of count + 1, data, validity bitmap or None where there is no null).
+
+    headers: None where no record has any. append_time: None where all timestamps are the producers', else an int32
+    for each row, Kafka's timestamp type (0 create, 1 log append). records_claimed: what the headers of the batches
+    read say they hold, control batches apart; with no offsets cut off it equals count. next_offset: after the last
+    whole batch, control batches included; -1 without one. size_bytes: of the whole batches.
+    """
+
+    count: int
+    offsets: array[int]
+    timestamps: array[int]
+    key_offsets: array[int]
+    key_data: bytearray
+    key_valid: bytearray | None
+    key_nulls: int
+    value_offsets: array[int]
+    value_data: bytearray
+    value_valid: bytearray | None
+    value_nulls: int
+    headers: HeaderColumns | None
+    append_time: array[int] | None
+    batches: int
+    records_claimed: int
+    next_offset: int
+    size_bytes: int
+
+
+def decode_columns(
+    buf: Buffer,
+    *,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    check_crc: bool = True,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> Columns:
+    """The records with from_offset <= offset < to_offset of all whole batches as columns.
+
+    max_bytes: bound of each batch when decompressed; all together fit in 2 GiB, as Arrow's Binary. Raises
+    CorruptBatch, ValueError where they do not fit.
+    """
+    sections: list[tuple[BatchHeader, Any, int, int]] = []
+    claimed = total = size_bytes = 0
+    next_offset = -1
+    with memoryview(buf) as view, view.cast("B") as data:
+        for position, header in walk(data):
+            next_offset = header.next_offset
+            size_bytes = position + header.size_bytes
+            if _is_outside(header, from_offset, to_offset):
+                continue
+            source, start, stop = _section(data, position, header, check_crc, max_bytes)
+            if header.records_count > stop - start:
+                raise CorruptBatch(
+                    f"the batch at offset {header.base_offset} claims {header.records_count} records "
+                    f"in {stop - start} bytes"
+                )
+            total += stop - start
+            if total > _COLUMN_BYTES_MAX:
+                raise ValueError("more than 2 GiB of records in one call; give fewer batches")
+            claimed += header.records_count
+            sections.append((header, source, start, stop))
+        writer = _records.ColumnWriter(claimed, total)
+        append_time = array("i") if any(header.is_log_append_time for header, *_ in sections) else None
+        for header, source, start, stop in sections:
+            writer.add(source, start, stop, header, from_offset, to_offset)
+            if append_time is not None:
+                append_time.extend((int(header.is_log_append_time),) * (writer.rows - len(append_time)))
+    writer.finish()
+    return Columns(
+        writer.rows,
+        writer.offsets,
+        writer.timestamps,
+        writer.key_offsets,
+        writer.key_data,
+        writer.key_valid if writer.key_nulls else None,
+        writer.key_nulls,
+        writer.value_offsets,
+        writer.value_data,
+        writer.value_valid if writer.value_nulls else None,
+        writer.value_nulls,
+        _header_columns(writer),
+        append_time,
+        len(sections),
+        claimed,
+        next_offset,
+        size_bytes,
+    )
+
+
+def _header_columns(writer: _records.ColumnWriter) -> HeaderColumns | None:
+    if writer.header_rows is None:
+        return None
+    count = len(writer.header_key_offsets) - 1
+    valid = None
+    if writer.header_nulls:
+        valid = bytearray(b"\xff") * ((count + 7) // 8)
+        for i in writer.header_nulls:
+            valid[i >> 3] &= ~(1 << (i & 7))
+    return HeaderColumns(
+        count,
+        writer.header_rows,
+        writer.header_key_offsets,
+        writer.header_key_data,
+        writer.header_value_offsets,
+        writer.header_value_data,
+        valid,
+    )
+
+
+# Builder
+
+
+class BatchBuilder(_records.RecordsWriter):
+    """One batch in the making: `append` until it says False, then `build`.
+
+    codec: none, gzip, snappy, lz4 or zstd, or its id. max_bytes: bound of the batch before compression; the first
+    record goes in whatever its size. What a producer learns late (producer id, epoch, base sequence) and the
+    offsets are attributes that may be set until `build`. Also has count, size_bytes, base_timestamp, max_timestamp,
+    extend(records) and extend_columns(timestamps, keys, values).
+    """
+
+    def __init__(
+        self,
+        codec: str | int = "none",
+        *,
+        max_bytes: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        base_offset: int = 0,
+        partition_leader_epoch: int = -1,
+        control: bool = False,
+        transactional: bool = False,
+    ) -> None:
+        super().__init__(max_bytes)
+        self.codec = codec_id(codec)
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.base_offset = base_offset
+        self.partition_leader_epoch = partition_leader_epoch
+        self.control = control
+        self.transactional = transactional
+
+    def build(self) -> bytes:
+        """The batch. Raises ValueError without records. May be called again after more was appended."""
+        if not self.count:
+            raise ValueError("a batch needs a record")
+        buffer = self.buffer()
+        if not self.codec:
+            self._pack_header(buffer, len(buffer))
+            _CRC.pack_into(buffer, _CRC_AT, crc32c(buffer[_CRC_FROM:]))
+            return bytes(buffer)
+        data = compress(self.codec, buffer[HEADER_SIZE:])
+        header = bytearray(HEADER_SIZE)
+        self._pack_header(header, HEADER_SIZE + len(data))
+        _CRC.pack_into(header, _CRC_AT, crc32c(data, crc32c(memoryview(header)[_CRC_FROM:])))
+        return b"".join((header, data))
+
+    def _pack_header(self, out: bytearray | memoryview, size_bytes: int) -> None:
+        _HEADER.pack_into(
+            out,
+            0,
+            self.base_offset,
+            size_bytes - 12,
+            self.partition_leader_epoch,
+            2,
+            0,
+            self.codec | (16 if self.transactional else 0) | (32 if self.control else 0),
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        )
+
+
+def build_batch(records: Iterable[Fields], codec: str | int = "none", **header: Any) -> bytes:
+    """One batch of all (timestamp_ms, key, value, headers). `header` is BatchBuilder's other keywords."""
+    builder = BatchBuilder(codec, max_bytes=_COLUMN_BYTES_MAX, **header)
+    builder.extend(records)
+    return builder.build()
+
+
+def build_columns(
+    timestamps: Sequence[int],
+    keys: Sequence[Buffer | None],
+    values: Sequence[Buffer | None],
+    codec: str | int = "none",
+    *,
+    max_bytes: int,
+    base_offset: int = 0,
+    **header: Any,
+) -> list[bytes]:
+    """Batches of at most max_bytes (before compression) of all records of three sequences of one length.
+
+    Offsets and, with a producer, sequences go on from batch to batch.
+    """
+    out: list[bytes] = []
+    sequence = header.pop("base_sequence", -1)
+    start = 0
+    while start < len(timestamps):
+        builder = BatchBuilder(
+            codec,
+            max_bytes=max_bytes,
+            base_offset=base_offset + start,
+            base_sequence=sequence if sequence < 0 else (sequence + start) % 2**31,
+            **header,
+        )
+        start = builder.extend_columns(timestamps, keys, values, start)
+        out.append(builder.build())
+    return out
