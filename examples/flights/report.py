@@ -46,7 +46,8 @@ td.n,th.n{text-align:right} .right{color:#17703a;font-weight:600} .wrong{color:#
 <td class="wrong">{{ verdict.lines()[1:] | join('; ') }}</td></tr>
 {% endfor %}</table>
 <h2>Records through time</h2><img alt="Records through time for each hop" src="data:image/png;base64,{{ hops }}">
-<h2>Delay by hour and origin</h2><img alt="Mean delay by hour of day and origin" src="data:image/png;base64,{{ delays }}">
+<h2>Delay by hour and origin</h2>
+<img alt="Mean delay by hour of day and origin" src="data:image/png;base64,{{ delays }}">
 {% for answer in answers %}<h2>{{ answer.title }}</h2>
 <table><tr>{% for column in answer.columns %}<th>{{ column }}</th>{% endfor %}</tr>
 {% for row in answer.rows %}<tr>{% for value in row %}

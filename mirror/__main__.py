@@ -1,0 +1,65 @@
+"""A mirror worker as a process: `python -m isthmus.mirror --link NAME --source HOST:PORT --target HOST:PORT …`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from ..client import Client
+from ..client.errors import ClientError
+from ..protocol.errors import KafkaError
+from .errors import MirrorError
+from .link import MirrorLink
+from .worker import MirrorWorker
+
+EXIT_FAILED, EXIT_CONFIG = 1, 2
+
+
+async def run(link: MirrorLink, source_address: str, target_address: str) -> None:
+    """Mirror until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    source = Client(source_address, client_id=f"mirror-{link.name}")
+    target = Client(target_address, client_id=f"mirror-{link.name}")
+    worker = MirrorWorker(link, source, target)
+    try:
+        await source.start()
+        await target.start()
+        await worker.start()
+        print(f"ready {link.name}: {source_address} -> {target_address}", flush=True)
+        await stop.wait()
+        await worker.stop()
+    finally:
+        await source.close()
+        await target.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m isthmus.mirror", description=__doc__.splitlines()[0])
+    parser.add_argument("--link", required=True, help="name of the link")
+    parser.add_argument("--source-alias", required=True, help="what {source} in --rename stands for")
+    parser.add_argument("--source", required=True, metavar="HOST:PORT")
+    parser.add_argument("--target", required=True, metavar="HOST:PORT")
+    parser.add_argument("--topics", required=True, help="regular expressions of whole names, with commas between")
+    parser.add_argument("--rename", default="{source}.{topic}")
+    options = parser.parse_args()
+    try:
+        link = MirrorLink(options.link, options.source_alias, options.topics.split(","), options.rename)
+        uvloop.run(run(link, options.source, options.target))
+    except MirrorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (KafkaError, ClientError, OSError) as error:
+        print(f"error: mirror {options.link}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Errors of the mirror that a person must act on; each names the link or topic and the way out."""
+
+
+class MirrorError(Exception):
+    """The link cannot work as it is configured."""

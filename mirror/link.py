@@ -1,0 +1,74 @@
+"""What a mirror link is told to do: which topics of which source go into which target, under which names, within
+which bounds. Pure: knows no connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import MirrorError
+
+# Topic options a mirrored topic takes over from its source when it is made: those that say what the data means, and
+# those that say how long it is kept. Never placement or durability: these are the target's own business.
+COPIED_OPTIONS = (
+    "cleanup.policy",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "retention.ms",
+    "retention.bytes",
+    "compression.type",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+)
+LINK_OPTION = "mirror.link"
+SOURCE_CLUSTER_OPTION = "mirror.source.cluster.id"
+SOURCE_TOPIC_OPTION = "mirror.source.topic.id"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one link. All bytes fetched and not yet acknowledged by the target stay under `budget_bytes`."""
+
+    budget_bytes: int = 64 << 20
+    fetch_max_bytes: int = 16 << 20
+    fetch_partition_max_bytes: int = 4 << 20
+    fetch_max_wait_ms: int = 500
+    appends_in_flight: int = 4  # requests to one target broker
+    request_timeout_ms: int = 30_000
+    discovery_interval_ms: int = 2_000
+    status_interval_ms: int = 1_000
+    backoff_min_ms: int = 100
+    backoff_max_ms: int = 10_000
+
+
+@dataclass(frozen=True)
+class MirrorLink:
+    """One link. topics: regular expressions that match whole names. rename: the target's name of {source}, {topic}."""
+
+    name: str
+    source_alias: str
+    topics: Sequence[str]
+    rename: str = "{source}.{topic}"
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        for pattern in self.topics:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise MirrorError(f"link {self.name}: topics: '{pattern}' is no regular expression: {error}") from None
+        try:
+            self.target_name("topic")
+        except (KeyError, IndexError, ValueError):
+            raise MirrorError(
+                f"link {self.name}: rename: '{self.rename}' may hold only {{source}} and {{topic}}"
+            ) from None
+
+    def selects(self, topic: str) -> bool:
+        """Internal topics (`__…`) are never mirrored."""
+        return not topic.startswith("__") and any(re.fullmatch(pattern, topic) for pattern in self.topics)
+
+    def target_name(self, topic: str) -> str:
+        return self.rename.format(source=self.source_alias, topic=topic)

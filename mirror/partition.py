@@ -1,0 +1,156 @@
+"""One mirrored partition: how far the target's log has come, what is under way, and the state people are shown.
+
+Pure: the worker tells it what was fetched and answered, it says what to fetch and append next. The target log is the
+checkpoint: `next_offset` and `epoch` come from the target's own answers, and are asked for again after any doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..protocol import records
+from ..protocol.records import BatchHeader
+
+CATCHING_UP_AFTER_MS = 10_000  # not at the source's high watermark for so long
+
+
+class State(StrEnum):
+    CATCHING_UP = "CATCHING_UP"
+    MIRRORING = "MIRRORING"
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    GAP = "GAP"  # the source deleted records before they were mirrored
+    DIVERGED = "DIVERGED"  # the target holds records that the source no longer has
+    SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic is another one by the same name
+    FAILED = "FAILED"  # the target refuses what comes; `reason` names it
+
+
+# In these nothing more is appended until a person has decided.
+HELD = frozenset({State.GAP, State.DIVERGED, State.SOURCE_RECREATED, State.FAILED})
+
+
+@dataclass(frozen=True)
+class Run:
+    """Whole batches in a row, as fetched. first, next: offsets; epoch: of the last batch; data: their bytes."""
+
+    first_offset: int
+    next_offset: int
+    epoch: int
+    data: memoryview
+
+
+class PartitionMirror:
+    """State of one partition. Offsets are the source's, which are the target's too."""
+
+    def __init__(self, topic: str, index: int, target_topic: str, topic_id: bytes, now_ms: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.target_topic = target_topic
+        self.topic_id = topic_id
+        self.state = State.CATCHING_UP
+        self.reason = ""
+        self.since_ms = now_ms
+        self.probed = False  # the target was asked where its log ends since the last doubt
+        self.next_offset = 0  # end of the target's log: acknowledged
+        self.epoch = -1  # leader epoch of the target's last batch
+        self.append_offset = 0  # end of the target's log once all under way is acknowledged
+        self.fetch_offset = 0
+        self.fetch_epoch = -1
+        self.in_flight = 0  # appends
+        self.doubts = 0  # counts resets: answers to what was sent before one are ignored
+        self.source_high_watermark = -1
+        self.at_high_watermark_ms = now_ms
+        self.retry_at = 0.0  # loop time
+        self.backoff_ms = 0.0
+
+    @property
+    def held(self) -> bool:
+        return self.state in HELD
+
+    @property
+    def lag_records(self) -> int:
+        return max(0, self.source_high_watermark - self.next_offset) if self.source_high_watermark >= 0 else 0
+
+    def lag_ms(self, now_ms: int) -> int:
+        """For how long the target has not been at the source's high watermark."""
+        return now_ms - self.at_high_watermark_ms if self.lag_records else 0
+
+    def hold(self, state: State, reason: str, now_ms: int) -> None:
+        self.turn(state, reason, now_ms)
+        self.doubt()
+
+    def turn(self, state: State, reason: str, now_ms: int) -> None:
+        if (state, reason) != (self.state, self.reason):
+            if state != self.state:
+                self.since_ms = now_ms
+            self.state, self.reason = state, reason
+
+    def doubt(self) -> None:
+        """Forget what is under way; the target must be asked again where its log ends."""
+        self.probed = False
+        self.doubts += 1
+        self.in_flight = 0
+
+    def probe_answered(self, next_offset: int, epoch: int) -> None:
+        """The target's log ends at `next_offset`, its last batch has `epoch` (-1: it is empty)."""
+        self.probed = True
+        self.next_offset = self.append_offset = self.fetch_offset = next_offset
+        self.epoch = self.fetch_epoch = epoch
+
+    @property
+    def target_is_empty(self) -> bool:
+        return self.epoch < 0
+
+    def fetched(self, data: memoryview) -> Run | None:
+        """Whole batches that go to the target next; None when there is none. Moves the fetch position on.
+
+        A first batch may begin before the fetch offset (a log start in mid-batch): it goes whole.
+        """
+        end, first, last = 0, -1, None
+        for position, header in _whole(data):
+            if header.next_offset <= self.fetch_offset:
+                continue
+            if first < 0:
+                first, begin = header.base_offset, position
+            end, last = position + header.size_bytes, header
+        if last is None:
+            return None
+        self.fetch_offset, self.fetch_epoch = last.next_offset, last.partition_leader_epoch
+        return Run(first, last.next_offset, last.partition_leader_epoch, data[begin:end])
+
+    def appended(self, next_offset: int, epoch: int, now_ms: int) -> None:
+        """The target acknowledged up to `next_offset`."""
+        self.backoff_ms = 0.0
+        if next_offset > self.next_offset:
+            self.next_offset, self.epoch = next_offset, epoch
+        self.observe(now_ms)
+
+    def observe(self, now_ms: int) -> None:
+        """Look at the lag and name the state that follows from it."""
+        if not self.lag_records:
+            self.at_high_watermark_ms = now_ms
+        if not self.held:
+            behind = now_ms - self.at_high_watermark_ms > CATCHING_UP_AFTER_MS
+            first = self.state is State.CATCHING_UP and self.lag_records > 0
+            self.turn(State.CATCHING_UP if behind or first else State.MIRRORING, "", now_ms)
+
+    def status(self, now_ms: int) -> dict[str, object]:
+        """What `isthmus mirror status` shows; the value of a record in `__mirror_status`."""
+        return {
+            "state": str(self.state),
+            "reason": self.reason,
+            "since_ms": self.since_ms,
+            "source_topic": self.topic,
+            "target_topic": self.target_topic,
+            "source_high_watermark": self.source_high_watermark,
+            "next_offset": self.next_offset,
+            "epoch": self.epoch,
+            "lag_records": self.lag_records,
+            "lag_ms": self.lag_ms(now_ms),
+            "updated_ms": now_ms,
+        }
+
+
+def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    return records.walk(data)
