@@ -1,0 +1,28 @@
+"""The two brokers that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from integration_tests.brokers import running_broker
+
+from .peer import Peer
+
+
+@pytest.fixture(scope="session")
+def stock(kafka: str) -> Iterator[Peer]:
+    peer = Peer("stock Kafka", kafka)
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """Our broker with the few options that the stock peer is given too."""
+    settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 10}
+    with running_broker(tmp_path_factory.mktemp("differential"), settings) as broker:
+        peer = Peer("isthmus", broker.bootstrap)
+        yield peer
+        peer.close()
