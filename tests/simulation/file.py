@@ -1,0 +1,118 @@
+"""One open file of a simulated process, and the lock of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isthmus.core_broker.storage.files import TornWrite
+
+from .inode import Buffer, Inode
+
+if TYPE_CHECKING:
+    from .files import SimDisk, SimFiles
+
+
+class Held:
+    """A held lock of a data directory."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        if self._disk.locks.get(self._path) is self:
+            del self._disk.locks[self._path]
+
+    close = release
+
+
+class SimFile:
+    """An open file of one process."""
+
+    __slots__ = ("_closed", "_files", "_inode", "path", "size")
+
+    def __init__(self, files: SimFiles, inode: Inode, path: str) -> None:
+        self._files = files
+        self._inode = inode
+        self._closed = False
+        self.path = path
+        self.size = len(inode.data)  # what this object knows, as in production
+
+    def _check(self) -> SimDisk:
+        self._files.process.check_alive()
+        if self._closed:
+            raise ValueError(f"{self.path} is closed")
+        return self._files.disk
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        disk = self._check()
+        process = self._files.process
+        data = b"".join(parts)
+        position = self.size
+        disk.crash_point(process)
+        disk.step("append", self.path)
+        disk.room_for(len(data), self.path)
+        try:
+            disk.step("tear", self.path)
+        except OSError as error:
+            self._put(data[: disk.random.randint(0, len(data))], position)
+            raise TornWrite(error.errno, "planned", self.path) from error
+        self._put(data, position)
+        disk.sim.trace.add("append", disk.name, self.path, position, data)
+        disk.crash_point(process)
+
+    def _put(self, data: Buffer, position: int) -> None:
+        before = len(self._inode.data)
+        self._inode.write(position, data)
+        self._files.disk.used_bytes += len(self._inode.data) - before
+        self.size = max(self.size, position + len(data))
+
+    def pread(self, n: int, position: int) -> bytes:
+        disk = self._check()
+        disk.step("read", self.path)
+        return bytes(memoryview(self._inode.data)[position : position + n])
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        disk = self._check()
+        process = self._files.process
+        disk.crash_point(process)
+        disk.step("write", self.path)
+        disk.room_for(max(0, position + len(data) - len(self._inode.data)), self.path)
+        self._put(data, position)
+        disk.sim.trace.add("write", disk.name, self.path, position, bytes(data))
+        disk.crash_point(process)
+
+    def truncate(self, size: int) -> None:
+        disk = self._check()
+        process = self._files.process
+        disk.crash_point(process)
+        disk.step("truncate", self.path)
+        disk.used_bytes += size - len(self._inode.data)
+        self._inode.truncate(size)
+        self.size = size
+        disk.sim.trace.add("truncate", disk.name, self.path, size)
+        disk.crash_point(process)
+
+    def sync(self) -> None:
+        disk = self._check()
+        process = self._files.process
+        disk.crash_point(process)
+        try:
+            disk.step("sync", self.path)
+        except OSError:
+            # As Linux does it: the dirty pages are dropped from the list of what is to be written,
+            # and the next sync says all is well.
+            self._inode.lost_by_failed_sync()
+            raise
+        self._inode.sync()
+        disk.sync_names(self._inode.born)
+        disk.sim.trace.add("sync", disk.name, self.path, len(self._inode.data))
+        disk.sim.counters["syncs"] += 1
+        disk.crash_point(process)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def fileno(self) -> int | None:
+        return None

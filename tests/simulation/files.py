@@ -1,0 +1,334 @@
+"""The simulated disk: one per machine, in memory, that knows what is synced and what a power cut may take.
+
+A file is its volatile bytes plus what is needed to rebuild its durable ones: the durable size and the old content
+of pages changed since the last sync. A power cut keeps, per file, nothing, all, a torn prefix or a mixture of
+pages of what was not synced. Names (create, rename, unlink) are a journal of which a prefix survives; syncing a
+file makes durable the names up to its own creation, `write_atomic` and `sync_directory` all names so far.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core_broker.storage.files import DirectoryLocked
+
+from .file import Held, SimFile
+from .inode import Buffer, Inode
+
+if TYPE_CHECKING:
+    from .hosts import Process
+    from .runner import Simulation
+
+DEFAULT_CAPACITY_BYTES = 1 << 40
+POOL_THREADS = 4
+# Seconds a pooled call takes: mostly a fast disk, sometimes a stall.
+CALL_S = (0.0001, 0.003)
+STALL_S = (0.02, 0.4)
+STALL_CHANCE = 0.02
+
+
+class SimDisk:
+    """A machine's disk. Faults: `capacity_bytes`, `fail`, and a crash at the n-th operation."""
+
+    def __init__(self, sim: Simulation, name: str, chance: random.Random) -> None:
+        self.sim = sim
+        self.name = name
+        self.random = chance
+        self.capacity_bytes = DEFAULT_CAPACITY_BYTES
+        self.used_bytes = 0
+        self.names: dict[str, Inode] = {}
+        self.directories: dict[str, None] = {"/": None}
+        self.durable_names: dict[str, Inode] = {}
+        self.durable_directories: dict[str, None] = {"/": None}
+        self.journal: list[tuple[str, str, Any]] = []  # name changes not yet durable
+        self.journal_start = 0  # number of the first entry in `journal`
+        self.locks: dict[str, object] = {}
+        self.operations = 0
+        self.crash_countdown = 0
+        self.crash_hook: Callable[[], None] | None = None
+        self.busy = 0
+        self.waiting: list[tuple[Process, Callable[[], None]]] = []
+        self._faults: list[tuple[str, str, int, int]] = []
+        self._inodes = 0
+
+    # -- faults
+
+    def fail(self, operation: str, error: int, *, containing: str = "", after: int = 0) -> None:
+        """Let one coming `operation` (append, sync, rename, …) on a path with `containing` in it raise `error`."""
+        self._faults.append((operation, containing, error, after))
+
+    def step(self, operation: str, path: str) -> None:
+        """One durable operation is about to happen: raise what was planned for it."""
+        self.operations += 1
+        for index, (name, containing, error, after) in enumerate(self._faults):
+            if name == operation and containing in path:
+                if after > 0:
+                    self._faults[index] = (name, containing, error, after - 1)
+                    continue
+                del self._faults[index]
+                self.sim.trace.add("fault", self.name, operation, path, error)
+                self.sim.counters[f"disk_{errno.errorcode[error]}"] += 1
+                raise OSError(error, os.strerror(error), path)
+
+    def crash_point(self, process: Process) -> None:
+        """Called before and after each operation: the planned kill happens at one of these points."""
+        if self.crash_countdown > 0:
+            self.crash_countdown -= 1
+            if self.crash_countdown == 0 and self.crash_hook is not None:
+                hook, self.crash_hook = self.crash_hook, None
+                hook()
+                process.check_alive()
+
+    def room_for(self, count: int, path: str) -> None:
+        if self.used_bytes + count > self.capacity_bytes:
+            self.sim.trace.add("fault", self.name, "full", path)
+            self.sim.counters["disk_ENOSPC"] += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    # -- names
+
+    def new_inode(self, path: str) -> Inode:
+        self._inodes += 1
+        inode = Inode(self._inodes, path)
+        self.names[path] = inode
+        self.log_name("link", path, inode)
+        inode.born = self.journal_start + len(self.journal)
+        return inode
+
+    def log_name(self, kind: str, path: str, value: Any = None) -> None:
+        self.journal.append((kind, path, value))
+
+    def sync_names(self, up_to: int | None = None) -> None:
+        """Make name changes durable, all or those before number `up_to`."""
+        count = len(self.journal) if up_to is None else max(0, up_to - self.journal_start)
+        for kind, path, value in self.journal[:count]:
+            _apply(self.durable_names, self.durable_directories, kind, path, value)
+        del self.journal[:count]
+        self.journal_start += count
+
+    # -- ends of life
+
+    def process_killed(self) -> None:
+        self.locks.clear()
+        self.waiting.clear()
+        self.busy = 0
+        self.crash_hook = None
+        self.crash_countdown = 0
+        self._faults.clear()
+
+    def crash(self) -> None:
+        """The power is gone: only what is durable stays, and by chance some of the rest."""
+        chance = self.random
+        survivors = chance.choice((0, len(self.journal), chance.randint(0, len(self.journal))))
+        self.sync_names(self.journal_start + survivors)
+        lost_names = len(self.journal)
+        self.journal.clear()
+        self.names = dict(self.durable_names)
+        self.directories = dict(self.durable_directories)
+        lost = torn = 0
+        for path in sorted(self.names):
+            inode = self.names[path]
+            how, bytes_lost = inode.crash(chance)
+            if how != "clean":
+                self.sim.trace.add("crash", self.name, path, how, bytes_lost)
+                self.sim.counters[f"crash_{how}"] += 1
+            lost += bytes_lost
+            torn += how in ("torn", "mixed")
+        self.used_bytes = sum(len(inode.data) for inode in self.names.values())
+        counters = self.sim.counters
+        counters["crash_lost_bytes"] += lost
+        counters["crash_lost_names"] += lost_names
+        counters["crashes_with_loss"] += lost > 0
+        counters["crashes_torn"] += torn > 0
+
+
+def _apply(names: dict[str, Inode], directories: dict[str, None], kind: str, path: str, value: Any) -> None:
+    if kind == "link":
+        names[path] = value
+    elif kind == "unlink":
+        names.pop(path, None)
+    elif kind == "mkdir":
+        directories[path] = None
+    elif kind == "rmdir":
+        directories.pop(path, None)
+    elif kind == "rename":
+        for old in _below(names, path):
+            names[value + old[len(path) :]] = names.pop(old)
+        for old in _below(directories, path):
+            directories[value + old[len(path) :]] = directories.pop(old)
+
+
+def _below(paths: dict[str, Any], path: str) -> list[str]:
+    return [name for name in paths if name == path or name.startswith(path + "/")]
+
+
+class SimFiles:
+    """The product's files interface over the disk of one machine, for one process."""
+
+    def __init__(self, disk: SimDisk, process: Process) -> None:
+        self.disk = disk
+        self.process = process
+
+    def _path(self, path: str | os.PathLike[str]) -> str:
+        self.process.check_alive()
+        return posixpath.normpath("/" + os.fspath(path).lstrip("/"))
+
+    def _change(self, operation: str, path: str, change: Callable[[], None]) -> None:
+        disk = self.disk
+        disk.crash_point(self.process)
+        disk.step(operation, path)
+        change()
+        disk.sim.trace.add(operation, disk.name, path)
+        disk.crash_point(self.process)
+
+    def open(self, path: str, *, create: bool = True) -> SimFile:
+        path = self._path(path)
+        inode = self.disk.names.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if posixpath.dirname(path) not in self.disk.directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            self._change("create", path, lambda: (self.disk.new_inode(path), None)[1])
+            inode = self.disk.names[path]
+        return SimFile(self, inode, path)
+
+    def exists(self, path: str) -> bool:
+        path = self._path(path)
+        return path in self.disk.names or path in self.disk.directories
+
+    def is_directory(self, path: str) -> bool:
+        return self._path(path) in self.disk.directories
+
+    isdir = is_directory
+
+    def listdir(self, path: str) -> list[str]:
+        path = self._path(path)
+        if path not in self.disk.directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        names = {posixpath.basename(p) for p in self.disk.names if posixpath.dirname(p) == path}
+        names |= {posixpath.basename(p) for p in self.disk.directories if p != "/" and posixpath.dirname(p) == path}
+        return sorted(names)
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def _inode(self, path: str) -> Inode:
+        path = self._path(path)
+        inode = self.disk.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def makedirs(self, path: str) -> None:
+        path = self._path(path)
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            directory = "/" + "/".join(parts[:depth])
+            if directory not in self.disk.directories:
+                self._change("mkdir", directory, lambda d=directory: self._apply("mkdir", d))  # type: ignore[misc]
+
+    def _apply(self, kind: str, path: str, value: Any = None) -> None:
+        _apply(self.disk.names, self.disk.directories, kind, path, value)
+        self.disk.log_name(kind, path, value)
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = self._path(source), self._path(target)
+        if source not in self.disk.names and source not in self.disk.directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if target in self.disk.directories and target != source and _below(self.disk.names, target):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        self._change("rename", source, lambda: self._apply("rename", source, target))
+
+    def unlink(self, path: str) -> None:
+        self._inode(path)
+        path = self._path(path)
+        self._change("unlink", path, lambda: self._apply("unlink", path))
+
+    def rmtree(self, path: str) -> None:
+        path = self._path(path)
+        for name in sorted(_below(self.disk.names, path)):
+            self._change("unlink", name, lambda n=name: self._apply("unlink", n))  # type: ignore[misc]
+        for name in sorted(_below(self.disk.directories, path), reverse=True):
+            self._change("rmdir", name, lambda n=name: self._apply("rmdir", n))  # type: ignore[misc]
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._inode(path).data)
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Temporary file, sync, rename, sync of the directory: a crash leaves the old content or the new."""
+        path = self._path(path)
+        try:
+            temporary = self.open(path + ".tmp")
+            temporary.truncate(0)
+            temporary.append([data])
+            temporary.sync()
+            self.rename(path + ".tmp", path)
+        except OSError:
+            self.disk.names.pop(path + ".tmp", None)
+            raise
+        self.sync_directory(posixpath.dirname(path))
+
+    def sync_directory(self, path: str) -> None:
+        self._change("syncdir", self._path(path), self.disk.sync_names)
+
+    def lock(self, path: str) -> Held:
+        path = self._path(path)
+        if path in self.disk.locks:
+            raise DirectoryLocked(f"{posixpath.dirname(path)} is in use by another process")
+        held = Held(self.disk, path)
+        self.disk.locks[path] = held
+        return held
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run `fn` somewhere between the call and its timed completion, as a thread of a small pool would."""
+        self.process.check_alive()
+        disk, process = self.disk, self.process
+        loop = disk.sim.loop
+        future = loop.create_future()
+        outcome: list[Any] = []
+
+        def begin() -> None:
+            chance = disk.random
+            low, high = STALL_S if chance.random() < STALL_CHANCE else CALL_S
+            taken = chance.uniform(low, high)
+            loop.kernel.after(taken * chance.random(), execute)
+            loop.kernel.after(taken, finish)
+
+        def execute() -> None:
+            if process.alive:
+                context = process.context.copy()
+                try:
+                    outcome.append((True, context.run(fn, *args)))
+                except BaseException as error:
+                    outcome.append((False, error))
+
+        def finish() -> None:
+            if not process.alive:
+                return
+            disk.busy -= 1
+            if disk.waiting:
+                disk.busy += 1
+                disk.waiting.pop(0)[1]()
+            disk.sim.trace.add("complete", process.name)
+            if not future.done():
+                ok, value = outcome[0]
+                if ok:
+                    future.set_result(value)
+                else:
+                    future.set_exception(value)
+
+        if disk.busy < POOL_THREADS:
+            disk.busy += 1
+            begin()
+        else:
+            disk.waiting.append((process, begin))
+        return await future
+
+    def close(self) -> None:
+        pass

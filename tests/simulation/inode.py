@@ -1,0 +1,111 @@
+"""One file's content: volatile bytes, and how to get back to the durable ones."""
+
+from __future__ import annotations
+
+import random
+
+PAGE_BYTES = 4096
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Inode:
+    """`data` is what readers see. `undo` holds durable pages changed since the last sync, `durable_size` the size.
+
+    Bytes below `durable_size` outside `undo` are equal in both.
+    """
+
+    __slots__ = ("born", "data", "durable_size", "number", "path", "poisoned", "undo")
+
+    def __init__(self, number: int, path: str) -> None:
+        self.number = number
+        self.path = path  # where it was created; for reports only
+        self.data = bytearray()
+        self.durable_size = 0
+        self.undo: dict[int, bytes] = {}
+        self.born = 0  # journal number up to which names must be durable for this file to be found
+        self.poisoned = False  # a sync failed: later syncs lie
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.undo) or self.durable_size != len(self.data)
+
+    def _keep(self, start: int, end: int) -> None:
+        end = min(end, self.durable_size)
+        for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES) if end > start else start // PAGE_BYTES):
+            if page not in self.undo:
+                low = page * PAGE_BYTES
+                self.undo[page] = bytes(self.data[low : min(low + PAGE_BYTES, self.durable_size)])
+
+    def write(self, position: int, data: Buffer) -> None:
+        self._keep(position, position + len(data))
+        if position > len(self.data):
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position : position + len(data)] = data
+
+    def truncate(self, size: int) -> None:
+        self._keep(size, self.durable_size)
+        if size > len(self.data):
+            self.data.extend(bytes(size - len(self.data)))
+        else:
+            del self.data[size:]
+
+    def sync(self) -> None:
+        if self.poisoned:
+            return
+        self.durable_size = len(self.data)
+        self.undo.clear()
+
+    def lost_by_failed_sync(self) -> None:
+        self.poisoned = True
+
+    def durable(self) -> bytes:
+        """The content that no crash can take."""
+        durable = bytearray(self.data[: self.durable_size])
+        durable.extend(bytes(self.durable_size - len(durable)))
+        for page, old in sorted(self.undo.items()):
+            durable[page * PAGE_BYTES : page * PAGE_BYTES + len(old)] = old
+        return bytes(durable)
+
+    def crash(self, chance: random.Random) -> tuple[str, int]:
+        """Lose what was not synced, in a way drawn from `chance`; the way, and the bytes at the end that are gone."""
+        if not self.dirty:
+            self.poisoned = False
+            return "clean", 0
+        volatile, durable = bytes(self.data), self.durable()
+        how = chance.choices(("lost", "kept", "torn", "mixed"), (4, 2, 4, 2))[0]
+        if how == "lost":
+            content = durable
+        elif how == "kept":
+            content = volatile
+        elif how == "torn":
+            content = _torn(durable, volatile, chance)
+        else:
+            content = _mixed(durable, volatile, chance)
+        self.data = bytearray(content)
+        self.durable_size = len(content)
+        self.undo.clear()
+        self.poisoned = False
+        return how, max(0, len(volatile) - len(content))
+
+
+def _torn(durable: bytes, volatile: bytes, chance: random.Random) -> bytes:
+    """A prefix of what was appended, cut at any byte; half of the time at one near the end of the page before."""
+    if len(volatile) <= len(durable):
+        return _mixed(durable, volatile, chance)
+    cut = chance.randint(len(durable), len(volatile))
+    if chance.random() < 0.3:
+        cut = max(len(durable), cut // PAGE_BYTES * PAGE_BYTES)
+    base = durable if chance.random() < 0.5 else volatile[: len(durable)]
+    return base + volatile[len(durable) : cut]
+
+
+def _mixed(durable: bytes, volatile: bytes, chance: random.Random) -> bytes:
+    """Each page is the old one or the new one; pages past the old end that were not written read as zeros."""
+    size = chance.choice((len(durable), len(volatile), chance.randint(*sorted((len(durable), len(volatile))))))
+    content = bytearray(size)
+    for low in range(0, size, PAGE_BYTES):
+        source = volatile if chance.random() < 0.5 else durable
+        page = source[low : min(low + PAGE_BYTES, size)]
+        content[low : low + len(page)] = page
+    return bytes(content)

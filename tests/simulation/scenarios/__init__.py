@@ -1,0 +1,10 @@
+"""Scenarios by name. Each is a coroutine function of a `Simulation` that raises when a check fails."""
+
+from __future__ import annotations
+
+from ..runner import Scenario
+from .echo import echo
+
+SCENARIOS: dict[str, Scenario] = {
+    "echo": echo,
+}

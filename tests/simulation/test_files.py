@@ -1,0 +1,216 @@
+"""The simulated disk: a crash loses exactly what was not synced, in any of the ways a disk may lose it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from isthmus.core_broker.storage.files import DirectoryLocked
+
+from .hosts import ProcessKilled
+from .inode import PAGE_BYTES, Inode
+from .runner import Simulation
+from .test_loop import ok
+
+
+def test_a_kill_loses_nothing_and_a_power_cut_loses_what_was_not_synced() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        files.makedirs("/data")
+        log = files.open("/data/log")
+        log.append([b"synced "])
+        log.sync()
+        files.sync_directory("/data")
+        log.append([b"unsynced"])
+        machine.kill()
+        files = machine.start().files
+        assert files.read("/data/log") == b"synced unsynced"
+        machine.kill(power=True)
+        kept = machine.start().files.read("/data/log")
+        assert kept.startswith(b"synced ") and b"synced unsynced".startswith(kept.rstrip(b"\0"))
+
+    for seed in range(30):
+        ok(scenario, seed)
+
+
+def test_all_ways_of_losing_a_tail_happen() -> None:
+    outcomes = set()
+    for seed in range(300):
+        inode = Inode(1, "/x")
+        inode.write(0, b"a" * 6000)
+        inode.sync()
+        inode.write(6000, b"b" * 6000)
+        how, _ = inode.crash(random.Random(seed))
+        data = bytes(inode.data)
+        assert data[:6000] == b"a" * 6000, how
+        assert set(data[6000:]) <= set(b"b\0")
+        outcomes.add(how)
+        if how == "torn":
+            assert set(data[6000:]) <= set(b"b")
+            outcomes.add("torn inside" if 6000 < len(data) < 12000 else "torn at an end")
+        if how == "mixed" and b"\0" in data:
+            outcomes.add("zeros")
+    assert outcomes == {"lost", "kept", "torn", "mixed", "torn inside", "torn at an end", "zeros"}
+
+
+def test_random_changes_always_leave_the_durable_content_known() -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        inode = Inode(1, "/x")
+        durable = b""
+        for _ in range(60):
+            action = chance.random()
+            if action < 0.5:
+                inode.write(chance.randint(0, len(inode.data)), chance.randbytes(chance.randint(1, 3 * PAGE_BYTES)))
+            elif action < 0.7:
+                inode.truncate(chance.randint(0, len(inode.data) + PAGE_BYTES))
+            elif action < 0.8:
+                inode.sync()
+                durable = bytes(inode.data)
+            assert inode.durable() == durable
+
+
+def test_names_not_synced_may_be_lost_in_order() -> None:
+    seen = set()
+
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        files.makedirs("/d")
+        for name in ("one", "two", "three"):
+            files.open(f"/d/{name}").append([b"x"])
+        files.sync_directory("/d")
+        files.rename("/d/one", "/d/uno")
+        files.unlink("/d/two")
+        machine.kill(power=True)
+        seen.add(tuple(machine.start().files.listdir("/d")))
+
+    for seed in range(40):
+        ok(scenario, seed)
+    assert seen == {("one", "three", "two"), ("three", "two", "uno"), ("three", "uno")}
+
+
+def test_a_synced_file_is_found_again_but_later_renames_may_not_be() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        log = files.open("/log")
+        log.append([b"x"])
+        log.sync()
+        files.rename("/log", "/moved")
+        machine.kill(power=True)
+        assert machine.start().files.listdir("/") in (["log"], ["moved"])
+
+    for seed in range(20):
+        ok(scenario, seed)
+
+
+def test_write_atomic_leaves_the_old_or_the_new_content_at_every_crash_point() -> None:
+    seen: set[object] = set()
+
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        files.write_atomic("/meta", b"old")
+        machine.kill_at_disk_operation(sim.seed)
+        try:
+            files.write_atomic("/meta", b"new")
+        except ProcessKilled:
+            seen.add(machine.start().files.read("/meta"))
+        else:
+            seen.add("finished")
+            machine.kill(power=True)
+            assert machine.start().files.read("/meta") == b"new"
+
+    for seed in range(1, 20):
+        ok(scenario, seed)
+    assert seen == {b"old", b"new", "finished"}
+
+
+def test_pooled_calls_complete_on_the_simulated_clock_and_cover_only_what_came_before() -> None:
+    lost = 0
+
+    async def scenario(sim: Simulation) -> None:
+        nonlocal lost
+        machine = sim.machine("a")
+        process = machine.start()
+
+        async def body() -> None:
+            log = process.files.open("/log")
+            log.append([b"before"])
+            before = sim.loop.time()
+            waiter = asyncio.ensure_future(process.files.run(log.sync))
+            await asyncio.sleep(0.001)
+            log.append([b"after"])
+            await waiter
+            assert sim.loop.time() > before
+
+        await process.outcome(body())
+        machine.kill(power=True)
+        content = machine.start().files.read("/log")
+        assert content.startswith(b"before")
+        lost += not content.endswith(b"after")
+
+    for seed in range(30):
+        ok(scenario, seed)
+    assert lost > 3
+
+
+def test_a_dead_process_touches_nothing() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        process = machine.start()
+        log = process.files.open("/log")
+        pending = process.outcome(process.files.run(log.append, [b"late"]))
+        await asyncio.sleep(0)
+        machine.kill()
+        with pytest.raises(ProcessKilled):
+            log.append([b"x"])
+        with pytest.raises(ProcessKilled):
+            process.files.unlink("/log")
+        await asyncio.sleep(1)
+        with pytest.raises(ProcessKilled):
+            await pending
+        assert machine.start().files.read("/log") == b""
+
+    ok(scenario)
+
+
+def test_full_disk_and_planned_errors() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        log = files.open("/log")
+        machine.disk.capacity_bytes = 10
+        log.append([b"12345"])
+        with pytest.raises(OSError) as caught:
+            log.append([b"123456"])
+        assert caught.value.errno == errno.ENOSPC and log.size == 5
+        machine.disk.fail("sync", errno.EIO, containing="log")
+        with pytest.raises(OSError):
+            log.sync()
+        log.sync()  # says all is well, as Linux does; it is not
+        machine.kill(power=True)
+        assert b"12345".startswith(machine.start().files.read("/log").rstrip(b"\0") if files else b"")
+
+    for seed in range(10):
+        ok(scenario, seed)
+
+
+def test_locks_exclude_and_end_with_their_process() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.machine("a")
+        files = machine.start().files
+        held = files.lock("/.lock")
+        with pytest.raises(DirectoryLocked):
+            files.lock("/.lock")
+        held.release()
+        files.lock("/.lock")
+        machine.kill()
+        machine.start().files.lock("/.lock")
+
+    ok(scenario)
