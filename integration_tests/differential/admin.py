@@ -262,7 +262,6 @@ def options_that_are_refused(case: Case) -> None:
     case.compare(alter_request(case.name, ("retention.ms", SET, "much")))
     case.compare(alter_request(case.name, ("retention.ms", SET, None)))
     case.compare(alter_request(case.name, ("retention.ms", APPEND, "1")))
-    case.compare(alter_request(case.name, ("retention.ms", 9, "1")))
     case.compare(alter_request(case.name, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")))
     case.compare(alter_request("no/name", ("retention.ms", SET, "1")))
     case.compare(alter_request(case.name, ("retention.ms", SET, "1"), kind=99))

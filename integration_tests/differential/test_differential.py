@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from typing import Any
 
 import pytest
@@ -39,8 +40,8 @@ def name(case: tuple[Scenario, int]) -> str:
     return f"{api(scenario.key).name}-v{version}-{scenario.kind}-{scenario.label}"
 
 
-def answers(peer: Peer, scenario: Scenario, version: int) -> list[Any]:
-    case = Case(peer, version, f"{api(scenario.key).name.lower()}-v{version}-{scenario.label}")
+def answers(peer: Peer, scenario: Scenario, version: int, prefix: str = "") -> list[Any]:
+    case = Case(peer, version, f"{prefix}{api(scenario.key).name.lower()}-v{version}-{scenario.label}")
     scenario.run(case)
     assert case.answers, "a scenario that compares nothing"
     return [normalised(answer, peer) for answer in case.answers]
@@ -70,7 +71,20 @@ def test_every_version_of_every_key_has_a_success_and_an_error() -> None:
 
 def test_control_a_changed_answer_is_seen(stock: Peer) -> None:
     scenario = next(each for each in data.SCENARIOS if each.label == "reads_what_was_appended")
-    expected = answers(stock, scenario, 17)
+    expected = answers(stock, scenario, 17, "control-")
     actual = copy.deepcopy(expected)
+    assert without_differences("Fetch", actual, expected)[0] == expected
     actual[0]["responses"][0]["partitions"][0]["high_watermark"] += 1
     assert without_differences("Fetch", actual, expected)[0] != expected
+
+
+def test_control_a_missing_or_wrong_option_is_seen(stock: Peer) -> None:
+    scenario = next(each for each in admin.SCENARIOS if each.label == "creates_topics")
+    [expected] = answers(stock, scenario, 7, "control-")
+    options = expected["topics"][0]["configs"]
+    for wrong in ([], options[:5], [{**each, "value": "0"} for each in options]):
+        actual = {**expected, "topics": [{**expected["topics"][0], "configs": wrong}]}
+        assert operator.ne(*without_differences("CreateTopics", actual, expected))
+    more = [*options, {"name": "only.ours"}]
+    actual = {**expected, "topics": [{**expected["topics"][0], "configs": more}]}
+    assert operator.eq(*without_differences("CreateTopics", actual, expected))
