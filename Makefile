@@ -29,7 +29,7 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 	@touch $@
 
 # The compiled module is built in place. One that an older build left must not hide a failed compiler.
-.venv/installed: .venv/dependencies pyproject.toml setup.py $(wildcard protocol/_records.py)
+.venv/installed: .venv/dependencies pyproject.toml setup.py protocol/_records.py protocol/_records.pxd
 	@rm -f protocol/_records.*.so
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \

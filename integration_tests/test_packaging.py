@@ -20,7 +20,7 @@ NOT_SOURCES = shutil.ignore_patterns(
 USE = """
 import isthmus.protocol._records as compiled_or_not
 from isthmus.protocol import records
-batch = records.build_batch([(1, b"key", b"value")], codec="lz4")
+batch = records.build_batch([(1, b"key", b"value", ())], codec="lz4")
 [record] = records.decode_batch(batch)
 assert (record.timestamp_ms, bytes(record.key), bytes(record.value)) == (1, b"key", b"value")
 print(compiled_or_not.__file__)
@@ -53,9 +53,9 @@ def use(wheel: Path, folder: Path) -> str:
     """Round a record through the installed wheel; the file that its loops were loaded from."""
     zipfile.ZipFile(wheel).extractall(folder / "installed")
     environment = {**os.environ, "PYTHONPATH": str(folder / "installed")}
-    done = subprocess.run(
-        [sys.executable, "-c", USE], cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", USE]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     where = done.stdout.strip()
     assert Path(where).is_relative_to(folder / "installed")
     return where
