@@ -1,4 +1,4 @@
-"""Every message in every version: what is encoded is decoded again, and bad bytes are a DecodeError and nothing else."""
+"""Every message in every version: what is encoded is decoded again, and bad bytes are a DecodeError, nothing else."""
 
 import random
 import time
