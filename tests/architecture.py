@@ -73,7 +73,12 @@ class Ban:
     rooms: tuple[str, ...] = ("isthmus", "pyspark_isthmus")
 
 
-_EDGES = ("isthmus.console", "isthmus.deploy", "isthmus.examples", "__main__")  # what a person starts; `__main__`: the file of any room
+_EDGES = (
+    "isthmus.console",
+    "isthmus.deploy",
+    "isthmus.examples",
+    "__main__",
+)  # what a person starts; `__main__`: the file of any room
 _FILES = f"{_BROKER}.storage.files"
 BANS = (
     Ban(

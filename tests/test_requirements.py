@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-LOCKS = sorted((Path(__file__).resolve().parents[1] / "requirements").glob("*.lock"))
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 
 
 def faults(lock: str) -> list[str]:
@@ -36,3 +39,12 @@ def test_there_are_locks() -> None:
 )
 def test_control_a_loose_requirement_is_found(lock: str) -> None:
     assert faults(lock)
+
+
+def test_every_direct_dependency_is_explained() -> None:
+    """In docs/reference/dependencies.md: what it is for, and its licence."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[\[<>=,; ]", each)[0] for each in itertools.chain(*lists)} - {"isthmus"}
+    page = (ROOT / "docs/reference/dependencies.md").read_text()
+    assert [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", page)] == []
