@@ -299,7 +299,7 @@ class Demo:
 
         expected = check.expected_events(events_of(flights))
         verdicts = [check.check_events("aggregate", expected, await watch.events())]
-        committed = await changelog.read(await watch.client(AGGREGATE), "delays")
+        committed = await changelog.read(await watch.client(AGGREGATE), "delays", windowed=("hours",))
         names = ("scheduled", "departed", "cancelled", "delay_sum")
         hours = check.merge_hours(
             ((row.key, row.window_start_ms), dict(zip(names, row.value, strict=True)))

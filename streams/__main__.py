@@ -1,0 +1,93 @@
+"""A stream worker as a process: `python -m isthmus.streams path/to/file.py:app --bootstrap HOST:PORT`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from ..client import Client
+from ..client.errors import ClientError
+from ..protocol.errors import KafkaError
+from .api.app import App
+from .errors import AppError, StreamsError
+from .runtime.worker import StreamWorker
+
+EXIT_FAILED, EXIT_CONFIG = 1, 2
+
+
+def find(name: str) -> App:
+    """The app that `path/to/file.py:app` or `module:app` names."""
+    where, colon, attribute = name.rpartition(":")
+    if not colon:
+        raise AppError(f"'{name}' names no object: write path/to/file.py:app or module:app")
+    if where.endswith(".py"):
+        path = Path(where)
+        if not path.is_file():
+            raise AppError(f"there is no file {where}")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, "")
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise AppError(f"there is no module {error.name}, which '{name}' needs") from None
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        raise AppError(f"{where} has no App called {attribute}")
+    return app
+
+
+async def run(app: App, bootstrap: str) -> None:
+    """Run until SIGTERM or SIGINT."""
+    client = Client(bootstrap, client_id=app.id)
+    await client.start()
+    try:
+        worker = StreamWorker(app, client)
+        loop = asyncio.get_running_loop()
+        main = asyncio.current_task()
+        assert main
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: loop.create_task(worker.stop()))
+        await worker.start()
+        print(f"ready {app.id}: {', '.join(worker.topics)}", flush=True)
+        try:
+            await worker.run()
+        except BaseException:
+            await worker.abandon()
+            raise
+        await worker.close()
+    finally:
+        await client.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m isthmus.streams", description=__doc__.splitlines()[0])
+    parser.add_argument("app", help="path/to/file.py:app or module:app")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        uvloop.run(run(find(options.app), options.bootstrap))
+    except AppError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except (StreamsError, KafkaError, ClientError, OSError) as error:
+        print(f"error: app {options.app}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

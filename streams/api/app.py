@@ -1,0 +1,152 @@
+"""`App`, `topic`, `agent`, `Table`: what a person writes a stream processor with; the names are Faust's.
+
+    app = App("counts")
+    orders = app.topic("orders", value="json")
+    totals = app.Table("totals", default=int)
+
+    @app.agent(orders)
+    async def count(stream):
+        async for event in stream.events():
+            totals[event.key.decode()] += 1
+
+An app is only a description: nothing runs before a worker takes it (`isthmus worker module:app`) or a `TestDriver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from ..engine.codecs import Codec, codec, encode_key
+from ..engine.tables import TableSpec
+from ..engine.task import Event, Task
+from ..errors import AppError
+from . import tables
+
+AgentFunction = Callable[["Stream"], Awaitable[None]]
+
+
+class Outbox(Protocol):
+    """Where `Topic.send` puts records; the worker's producer, or a test's list."""
+
+    async def send(
+        self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None
+    ) -> None: ...
+
+
+class App:
+    """A stream app. id: names the consumer group and the changelog `<id>-changelog`.
+
+    checkpoint_interval_ms: how often state and positions are written down together; what lies after the last is done
+    again after a crash.
+    """
+
+    def __init__(self, id: str, *, checkpoint_interval_ms: int = 500) -> None:
+        if not id or "/" in id:
+            raise AppError(f"app id {id!r} cannot name a group and a topic")
+        self.id = id
+        self.checkpoint_interval_ms = checkpoint_interval_ms
+        self.agents: list[Agent] = []
+        self.tables: dict[str, TableSpec] = {}
+        self.outbox: Outbox | None = None  # set by what runs the app
+
+    @property
+    def changelog_topic(self) -> str:
+        return f"{self.id}-changelog"
+
+    def topic(self, *names: str, value: str = "raw", on_error: str = "fail") -> Topic:
+        """One or more topics. value: codec, json, str or raw. on_error: `fail` stops at what cannot be decoded,
+        `skip` leaves it out and says so."""
+        return Topic(self, names, codec(value), on_error)
+
+    def Table(self, name: str, default: Callable[[], Any] | None = None) -> tables.Table:
+        """A table with a changelog; `.tumbling(seconds)` makes it one of windows by event time."""
+        if name in self.tables:
+            raise AppError(f"app {self.id} has two tables called {name}")
+        table = tables.make(name, default)
+        self.tables[name] = table.spec
+        return table
+
+    def agent(self, topic: Topic) -> Callable[[AgentFunction], Agent]:
+        """Decorates `async def f(stream)`, which is run once for each task."""
+
+        def declare(function: AgentFunction) -> Agent:
+            agent = Agent(function, topic)
+            self.agents.append(agent)
+            return agent
+
+        return declare
+
+    def input_topics(self) -> dict[str, Topic]:
+        """Name of each topic that an agent reads -> its declaration."""
+        found: dict[str, Topic] = {}
+        for agent in self.agents:
+            for name in agent.topic.names:
+                if found.setdefault(name, agent.topic).codec is not agent.topic.codec:
+                    raise AppError(f"app {self.id}: topic {name} is read by two agents with different codecs")
+        if not found:
+            raise AppError(f"app {self.id} has no agent: declare one with @app.agent(topic)")
+        return found
+
+
+class Topic:
+    """Topics an app reads or writes."""
+
+    def __init__(self, app: App, names: Sequence[str], codec: Codec, on_error: str) -> None:
+        if not names:
+            raise AppError("app.topic() needs a name")
+        if on_error not in ("fail", "skip"):
+            raise AppError(f"topic {names[0]}: on_error is '{on_error}', but can be fail or skip")
+        self.app = app
+        self.names = tuple(names)
+        self.codec = codec
+        self.skips = on_error == "skip"
+
+    async def send(self, *, key: Any = None, value: Any = None, timestamp_ms: int | None = None) -> None:
+        """Send from an agent. It is acknowledged before the checkpoint that covers the event in hand; timestamp_ms
+        defaults to that event's. value None: a tombstone."""
+        if len(self.names) != 1:
+            raise AppError(f"a record can be sent to one topic, not to {', '.join(self.names)}")
+        task = tables.task_in_hand(f"topic {self.names[0]}")
+        if timestamp_ms is None and task.current is not None:
+            timestamp_ms = task.current.timestamp_ms
+        assert self.app.outbox is not None, "whatever runs an agent sets the outbox"
+        data = None if value is None else self.codec.encode(value)
+        await self.app.outbox.send(task, self.names[0], encode_key(key), data, timestamp_ms)
+
+
+class Agent:
+    """A function of an app and the topic it reads."""
+
+    def __init__(self, function: AgentFunction, topic: Topic) -> None:
+        self.function = function
+        self.topic = topic
+        self.name = getattr(function, "__name__", "agent")
+
+
+class Stream:
+    """What an agent iterates over; each agent has one for each task. `next_batch` is the runtime's."""
+
+    def __init__(self, task: Task, next_batch: Callable[[], Awaitable[list[Event]]]) -> None:
+        self._task = task
+        self._next_batch = next_batch
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Events in the order of their partition; the loop gets a turn between batches only."""
+        task = self._task
+        while True:
+            for event in await self._next_batch():
+                task.current = event
+                yield event
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """Events as they were fetched; `current` windows are those of the batch's last event."""
+        while True:
+            batch = await self._next_batch()
+            self._task.current = batch[-1] if batch else None
+            yield batch
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Values alone."""
+        async for event in self.events():
+            yield event.value

@@ -1,0 +1,118 @@
+"""A task: partition n of all of an app's input topics, with the state that belongs to it. Pure: told what happens.
+
+The runtime gives it batches in order and asks it for checkpoints between them; what the agents do in a batch reaches
+the task's tables and outputs. `current` is the event an agent has in hand: windows and errors ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from ..errors import RecordError
+from .checkpoint import Positions, Restored, Row, begin_marker, end_marker
+from .codecs import Codec
+from .tables import TableSpec, TableState, split_key
+
+
+class Event:
+    """One record in an agent's hands. timestamp_ms is the event time; topic and partition are the record's own."""
+
+    __slots__ = ("key", "offset", "partition", "timestamp_ms", "topic", "value")
+
+    def __init__(
+        self, key: bytes | None, value: Any, timestamp_ms: int, topic: str, partition: int, offset: int
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.timestamp_ms = timestamp_ms
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __repr__(self) -> str:
+        return f"<Event {self.topic}-{self.partition} offset {self.offset} key {self.key!r}>"
+
+
+class Task:
+    """State of one partition number of an app."""
+
+    def __init__(self, app: str, number: int, tables: Iterable[TableSpec], run: bytes) -> None:
+        self.app = app
+        self.number = number
+        self.run = run
+        self.tables = {spec.name: TableState(spec) for spec in tables}
+        self.positions: Positions = {}
+        self.checkpoint_number = 0
+        self.current: Event | None = None
+        self.outputs: list[Any] = []  # what the runtime has sent and must see acknowledged before the next marker
+        self.changed = False  # something was processed since the last checkpoint
+        self._repairs: list[Row] = []
+
+    def restore(self, restored: Restored) -> None:
+        """Take the state over that a changelog holds. Rows of tables the app no longer has are left alone."""
+        for key, value in restored.rows.items():
+            name, row_key = split_key(key)
+            if name in self.tables:
+                self.tables[name].rows[row_key] = orjson.loads(value)
+        self.positions = {topic: dict(each) for topic, each in restored.positions.items()}
+        self.checkpoint_number = restored.number
+        self._repairs = [Row(key, restored.rows.get(key)) for key in restored.repair]
+
+    def position(self, topic: str) -> int:
+        """Next offset to read of partition `number` of a topic."""
+        return self.positions.get(topic, {}).get(self.number, 0)
+
+    def processed(self, topic: str, next_offset: int) -> None:
+        """All records of the topic below `next_offset` are in the state."""
+        self.positions.setdefault(topic, {})[self.number] = next_offset
+        self.changed = True
+
+    def begin(self) -> bytes:
+        """The marker that opens this run."""
+        return begin_marker(self.app, self.run)
+
+    def checkpoint(self) -> tuple[list[Row], bytes, Positions]:
+        """Changed rows, the marker that closes them, and the positions it names. Only between batches."""
+        rows = self._repairs
+        self._repairs = []
+        for table in self.tables.values():
+            rows.extend(Row(key, value) for key, value in table.take_changes())
+        self.checkpoint_number += 1
+        self.changed = False
+        positions = {topic: dict(each) for topic, each in self.positions.items()}
+        return rows, end_marker(self.app, self.run, self.checkpoint_number, rows, positions), positions
+
+
+def events(
+    topic: str,
+    partition: int,
+    columns: tuple[Sequence[int], Sequence[int], Sequence[bytes | None], Sequence[bytes | None]],
+    codec: Codec,
+    from_offset: int,
+    skip: Callable[[RecordError], None] | None = None,
+) -> list[Event]:
+    """Events of decoded records (offsets, timestamps, keys, values), those below `from_offset` left out.
+
+    What cannot be decoded goes to `skip`, or raises RecordError when there is none.
+    """
+    decode = codec.decode
+    found = []
+    for offset, timestamp_ms, key, value in zip(*columns, strict=True):
+        if offset < from_offset:
+            continue
+        try:
+            body = None if value is None else decode(value)
+        except ValueError as error:
+            problem = RecordError(
+                f"{topic}-{partition} offset {offset}: the value cannot be decoded: {error}; declare the topic with "
+                "on_error='skip' to leave such records out"
+            )
+            if skip is None:
+                raise problem from error
+            skip(problem)
+            continue
+        found.append(Event(key, body, timestamp_ms, topic, partition, offset))
+    return found

@@ -1,0 +1,226 @@
+"""The stream worker: gets partitions from the group, restores their tasks, feeds agents, writes checkpoints.
+
+Where a task goes on is decided by its changelog's last marker, not by the group's committed offsets, which follow for
+the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes rows and marker, while
+processing goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from ...client import Admin, Client, Consumer, Producer, TopicPartition
+from ...client.admin import NewTopic
+from ...client.consumer import FetchedBatches
+from ...protocol import records
+from ...protocol.errors import ErrorCode, KafkaError
+from ...runtime import Runtime, system
+from ..api.app import App
+from ..engine.checkpoint import RUN_HEADER, marker_key
+from ..engine.task import Task, events
+from ..errors import AppError, RecordError
+from .agents import TaskRun
+from .loading import load
+
+log = logging.getLogger("isthmus.streams")
+
+POLL_MS = 100
+TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
+OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
+
+
+class StreamWorker:
+    """Runs one app on one client until `stop`. Several workers of an app share its tasks through the group."""
+
+    def __init__(self, app: App, client: Client, runtime: Runtime | None = None) -> None:
+        self.app = app
+        self.client = client
+        self.runtime = runtime or system()
+        self.topics = app.input_topics()
+        self.running: dict[int, TaskRun] = {}
+        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="earliest")
+        self.producer = Producer(client, linger_ms=5, compression="lz4")
+        self.skipped_total = 0
+        self.processed_total = 0
+        self._checkpoints: dict[int, asyncio.Task[None]] = {}
+        self._checkpoint_at = 0.0
+        self._stopping = asyncio.Event()
+        app.outbox = self
+
+    async def start(self) -> None:
+        """Wait for the input topics, make the changelog, join the group."""
+        count = await self._partitions()
+        options = {"cleanup.policy": "compact", "retention.ms": "-1"}
+        try:
+            await Admin(self.client).create_topics([NewTopic(self.app.changelog_topic, count, -1, options)])
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        await self.client.refresh_metadata([self.app.changelog_topic])
+        have = len(self.client.partitions(self.app.changelog_topic))
+        if have != count:
+            raise AppError(
+                f"{self.app.changelog_topic} has {have} partitions, the input topics have {count}: partitions of a "
+                "running app's topics cannot be changed; give the app another id to begin anew"
+            )
+        await self.producer.start()
+        await self.consumer.subscribe(list(self.topics), on_assigned=self._assigned, on_revoked=self._revoked)
+
+    async def _partitions(self) -> int:
+        """Partitions of the input topics, all alike; waits until all are there."""
+        told = False
+        while True:
+            await self.client.refresh_metadata(list(self.topics))
+            counts = {name: len(self.client.partitions(name)) for name in self.topics}
+            missing = [name for name, count in counts.items() if not count]
+            if not missing:
+                break
+            if not told:
+                log.warning("app %s waits for topics that are not there yet: %s", self.app.id, ", ".join(missing))
+                told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOPICS_WAIT_S):
+                    await self._stopping.wait()
+                    raise asyncio.CancelledError(f"app {self.app.id} was stopped while it waited for topics")
+        if len(set(counts.values())) != 1:
+            said = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            raise AppError(f"app {self.app.id}: the topics of an app need equally many partitions ({said})")
+        return next(iter(counts.values()))
+
+    async def run(self) -> None:
+        """Process until `stop`; raises what an agent or a checkpoint raised."""
+        loop = asyncio.get_running_loop()
+        self._checkpoint_at = loop.time() + self.app.checkpoint_interval_ms / 1000
+        while not self._stopping.is_set():
+            for batches in await self.consumer.poll_batches(POLL_MS):
+                await self._process(batches)
+                self._checkpoint_when_due(loop.time())
+            self._checkpoint_when_due(loop.time())
+
+    async def stop(self) -> None:
+        """Finish the batch in hand, write a last checkpoint, leave the group."""
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """After `run` returned or raised: checkpoint what is whole, release everything."""
+        for number in list(self.running):
+            await self._finish(number)
+        await self.consumer.close()
+        await self.producer.close()
+
+    async def abandon(self) -> None:
+        """After an error: release everything, write nothing; the next run goes on from the last checkpoint."""
+        for checkpoint in self._checkpoints.values():
+            checkpoint.cancel()
+        await asyncio.gather(*self._checkpoints.values(), return_exceptions=True)
+        for run in self.running.values():
+            await run.stop()
+        self.running.clear()
+        await self.consumer.close()
+        await self.producer.close()
+
+    # --- Records ------------------------------------------------------------------------------------
+
+    async def _process(self, batches: FetchedBatches) -> None:
+        run = self.running.get(batches.tp.partition)
+        if run is None:
+            return  # revoked while the fetch was under way
+        topic = self.topics[batches.tp.topic]
+        from_offset = run.task.position(batches.tp.topic)
+        columns = records.decode_lists(batches.records)
+        skip = self._skip if topic.skips else None
+        found = events(batches.tp.topic, batches.tp.partition, columns, topic.codec, from_offset, skip)
+        await run.process(batches.tp.topic, found, max(batches.next_offset, from_offset))
+        self.processed_total += len(found)
+
+    def _skip(self, problem: RecordError) -> None:
+        self.skipped_total += 1
+        log.warning("left out (%d so far): %s", self.skipped_total, problem)
+
+    async def send(
+        self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None
+    ) -> None:
+        """The app's outbox: into the producer without waiting, unless it is full."""
+        if len(task.outputs) >= OUTPUTS_MAX:
+            outputs, task.outputs = task.outputs, []
+            await asyncio.gather(*outputs)
+        if not self.producer.has_room:
+            await self.producer.room()
+        task.outputs.append(self.producer.send(topic, value, key, timestamp_ms=timestamp_ms))
+
+    # --- Checkpoints --------------------------------------------------------------------------------
+
+    def _checkpoint_when_due(self, now: float) -> None:
+        """Begin checkpoints of all tasks that changed; one at a time for a task."""
+        for number, checkpoint in list(self._checkpoints.items()):
+            if checkpoint.done():
+                del self._checkpoints[number]
+                checkpoint.result()  # what it raised ends the worker
+        if now < self._checkpoint_at:
+            return
+        self._checkpoint_at = now + self.app.checkpoint_interval_ms / 1000
+        for number, run in self.running.items():
+            if run.task.changed and number not in self._checkpoints:
+                self._checkpoints[number] = asyncio.get_running_loop().create_task(self._checkpoint(run.task))
+
+    async def _checkpoint(self, task: Task) -> None:
+        rows, marker, positions = task.checkpoint()  # before any await: between two batches
+        outputs, task.outputs = task.outputs, []
+        await asyncio.gather(*outputs)
+        headers = ((RUN_HEADER, task.run),)
+        futures = []
+        for row in rows:
+            if not self.producer.has_room:
+                await self.producer.room()
+            futures.append(self._write(task, row.key, row.value, headers))
+        futures.append(self._write(task, marker_key(task.run, False), marker, ()))
+        await asyncio.gather(*futures)
+        offsets = {TopicPartition(t, p): offset for t, each in positions.items() for p, offset in each.items()}
+        try:
+            await self.consumer.commit(offsets)
+        except KafkaError as error:
+            log.info("offsets of task %d not committed, which only lag tools will notice: %s", task.number, error)
+
+    def _write(
+        self, task: Task, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]]
+    ) -> asyncio.Future[object]:
+        return self.producer.send(
+            self.app.changelog_topic,
+            value,
+            key,
+            partition=task.number,
+            timestamp_ms=self.runtime.wall_ms(),
+            headers=tuple(headers),
+        )
+
+    # --- Assignment ---------------------------------------------------------------------------------
+
+    async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        for number in sorted({tp.partition for tp in partitions}):
+            if number not in self.running:
+                run = self.runtime.uuid()[:8]
+                task = Task(self.app.id, number, self.app.tables.values(), run)
+                task.restore(await load(self.client, self.app, number))
+                await self._write(task, marker_key(run, True), task.begin(), ())
+                self.running[number] = TaskRun(self.app, task)
+                log.info("task %d goes on after checkpoint %d", number, task.checkpoint_number)
+        for tp in partitions:
+            self.consumer.seek(tp, self.running[tp.partition].task.position(tp.topic))
+
+    async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        for number in sorted({tp.partition for tp in partitions}):
+            await self._finish(number)
+
+    async def _finish(self, number: int) -> None:
+        """Last checkpoint of a task that leaves."""
+        run = self.running.pop(number, None)
+        if run is None:
+            return
+        if under_way := self._checkpoints.pop(number, None):
+            await under_way
+        if run.task.changed:
+            await self._checkpoint(run.task)
+        await run.stop()

@@ -1,0 +1,183 @@
+"""Apps under the TestDriver: tables, windows, outputs, restore, and what a batch costs the loop."""
+
+import asyncio
+import json
+
+import pytest
+
+from isthmus.streams import App, RecordError
+from isthmus.streams.driver import TestDriver
+from isthmus.streams.engine.checkpoint import Restorer, marker_key
+from isthmus.streams.engine.task import Event
+from isthmus.streams.errors import AppError, ChangelogError
+from isthmus.streams.runtime.agents import AgentRun
+
+RUN_A, RUN_B = b"a" * 8, b"b" * 8
+
+
+def counting_app() -> App:
+    app = App("counts")
+    words = app.topic("words", value="str")
+    big = app.topic("big", value="json")
+    counts = app.Table("counts", default=int)
+    minutes = app.Table("minutes", default=int).tumbling(60)
+
+    @app.agent(words)
+    async def count(stream):
+        async for event in stream.events():
+            counts[event.value] += 1
+            minutes[event.value] = minutes[event.value].current() + 1
+            if counts[event.value] == 2:
+                await big.send(key=event.value, value={"word": event.value})
+
+    return app
+
+
+def drive(scenario):
+    asyncio.run(scenario())
+
+
+def test_tables_windows_and_outputs():
+    async def scenario():
+        driver = TestDriver(counting_app())
+        for at_ms, word in [(0, b"a"), (59_999, b"a"), (60_000, b"a"), (60_001, b"b")]:
+            await driver.send("words", value=word, timestamp_ms=at_ms)
+        assert driver.table("counts") == {"a": 3, "b": 1}
+        assert driver.table("minutes") == {("a", 0): 2, ("a", 60_000): 1, ("b", 60_000): 1}
+        [sent] = driver.sent
+        assert (sent.topic, sent.key, json.loads(sent.value), sent.timestamp_ms) == ("big", b"a", {"word": "a"}, 59_999)
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_a_restart_goes_on_from_the_last_marker():
+    async def scenario():
+        driver = TestDriver(counting_app(), run=RUN_A)
+        await driver.send("words", value=b"a")
+        driver.checkpoint()
+        await driver.send("words", value=b"a")
+        await driver.send("words", value=b"z")  # both after the last checkpoint: they never happened
+        again = driver.restarted(RUN_B)
+        assert again.table("counts") == {"a": 1}
+        assert again.task.position("words") == 1
+        await again.send("words", value=b"a")
+        assert again.table("counts") == {"a": 2}
+        await driver.close()
+        await again.close()
+
+    drive(scenario)
+
+
+def test_rows_without_a_marker_are_ignored_and_repaired():
+    """A crash between rows and marker: the rows stand in the log, and must not count, now or after compaction."""
+
+    async def scenario():
+        driver = TestDriver(counting_app(), run=RUN_A)
+        await driver.send("words", value=b"a")
+        driver.checkpoint()
+        await driver.send("words", value=b"a")
+        await driver.send("words", value=b"new")
+        driver.checkpoint()
+        torn = driver.changelog.pop()  # the marker never arrived
+        assert torn[0] == marker_key(RUN_A, False)
+        again = driver.restarted(RUN_B)
+        assert again.table("counts") == {"a": 1}
+        again.changelog.append((marker_key(RUN_B, True), again.task.begin(), None))
+        again.checkpoint()
+        newest = {key: value for key, value, _ in again.changelog}  # what compaction would keep
+        assert newest[b'counts\0"a"'] == b"1"
+        assert newest[b'counts\0"new"'] is None
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_a_zombie_changes_nothing():
+    async def scenario():
+        old = TestDriver(counting_app(), run=RUN_A)
+        await old.send("words", value=b"a")
+        old.checkpoint()
+        new = old.restarted(RUN_B)
+        await new.send("words", value=b"b")
+        await old.send("words", value=b"zombie")
+        old.checkpoint()  # into the same log, after the new run began
+        new.checkpoint()
+        last = new.restarted(b"c" * 8)
+        assert last.table("counts") == {"a": 1, "b": 1}
+        await old.close()
+        await new.close()
+
+    drive(scenario)
+
+
+def test_a_changed_row_is_noticed():
+    async def scenario():
+        driver = TestDriver(counting_app(), run=RUN_A)
+        await driver.send("words", value=b"a")
+        driver.checkpoint()
+        key, _, run = driver.changelog[1]
+        driver.changelog[1] = (key, b"99", run)
+        with pytest.raises(ChangelogError, match="checkpoint 1 closes 2 rows with digest"):
+            driver.restarted(RUN_B)
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_another_apps_changelog_is_refused():
+    restorer = Restorer("mine", "mine-changelog-0")
+    other = TestDriver(counting_app()).task.begin()
+    with pytest.raises(ChangelogError, match="marker of app counts"):
+        restorer.feed(marker_key(RUN_A, True), other, None)
+
+
+def test_an_agents_error_names_the_record():
+    app = App("broken")
+
+    @app.agent(app.topic("words", value="json"))
+    async def fail(stream):
+        async for value in stream:
+            raise ValueError(value)
+
+    async def scenario():
+        driver = TestDriver(app)
+        with pytest.raises(RecordError, match=r"agent fail raised ValueError: 7 at words-0 offset 0"):
+            await driver.send("words", value=b"7")
+        with pytest.raises(RecordError, match=r"offset 0: the value cannot be decoded"):
+            await driver.send("words", value=b"{")
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_a_table_outside_of_an_agent_is_refused():
+    table = App("x").Table("t")
+    with pytest.raises(AppError, match="outside of an agent"):
+        table["a"] = 1
+
+
+def test_a_batch_costs_at_most_three_turns_of_the_loop():
+    app = counting_app()
+
+    async def scenario():
+        driver = TestDriver(app)
+        await driver.send("words", value=b"warm")
+        run: AgentRun = driver._run.runs[0]
+        loop = asyncio.get_running_loop()
+        turns = 0
+        original = loop._run_once
+
+        def counted():
+            nonlocal turns
+            turns += 1
+            original()
+
+        loop._run_once = counted
+        for size in (1, 10, 5_000):
+            turns = 0
+            await run.offer([Event(None, f"w{i % 7}", i, "words", 0, i) for i in range(size)])
+            assert 0 < turns <= 3, (size, turns)
+        await driver.close()
+
+    drive(scenario)
