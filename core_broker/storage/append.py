@@ -1,0 +1,251 @@
+"""What is checked and changed before batches enter a log: by whom they come, in one table.
+
+Nothing here writes or remembers. Batches are seen by their 61-byte headers; the CRC runs over the rest in hardware.
+Base offset and leader epoch are outside the CRC, so that assigning them leaves the batch's bytes as they came.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from ...protocol.crc import crc32c
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import validate_batch, with_append_time
+from .config import LogConfig
+from .errors import OffsetMismatch
+from .files import Buffer
+from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
+from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD
+
+MAGIC = 2
+COMPRESSION = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
+
+_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what is assigned, outside the CRC
+_CRC_START = 21
+_PREFIX_SIZE = _PREFIX.size
+
+
+class Origin(IntEnum):
+    """By whom an append comes."""
+
+    CLIENT = 0  # a producer's request
+    COORDINATOR = 1  # this broker's own coordinators and controller
+    REPLICATION = 2  # a follower's fetch
+    MIRROR = 3  # another cluster's log, byte for byte
+
+
+class Rules(NamedTuple):
+    """What holds for an origin. The rest (whole batches, magic 2, CRC, offsets that rise) holds for all."""
+
+    assigns_offsets: bool  # and leader epochs; else every byte is kept
+    checks_producers: bool  # epochs, sequences, duplicates; else producer state only follows
+    checks_client_rules: bool  # dense offsets, no control batches, sane timestamps
+    limits_batch_size: bool  # max.message.bytes and segment.bytes
+
+
+RULES: tuple[Rules, ...] = (
+    #                assigns  producers  client  size
+    Rules(True, True, True, True),  # CLIENT
+    Rules(True, True, False, True),  # COORDINATOR
+    Rules(False, False, False, False),  # REPLICATION
+    Rules(False, False, False, False),  # MIRROR
+)
+
+
+class Checked(NamedTuple):
+    """A batch as it will be in the log."""
+
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    attributes: int
+    start: int  # in the buffer it came in
+
+
+class Plan(NamedTuple):
+    """An append that may be made: the bytes to write and what they are."""
+
+    parts: list[Buffer]
+    batches: list[Checked]
+    size_bytes: int
+    records_count: int
+    max_timestamp: int
+    log_append_time_ms: int  # -1 under CreateTime
+    duplicate: ProducerBatch | None  # the whole append repeats this batch
+
+
+def check(
+    view: memoryview,
+    origin: Origin,
+    config: LogConfig,
+    producers: ProducerStates,
+    name: str,
+    next_offset: int,
+    leader_epoch: int,
+    wall_ms: int,
+) -> Plan:
+    """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
+
+    A batch that is cut off at the end of the buffer, as fetches have it, is left out.
+    """
+    assigns, checks_producers, checks_client, limits_size = RULES[origin]
+    total = len(view)
+    position = 0
+    offset = next_offset
+    parts: list[Buffer] = []
+    batches: list[Checked] = []
+    records = 0
+    top_timestamp = -1
+    append_time = -1
+    stamps = assigns and config.message_timestamp_type == "LogAppendTime"
+    needs_keys = checks_client and config.compacts
+    tentative: ProducerStates | None = None
+    while total - position >= HEADER_SIZE:
+        (
+            base, length, batch_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, count,
+        ) = HEADER.unpack_from(view, position)  # fmt: skip
+        size = length + LOG_OVERHEAD
+        end = position + size
+        if magic != MAGIC:
+            raise _refuse(
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT if 0 <= magic < MAGIC else ErrorCode.CORRUPT_MESSAGE,
+                name, f"record format {magic}; only format 2 is taken", base,
+            )  # fmt: skip
+        if size < HEADER_SIZE:
+            raise _refuse(ErrorCode.CORRUPT_MESSAGE, name, f"a batch of {length} bytes cannot be", base)
+        if end > total:
+            break
+        if limits_size and size > config.max_message_bytes:
+            raise KafkaError.of(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{name}: a batch of {size} bytes is larger than max.message.bytes={config.max_message_bytes}",
+            )
+        found = crc32c(view[position + _CRC_START : end])
+        if found != crc:
+            raise _refuse(
+                ErrorCode.CORRUPT_MESSAGE, name, f"its CRC is {crc:#010x}, its bytes have {found:#010x}", base
+            )
+        if delta < 0 or count < 0:
+            raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records up to offset delta {delta}", base)
+        if checks_client:
+            _check_client(
+                name, config, base, attributes, delta, count, base_timestamp, max_timestamp, producer_id,
+                base_sequence, wall_ms,
+            )  # fmt: skip
+            if needs_keys and validate_batch(view, position).null_keys:
+                raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
+        if producer_id >= 0 and checks_producers and base_sequence >= 0:
+            known = producers if tentative is None else tentative
+            last_sequence = (base_sequence + delta) & SEQUENCE_MASK
+            repeated = known.check(producer_id, producer_epoch, base_sequence, last_sequence)
+            if repeated is not None:
+                if not batches and end == total:
+                    return Plan([], [], 0, 0, -1, -1, repeated)
+                raise _refuse(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name,
+                    f"producer {producer_id} repeats sequence {base_sequence} among other batches", base,
+                )  # fmt: skip
+            if end < total:
+                # More batches follow; they are checked as if this one were written.
+                if tentative is None:
+                    tentative = ProducerStates()
+                tentative.borrow(producers, producer_id)
+                tentative.update(
+                    producer_id, producer_epoch, base_sequence, offset, offset + delta, max_timestamp, wall_ms
+                )
+        if assigns:
+            base = offset
+            batch_epoch = leader_epoch
+            if stamps and not attributes & CONTROL:
+                append_time = max_timestamp = wall_ms
+                head = bytearray(with_append_time(view, position, wall_ms))
+                _PREFIX.pack_into(head, 0, base, length, batch_epoch)
+                parts.append(head)
+                parts.append(view[position + HEADER_SIZE : end])
+            else:
+                parts.append(_PREFIX.pack(base, length, batch_epoch))
+                parts.append(view[position + _PREFIX_SIZE : end])
+        elif base < offset:
+            raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
+        if max_timestamp > top_timestamp:
+            top_timestamp = max_timestamp
+        records += count
+        batches.append(
+            Checked(
+                size, base, base + delta, max_timestamp, batch_epoch, producer_id, producer_epoch, base_sequence,
+                attributes, position,
+            )
+        )  # fmt: skip
+        offset = base + delta + 1
+        position = end
+    if position > MAX_APPEND_BYTES or (limits_size and position > config.segment_bytes):
+        raise KafkaError.of(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{name}: {position} bytes in one append are more than segment.bytes={config.segment_bytes}",
+        )
+    if not batches and assigns:
+        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"{name}: no whole record batch in {total} bytes")
+    if not assigns and batches:
+        parts.append(view[:position])
+    return Plan(parts, batches, position, records, top_timestamp, append_time, None)
+
+
+def _check_client(
+    name: str,
+    config: LogConfig,
+    base: int,
+    attributes: int,
+    delta: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    base_sequence: int,
+    wall_ms: int,
+) -> None:
+    """What Kafka's LogValidator asks of a producer's batch, as far as its header shows."""
+    if base != 0:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
+    if count <= 0 or delta + 1 != count:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records where offsets are for {delta + 1}", base)
+    if attributes & (CONTROL | TRANSACTIONAL | LOG_APPEND_TIME):
+        if attributes & CONTROL:
+            raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
+        if attributes & TRANSACTIONAL:
+            raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
+        raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
+    if producer_id >= 0 and base_sequence < 0:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
+    if config.message_timestamp_type == "CreateTime":
+        if max_timestamp > wall_ms + config.message_timestamp_after_max_ms:
+            raise _refuse(
+                ErrorCode.INVALID_TIMESTAMP,
+                name,
+                f"timestamp {max_timestamp} is more than message.timestamp.after.max.ms="
+                f"{config.message_timestamp_after_max_ms} after now, {wall_ms}",
+                base,
+            )
+        if 0 <= base_timestamp < wall_ms - config.message_timestamp_before_max_ms:
+            raise _refuse(
+                ErrorCode.INVALID_TIMESTAMP,
+                name,
+                f"timestamp {base_timestamp} is more than message.timestamp.before.max.ms="
+                f"{config.message_timestamp_before_max_ms} before now, {wall_ms}",
+                base,
+            )
+
+
+def _refuse(code: ErrorCode, name: str, reason: str, base: int) -> KafkaError:
+    return KafkaError.of(code, f"{name}: batch at offset {base}: {reason}")

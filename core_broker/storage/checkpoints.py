@@ -1,0 +1,93 @@
+"""The small text files of a data directory, in Kafka's formats: checkpoints, meta.properties, partition.metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...protocol.primitives import uuid_from_str, uuid_to_str
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK_FILE = ".lock"
+
+CHECKPOINT_VERSION = "0"
+
+Offsets = dict[tuple[str, int], int]  # by topic and partition
+
+
+class CheckpointError(Exception):
+    """A small file that is not what it should be; says which and what."""
+
+
+def render_checkpoint(lines: Iterable[str]) -> bytes:
+    """Version, number of entries, one line an entry."""
+    entries = list(lines)
+    return "\n".join((CHECKPOINT_VERSION, str(len(entries)), *entries, "")).encode()
+
+
+def parse_checkpoint(data: bytes, path: str, fields: int) -> Iterator[list[str]]:
+    """The entries of a checkpoint, each of `fields` words of which all but a topic's name are numbers."""
+    try:
+        lines = data.decode().split("\n")
+        if lines[0] != CHECKPOINT_VERSION:
+            raise CheckpointError(f"{path}: version {lines[0]!r} is not {CHECKPOINT_VERSION}")
+        count = int(lines[1])
+        entries = [line.split() for line in lines[2:] if line]
+        if len(entries) != count or any(len(entry) != fields for entry in entries):
+            raise CheckpointError(f"{path}: {len(entries)} entries, some perhaps broken, where {count} are announced")
+        for entry in entries:
+            for number in entry[-2:]:
+                int(number)
+    except (IndexError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a checkpoint: {error}") from None
+    return iter(entries)
+
+
+def render_offsets(offsets: Offsets) -> bytes:
+    return render_checkpoint(f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items()))
+
+
+def parse_offsets(data: bytes, path: str) -> Offsets:
+    return {(topic, int(index)): int(offset) for topic, index, offset in parse_checkpoint(data, path, 3)}
+
+
+def render_properties(values: dict[str, str]) -> bytes:
+    return ("#\n" + "".join(f"{name}={value}\n" for name, value in values.items())).encode()
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """name=value lines, as far as the files of a data directory need Java's format."""
+    values = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            name, _, value = line.partition("=")
+            values[name.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    return values
+
+
+def render_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_to_str(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes, path: str) -> bytes:
+    """The topic id that a partition's directory belongs to."""
+    values = dict(line.split(": ", 1) for line in data.decode("utf-8", "replace").splitlines() if ": " in line)
+    try:
+        if values["version"] != "0":
+            raise CheckpointError(f"{path}: version {values['version']} is not 0")
+        return uuid_from_str(values["topic_id"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a partition.metadata file: {error!r}") from None
+
+
+def partition_of(directory_name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory `<topic>-<n>`; None when the name is not one."""
+    topic, dash, index = directory_name.rpartition("-")
+    if not topic or not dash or not index.isascii() or not index.isdigit():
+        return None
+    return topic, int(index)

@@ -1,0 +1,208 @@
+"""The two sparse indexes of a segment, in Kafka's binary formats.
+
+Offset index: (int32 last offset of a batch minus the segment's base, int32 position of that batch). Time index:
+(int64 largest timestamp so far, int32 relative last offset of the batch that has it), timestamps rising. Big-endian.
+The active segment's indexes live in memory and reach their files when the segment closes: after a crash they are
+made anew from the log. A closed segment keeps nothing in memory; its files are searched in place.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+
+from .files import Files
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+
+
+def _big_endian(values: array) -> array:
+    copy = array(values.typecode, values)
+    if sys.byteorder == "little":
+        copy.byteswap()
+    return copy
+
+
+class OffsetIndex:
+    """Relative offset -> position of a batch that begins at or before it."""
+
+    __slots__ = ("_positions", "_relative", "_written")
+
+    def __init__(self) -> None:
+        self._relative = array("i")
+        self._positions = array("i")
+        self._written = 0  # entries that the file has
+
+    def __len__(self) -> int:
+        return len(self._relative)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        self._relative.append(relative_offset)
+        self._positions.append(position)
+
+    def lookup(self, relative_offset: int) -> int:
+        """Where to begin to look for an offset: the last entry at or below it, else the segment's start."""
+        found = bisect_right(self._relative, relative_offset)
+        return self._positions[found - 1] if found else 0
+
+    def truncate(self, position: int) -> None:
+        """Forget batches at or after a position."""
+        kept = len(self._positions)
+        while kept and self._positions[kept - 1] >= position:
+            kept -= 1
+        del self._relative[kept:], self._positions[kept:]
+        self._written = min(self._written, kept)
+
+    def encode(self, start: int = 0) -> bytes:
+        pairs = array("i", bytes(8 * (len(self._relative) - start)))
+        pairs[0::2] = self._relative[start:]
+        pairs[1::2] = self._positions[start:]
+        return _big_endian(pairs).tobytes()
+
+    def write(self, files: Files, path: str) -> None:
+        self._written = _write(files, path, self.encode(self._written), self._written, len(self), OFFSET_ENTRY.size)
+
+    @classmethod
+    def load(cls, data: bytes) -> OffsetIndex:
+        index = cls()
+        pairs = array("i", data)
+        if sys.byteorder == "little":
+            pairs.byteswap()
+        index._relative = pairs[0::2]
+        index._positions = pairs[1::2]
+        index._written = len(index)
+        return index
+
+
+class TimeIndex:
+    """Timestamp -> relative offset of a batch, all batches before which are older."""
+
+    __slots__ = ("_relative", "_timestamps", "_written")
+
+    def __init__(self) -> None:
+        self._timestamps = array("q")
+        self._relative = array("i")
+        self._written = 0
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    def append(self, timestamp: int, relative_offset: int) -> None:
+        """Takes an entry only when its timestamp is larger than all before it."""
+        if timestamp > (self._timestamps[-1] if self._timestamps else -1):
+            self._timestamps.append(timestamp)
+            self._relative.append(relative_offset)
+
+    def lookup(self, timestamp: int) -> int:
+        """The relative offset of the last entry at or below a timestamp, else 0."""
+        found = bisect_right(self._timestamps, timestamp)
+        return self._relative[found - 1] if found else 0
+
+    @property
+    def last(self) -> tuple[int, int]:
+        return (self._timestamps[-1], self._relative[-1]) if self._timestamps else (-1, 0)
+
+    def truncate(self, relative_offset: int) -> None:
+        """Forget entries at or after a relative offset."""
+        kept = len(self._relative)
+        while kept and self._relative[kept - 1] >= relative_offset:
+            kept -= 1
+        del self._timestamps[kept:], self._relative[kept:]
+        self._written = min(self._written, kept)
+
+    def encode(self, start: int = 0) -> bytes:
+        return b"".join(map(TIME_ENTRY.pack, self._timestamps[start:], self._relative[start:]))
+
+    def write(self, files: Files, path: str) -> None:
+        self._written = _write(files, path, self.encode(self._written), self._written, len(self), TIME_ENTRY.size)
+
+    @classmethod
+    def load(cls, data: bytes) -> TimeIndex:
+        index = cls()
+        for timestamp, relative in TIME_ENTRY.iter_unpack(data):
+            index._timestamps.append(timestamp)
+            index._relative.append(relative)
+        index._written = len(index)
+        return index
+
+
+def _write(files: Files, path: str, data: bytes, written: int, count: int, entry_bytes: int) -> int:
+    """Bring a file to `count` entries, of which it has the first `written`; gives `count`."""
+    file = files.open(path)
+    try:
+        written = min(written, count)
+        if file.size > written * entry_bytes:
+            file.truncate(written * entry_bytes)
+        if data:
+            file.pwrite(data, written * entry_bytes)
+    finally:
+        file.close()
+    return count
+
+
+def search_offset_index(files: Files, path: str, relative_offset: int) -> int:
+    """`OffsetIndex.lookup` on a closed segment's file."""
+    entry = _search(files, path, OFFSET_ENTRY, relative_offset)
+    return entry[1] if entry else 0
+
+
+def search_time_index(files: Files, path: str, timestamp: int) -> int:
+    """`TimeIndex.lookup` on a closed segment's file."""
+    entry = _search(files, path, TIME_ENTRY, timestamp)
+    return entry[1] if entry else 0
+
+
+def last_time_entry(files: Files, path: str) -> tuple[int, int]:
+    """The largest timestamp of a closed segment and the relative offset of its batch; (-1, 0) when it has none."""
+    size = files.size(path)
+    if size < TIME_ENTRY.size:
+        return -1, 0
+    file = files.open(path, create=False)
+    try:
+        timestamp, relative = TIME_ENTRY.unpack(file.pread(TIME_ENTRY.size, size - TIME_ENTRY.size))
+    finally:
+        file.close()
+    return timestamp, relative
+
+
+def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[int, int] | None:
+    """The last entry whose first number is at most `key`."""
+    file = files.open(path, create=False)
+    try:
+        low, high = 0, file.size // entry.size
+        best = None
+        while low < high:
+            middle = (low + high) // 2
+            found = entry.unpack(file.pread(entry.size, middle * entry.size))
+            if found[0] <= key:
+                best = found
+                low = middle + 1
+            else:
+                high = middle
+        return best
+    finally:
+        file.close()
+
+
+def is_sane(files: Files, path: str, entry: struct.Struct, log_bytes: int) -> bool:
+    """Whether a closed segment's index can be used: whole entries, numbers that can be."""
+    if not files.exists(path):
+        return False
+    size = files.size(path)
+    if size % entry.size:
+        return False
+    if size == 0:
+        return True
+    file = files.open(path, create=False)
+    try:
+        first, second = entry.unpack(file.pread(entry.size, size - entry.size))
+    finally:
+        file.close()
+    if entry is OFFSET_ENTRY:
+        return first >= 0 and 0 <= second < log_bytes
+    return first >= 0 and second >= 0

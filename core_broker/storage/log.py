@@ -1,0 +1,549 @@
+"""One partition's log: append, read, roll, truncate, retain.
+
+Appends and reads run on the event loop and see batches by their headers only; whatever may wait for the disk (sync,
+opening, deleting, searches by timestamp) is awaited. An append checks everything, then writes, then remembers: when it
+raises, the log is as before. When the disk leaves a log in doubt, it goes offline and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import CorruptBatch, decode_batch
+from . import retention
+from .append import CONTROL, TRANSACTIONAL, Origin, check
+from .config import LogConfig
+from .epochs import EPOCH_CHECKPOINT
+from .errors import OffsetMismatch, StorageError
+from .files import Buffer, FileRange, Files, TornWrite
+from .recovery import Loaded, load, load_producers, remove_snapshots
+from .segment import HEADER, HEADER_SIZE, SNAPSHOT_SUFFIX, Segment, file_name
+from .transactions import AbortedTransaction, TransactionIndex, follow
+
+__all__ = [
+    "AbortedTransaction",
+    "AppendInfo",
+    "Log",
+    "LogConfig",
+    "LogSlice",
+    "OffsetMismatch",
+    "Origin",
+    "StorageError",
+    "TimestampOffset",
+]
+
+logger = logging.getLogger(__name__)
+
+POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. For a duplicate: what the first one did."""
+
+    first_offset: int
+    last_offset: int
+    next_offset: int  # the log's end now
+    max_timestamp: int
+    log_append_time_ms: int  # -1 under CreateTime
+    log_start_offset: int
+    records_count: int
+    size_bytes: int
+    duplicate: bool
+
+
+class LogSlice(NamedTuple):
+    """Whole batches from the one that holds the wanted offset on; the last may be cut off by `max_bytes`."""
+
+    ranges: list[FileRange]
+    size_bytes: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Log:
+    """A partition's log in one directory. Made by `Log.open`. Not for several threads."""
+
+    def __init__(self, files: Files, directory: str, config: LogConfig, loaded: Loaded, wall_ms: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.name = directory.rpartition("/")[2]
+        self.config = config  # may be replaced at any time
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point  # all before it is on disk
+        self.high_watermark = 0  # kept here for checkpoints only; the partition's to set
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.recovery_notes = loaded.notes
+        self.failure: KafkaError | None = None  # why the log is offline
+        self._wall_ms = wall_ms  # of the last append
+        self.save_recovery_point: Callable[[], Awaitable[None]] | None = None
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._active = loaded.segments[-1]
+        self._positions: dict[int, int] = {}  # in the active segment, by the offset that begins there
+        self._maintenance = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: LogConfig | None = None,
+        *,
+        wall_ms: int = 0,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean: bool = False,
+    ) -> Log:
+        """Open or make the log in `directory`. `clean`: it was closed, no check is needed. Raises StorageError.
+
+        recovery_point and log_start_offset: from the checkpoints, if there are any.
+        """
+        config = config or LogConfig()
+        try:
+            if not files.exists(directory):
+                files.makedirs(directory)
+            loaded = await files.run(load, files, directory, config, wall_ms, recovery_point, log_start_offset, clean)
+        except OSError as error:
+            raise StorageError(error, directory, "cannot open") from error
+        return cls(files, directory, config, loaded, wall_ms)
+
+    # --- State --------------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch, or that was assigned since; -1 in an empty log."""
+        return self.epochs.latest
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest transaction that is still open begins."""
+        return self.producers.first_unstable_offset
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether flush.messages asks for a `sync` before what was appended counts as written."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline: what memory and disk hold may differ from now on."""
+        failure = StorageError(error, self.directory, doing)
+        if self.failure is None:
+            self.failure = failure
+            logger.error("%s is offline: %s", self.name, failure)
+        return failure
+
+    # --- Append -------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: Buffer,
+        origin: Origin,
+        leader_epoch: int,
+        wall_ms: int,
+        expected_next_offset: int | None = None,
+    ) -> AppendInfo:
+        """Append whole batches into the page cache, all or none. Raises KafkaError, OffsetMismatch, StorageError.
+
+        CLIENT and COORDINATOR are given offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
+        """
+        if self.failure is not None:
+            raise self.failure
+        end = self.log_end_offset
+        if expected_next_offset is not None and expected_next_offset != end:
+            raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)
+        view = batches if type(batches) is memoryview else memoryview(batches)
+        plan = check(view, origin, self.config, self.producers, self.name, end, leader_epoch, wall_ms)
+        parts, checked, size, records, max_timestamp, append_time, repeated = plan
+        if not checked:
+            if repeated is None:
+                return AppendInfo(end, end - 1, end, -1, -1, self.log_start_offset, 0, 0, False)
+            first, last = repeated.first_offset, repeated.last_offset
+            stamped = repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
+            return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
+        segment = self._active
+        first_offset, last_offset = checked[0].base_offset, checked[-1].last_offset
+        if segment.must_roll(self.config, size, last_offset, max_timestamp, wall_ms):
+            segment = self._roll(first_offset, wall_ms)
+        file = segment.file
+        position = file.size
+        try:
+            file.append(parts)
+        except OSError as error:
+            if isinstance(error, TornWrite):
+                raise self._fail(error, "cannot append to") from error
+            raise StorageError(error, file.path, "cannot append to") from error
+        # The batches are in the log; nothing below may refuse them.
+        interval = self.config.index_interval_bytes
+        epochs = self.epochs
+        for size_bytes, base, last, stamp, epoch, producer_id, producer_epoch, sequence, attributes, start in checked:
+            segment.note(position, size_bytes, last, stamp, interval)
+            position += size_bytes
+            if epoch != epochs.latest:
+                epochs.assign(epoch, base)
+            if producer_id >= 0:
+                if attributes & (CONTROL | TRANSACTIONAL):
+                    self._follow_transaction(
+                        segment, base, last, attributes, producer_id, producer_epoch, sequence, stamp, wall_ms,
+                        view[start : start + size_bytes],
+                    )  # fmt: skip
+                else:
+                    self.producers.update(producer_id, producer_epoch, sequence, base, last, stamp, wall_ms)
+        self._wall_ms = wall_ms
+        self.log_end_offset = end = last_offset + 1
+        positions = self._positions
+        positions[end] = position
+        if len(positions) > POSITIONS_KEPT:
+            del positions[next(iter(positions))]
+        return AppendInfo(
+            first_offset, last_offset, end, max_timestamp, append_time, self.log_start_offset, records, size, False
+        )
+
+    def _follow_transaction(self, segment: Segment, base: int, last: int, *batch: Any) -> None:
+        aborted = follow(self.producers, base, last, *batch)
+        if aborted is not None:
+            try:
+                TransactionIndex.append(self.files, segment, aborted)
+            except OSError as error:
+                self._fail(error, "cannot write the transaction index in")
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader begins its epoch at the log's end."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    def _roll(self, base_offset: int, wall_ms: int) -> Segment:
+        """Close the active segment and begin one at `base_offset`. Raises StorageError, and nothing has changed."""
+        active = self._active
+        try:
+            if active.size_bytes:
+                active.write_indexes(self.files)
+                self._write_snapshot()
+            segment = Segment.create(self.files, self.directory, base_offset, wall_ms)
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot roll to a new segment in") from error
+        if active.size_bytes:
+            active.offsets = active.times = None
+        elif base_offset != active.base_offset:
+            # Empty, and offsets from its base on do not reach `base_offset`: an append after a very long hole.
+            del self._segments[-1], self._bases[-1]
+            if not self._segments:
+                self.log_start_offset = base_offset
+            self._unlink(active)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._active = segment
+        self._positions.clear()
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Producer state at the log's end, into the page cache: its CRC tells whether it survived."""
+        path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+        file = self.files.open(path)
+        try:
+            file.truncate(0)
+            file.append([self.producers.encode()])
+        finally:
+            file.close()
+
+    def _unlink(self, segment: Segment) -> None:
+        try:
+            segment.unlink(self.files)
+        except OSError as error:
+            logger.warning("%s: cannot remove %r: %s", self.name, segment, error)
+
+    # --- Read ---------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int | None = None, min_one: bool = True) -> LogSlice:
+        """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
+
+        min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
+        of log start and log end, StorageError.
+        """
+        self._check_online()
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is not between {self.log_start_offset} and {end}",
+            )
+        upper = end if upper_offset is None or upper_offset > end else upper_offset
+        ranges: list[FileRange] = []
+        room = max_bytes
+        if offset >= upper:
+            return LogSlice(ranges, 0)
+        number = max(0, bisect_right(self._bases, offset) - 1)
+        try:
+            while room > 0 or (min_one and not ranges):
+                if number == len(self._segments) or self._bases[number] >= upper:
+                    break
+                segment = self._segments[number]
+                number += 1
+                position = 0 if ranges else self._position_of(segment, offset)
+                limit = segment.file.size if upper > segment.last_offset else self._position_of(segment, upper)
+                size = limit - position
+                if size > room:
+                    if not ranges:
+                        first = next(segment.batches(position))
+                        if first.size_bytes > room:
+                            if not min_one:
+                                break
+                            room = min(first.size_bytes, size)
+                    size = room
+                if size > 0:
+                    ranges.append(FileRange(segment.file, position, size))
+                    room -= size
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+        return LogSlice(ranges, sum(map(len, ranges)))
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        """Where the first batch with `offset` or later is in a segment; its end if there is none."""
+        if segment is self._active:
+            position = self._positions.get(offset)
+            if position is not None:
+                return position
+        found = segment.find(self.files, offset)
+        return segment.file.size if found is None else found.position
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Aborted spans that overlap offsets from `offset` to before `upper_offset`, by their first offset."""
+        found = []
+        try:
+            for segment in self._segments[max(0, bisect_right(self._bases, offset) - 1) :]:
+                entries = TransactionIndex.read(self.files, segment)
+                found += [e for e in entries if e.last_offset >= offset and e.first_offset < upper_offset]
+                if any(entry.last_stable_offset >= upper_offset for entry in entries):
+                    break
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset): the largest epoch here up to `epoch` and where it ended; (-1, -1) for none."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that `offset` was written in."""
+        return self.epochs.epoch_at(offset)
+
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` or a later one; None when there is none."""
+        self._check_online()
+        for segment in list(self._segments):
+            if segment.max_timestamp >= timestamp and segment.last_offset >= self.log_start_offset:
+                found = await self._searching(_search_timestamp, segment, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    async def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None in a log without timestamps."""
+        self._check_online()
+        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+        if newest.max_timestamp < 0:
+            return None
+        return await self._searching(_search_timestamp, newest, newest.max_timestamp)
+
+    async def _searching(self, search: Callable[..., TimestampOffset | None], *args: Any) -> TimestampOffset | None:
+        try:
+            return await self.files.run(search, self.files, self.log_start_offset, *args)
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+
+    # --- Maintenance --------------------------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
+        self._check_online()
+        async with self._maintenance:
+            await self._sync()
+
+    async def _sync(self) -> None:
+        target = self.log_end_offset
+        waiting = []
+        for segment in reversed(self._segments):
+            if segment.synced:
+                break
+            waiting.append((segment, segment is not self._active))
+        if target <= self.recovery_point and len(waiting) == 1 and not self.epochs.dirty:
+            return
+        epochs = self.epochs.encode() if self.epochs.dirty else None
+        self.epochs.dirty = False
+        try:
+            await self.files.run(_sync_files, self.files, self.directory, waiting, epochs)
+        except OSError as error:
+            raise self._fail(error, "cannot sync") from error
+        for segment, is_closed in waiting:
+            segment.synced = is_closed
+        self.recovery_point = max(self.recovery_point, target)
+
+    async def truncate_to(self, offset: int) -> None:
+        """Cut off all from the batch that holds `offset` on. The end is `offset` then, or less in a batch."""
+        self._check_online()
+        async with self._maintenance:
+            if offset >= self.log_end_offset:
+                return
+            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off.
+            self.recovery_point = min(self.recovery_point, offset)
+            if self.save_recovery_point is not None:
+                await self.save_recovery_point()
+            try:
+                self._truncate(max(offset, self.log_start_offset))
+            except OSError as error:
+                raise self._fail(error, "cannot truncate") from error
+
+    def _truncate(self, offset: int) -> None:
+        files = self.files
+        self._positions.clear()
+        while len(self._segments) > 1 and self._bases[-1] >= offset:
+            self._segments.pop().unlink(files)
+            self._bases.pop()
+        self._active = active = self._segments[-1]
+        active.open_indexes(files)
+        found = active.find(files, offset)
+        if found is not None:
+            active.truncate(files, found)
+            TransactionIndex.truncate(files, active, found.base_offset)
+        self.log_end_offset = end = max(active.last_offset + 1, self.log_start_offset)
+        self.recovery_point = min(self.recovery_point, end)
+        self.epochs.truncate_end(end)
+        remove_snapshots(files, self.directory, above=end)
+        self.producers = load_producers(files, self.directory, self._segments, end, self._wall_ms)
+        # Synced with its directory: after a crash no segment that was cut off comes back.
+        files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        self.epochs.dirty = False
+
+    async def reset_to(self, offset: int) -> None:
+        """Throw everything away and begin at `offset`."""
+        self._check_online()
+        async with self._maintenance:
+            self.recovery_point = 0
+            if self.save_recovery_point is not None:
+                await self.save_recovery_point()
+            try:
+                while self._segments:
+                    self._segments.pop().unlink(self.files)
+                remove_snapshots(self.files, self.directory, below=2**63)
+                self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
+                self._segments.append(self._active)
+                self._bases[:] = [offset]
+                self._positions.clear()
+                self.epochs.clear()
+                self.producers.clear()
+                self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+                self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+            except OSError as error:
+                raise self._fail(error, "cannot reset") from error
+
+    def advance_start(self, offset: int) -> None:
+        """Offsets before `offset` are no longer served; their segments go with the next retention."""
+        self._check_online()
+        if offset > self.log_end_offset:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: the log cannot start at {offset}, it ends at {self.log_end_offset}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
+        """Delete old closed segments below the high watermark; gives how many. An active one that has expired closes.
+
+        By retention.ms and retention.bytes for cleanup.policy delete; below the log start offset for any.
+        """
+        self._check_online()
+        async with self._maintenance:
+            self.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+            count = retention.deletable(self, self._segments, high_watermark, wall_ms)
+            if count == len(self._segments):
+                self._roll(self.log_end_offset, wall_ms)
+            if not count:
+                return 0
+            gone = self._segments[:count]
+            del self._segments[:count], self._bases[:count]
+            start = self._bases[0]
+            self.log_start_offset = max(self.log_start_offset, start)
+            self.epochs.truncate_start(self.log_start_offset)
+            try:
+                await self.files.run(_remove, self.files, self.directory, gone, start)
+            except OSError as error:
+                raise StorageError(error, self.directory, "cannot delete old segments of") from error
+            return count
+
+    async def close(self) -> None:
+        """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
+        async with self._maintenance:
+            if self.failure is None:
+                await self._sync()
+                try:
+                    await self.files.run(self._finish)
+                except OSError as error:
+                    raise self._fail(error, "cannot close") from error
+            self.abandon()
+
+    def _finish(self) -> None:
+        self._active.write_indexes(self.files)
+        snapshot = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+        self.files.write_atomic(snapshot, self.producers.encode())
+        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+
+    def abandon(self) -> None:
+        """Let go of the files as they are. Ranges that are being sent stay readable."""
+        if self.failure is None:
+            self.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
+
+
+def _sync_files(files: Files, directory: str, waiting: list[tuple[Segment, bool]], epochs: bytes | None) -> None:
+    for segment, is_closed in reversed(waiting):
+        segment.sync(files, is_closed)
+    if epochs is not None:
+        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", epochs)
+
+
+def _remove(files: Files, directory: str, segments: list[Segment], start: int) -> None:
+    for segment in segments:
+        segment.unlink(files)
+    remove_snapshots(files, directory, below=start)
+
+
+def _search_timestamp(files: Files, start_offset: int, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    """The first record of a segment from `start_offset` on with `timestamp` or later. Decodes one batch, rarely two."""
+    found = segment.find_timestamp(files, timestamp, start_offset)
+    if found is None:
+        return None
+    for batch in segment.batches(found.position):
+        if batch.max_timestamp < timestamp:
+            continue
+        data = segment.file.pread(batch.size_bytes, batch.position)
+        epoch = HEADER.unpack_from(data)[2] if len(data) >= HEADER_SIZE else -1
+        try:
+            for record in decode_batch(data):
+                if record.timestamp_ms >= timestamp and record.offset >= start_offset:
+                    return TimestampOffset(record.timestamp_ms, record.offset, epoch)
+        except CorruptBatch:
+            # A codec or content that only its producer understands: as near as its header tells.
+            return TimestampOffset(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
+    return None

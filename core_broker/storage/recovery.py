@@ -1,0 +1,300 @@
+"""A partition's directory as it was left, turned into a log that can go on.
+
+After a clean shutdown indexes and snapshots are believed. After anything else every batch from the recovery point's
+segment on is read and its CRC checked; the log ends after the last whole valid batch, what follows is cut off, and
+indexes, leader epochs and producer state are made anew from what is left. It blocks, so it runs by `Files.run`.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...protocol.crc import crc32c
+from .append import MAGIC
+from .checkpoints import CheckpointError
+from .config import LogConfig
+from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from .files import File, Files
+from .producers import ProducerStates, SnapshotError
+from .segment import (
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    LOG_SUFFIX,
+    MAX_RELATIVE,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
+from .transactions import TransactionIndex, follow_batch
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 20  # of a segment at once
+_CRC_START = 21
+LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
+
+Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a directory holds."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    notes: list[str] = field(default_factory=list)  # what was cut off or made anew
+
+
+def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Header]]:
+    """(position, header) of the batches from a position on, up to the first that is not whole, not of magic 2 or,
+    with `verify`, does not match its CRC."""
+    end = file.size
+    chunk = memoryview(b"")
+    chunk_start = position
+    while end - position >= HEADER_SIZE:
+        at = position - chunk_start
+        if at + HEADER_SIZE > len(chunk):
+            chunk = memoryview(file.pread(min(READ_BYTES, end - position), position))
+            chunk_start, at = position, 0
+            if len(chunk) < HEADER_SIZE:
+                return
+        header = HEADER.unpack_from(chunk, at)
+        size = header[1] + LOG_OVERHEAD
+        if size < HEADER_SIZE or position + size > end or header[3] != MAGIC or header[6] < 0:
+            return
+        if verify:
+            if at + size > len(chunk) and size <= READ_BYTES:
+                chunk = memoryview(file.pread(min(READ_BYTES, end - position), position))
+                chunk_start, at = position, 0
+            if at + size <= len(chunk):
+                crc = crc32c(chunk[at + _CRC_START : at + size])
+            else:
+                crc = _crc_of(file, position + _CRC_START, position + size)
+            if crc != header[4]:
+                return
+        yield position, header
+        position += size
+
+
+def _crc_of(file: File, position: int, end: int) -> int:
+    crc = 0
+    while position < end:
+        data = file.pread(min(READ_BYTES, end - position), position)
+        if not data:
+            return -1
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc
+
+
+def load(
+    files: Files,
+    directory: str,
+    config: LogConfig,
+    wall_ms: int,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+) -> Loaded:
+    """Open all that a directory has, repairing what a crash left. Raises OSError."""
+    return _Loader(files, directory, config, wall_ms, recovery_point, log_start_offset, clean).load()
+
+
+class _Loader:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        wall_ms: int,
+        recovery_point: int,
+        log_start_offset: int,
+        clean: bool,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.wall_ms = wall_ms
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.clean = clean
+        self.epochs = LeaderEpochs()
+        self.segments: list[Segment] = []
+        self.notes: list[str] = []
+        self.recovered_from: int | None = None  # base of the first segment that was read through
+
+    def load(self) -> Loaded:
+        files, directory = self.files, self.directory
+        bases = self._tidy()
+        self._load_epochs()
+        for number, base in enumerate(bases):
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            if not self._open(base, following):
+                for later in bases[number + 1 :]:
+                    self._note(f"segment {later} removed: it came after the end of the valid log")
+                    _unlink_segment(files, directory, later)
+                break
+        end = self._end()
+        if self.segments and end < self.log_start_offset:
+            self._note(f"all removed: it ended at {end}, before its log start offset {self.log_start_offset}")
+            while self.segments:
+                self.segments.pop().unlink(files)
+            self.epochs.clear()
+        if not self.segments:
+            self.segments.append(Segment.create(files, directory, self.log_start_offset, self.wall_ms))
+            end = self.log_start_offset
+        active = self.segments[-1]
+        active.open_indexes(files)
+        start = max(self.log_start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_end(end)
+        self.epochs.truncate_start(start)
+        remove_snapshots(files, directory, above=end)
+        producers = load_producers(files, directory, self.segments, end, self.wall_ms, self.recovered_from)
+        if not self.clean or self.epochs.dirty:
+            # Also puts on disk what was removed or renamed in this directory.
+            files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+            self.epochs.dirty = False
+        recovery_point = end if self.clean else min(self.recovery_point, end)
+        return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, self.notes)
+
+    def _note(self, what: str) -> None:
+        self.notes.append(what)
+        logger.warning("%s: %s", self.directory, what)
+
+    def _tidy(self) -> list[int]:
+        """Remove what belongs to no segment; the base offsets of the rest, sorted."""
+        names = self.files.listdir(self.directory)
+        logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}
+        for name in names:
+            offset = offset_of(name)
+            if name.endswith(LEFTOVERS) or (
+                offset is not None and offset not in logs and name.endswith(SEGMENT_SUFFIXES[1:])
+            ):
+                self.files.unlink(f"{self.directory}/{name}")
+        return sorted(logs)
+
+    def _load_epochs(self) -> None:
+        path = f"{self.directory}/{EPOCH_CHECKPOINT}"
+        if self.files.exists(path):
+            try:
+                self.epochs = LeaderEpochs.decode(self.files.read(path), path)
+                return
+            except CheckpointError as error:
+                self._note(f"leader epochs are read from the log again: {error}")
+        elif self.clean:
+            return
+        self.recovery_point = 0  # the log is all there is
+        self.clean = False
+
+    def _end(self) -> int:
+        return self.segments[-1].last_offset + 1 if self.segments else self.log_start_offset
+
+    def _open(self, base: int, following: int | None) -> bool:
+        """Open one segment; False when the log ends in it before its file does, or before it."""
+        if self.segments and base < self._end():
+            self._note(f"segment {base} removed: the one before it goes on to {self._end() - 1}")
+            _unlink_segment(self.files, self.directory, base)
+            return False
+        if self.clean or (following is not None and following <= self.recovery_point):
+            segment = Segment.open_trusted(self.files, self.directory, base, self.wall_ms, following)
+            if segment is not None:
+                self.segments.append(segment)
+                return True
+            self._note(f"segment {base}: its indexes are made anew")
+        return self._recover(base)
+
+    def _recover(self, base: int) -> bool:
+        """Read a segment through, build its indexes and cut what is not valid; False when something was cut."""
+        files = self.files
+        file = files.open(f"{self.directory}/{file_name(base, LOG_SUFFIX)}", create=False)
+        segment = Segment(file, self.directory, base, self.wall_ms)
+        self.epochs.truncate_end(base)
+        if self.recovered_from is None:
+            self.recovered_from = base
+        interval = self.config.index_interval_bytes
+        expected = base
+        end = 0
+        for position, header in headers(file, 0, True):
+            first, length, epoch, _, _, _, delta, _, max_timestamp, *_ = header
+            last = first + delta
+            if first < expected or last - base > MAX_RELATIVE:
+                break
+            size = length + LOG_OVERHEAD
+            segment.note(position, size, last, max_timestamp, interval)
+            self.epochs.assign(epoch, first)
+            expected = last + 1
+            end = position + size
+        cut = file.size - end
+        if cut:
+            self._note(f"segment {base}: {cut} bytes after position {end}, offset {expected}, are not valid: cut off")
+            file.truncate(end)
+        segment.close_indexes(files)
+        TransactionIndex.remove(files, segment)
+        if not end and self.segments and cut:
+            _unlink_segment(files, self.directory, base)  # nothing of it was valid: the one before is active again
+            return False
+        self.segments.append(segment)
+        return not cut
+
+
+def _unlink_segment(files: Files, directory: str, base: int) -> None:
+    for suffix in SEGMENT_SUFFIXES:
+        path = f"{directory}/{file_name(base, suffix)}"
+        if files.exists(path):
+            files.unlink(path)
+
+
+# --- Producer state ---------------------------------------------------------------------------------------------------
+
+
+def snapshots(files: Files, directory: str) -> list[int]:
+    """Offsets of the producer snapshots in a directory, sorted."""
+    names = files.listdir(directory)
+    return [offset for name in names if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None]
+
+
+def remove_snapshots(files: Files, directory: str, *, above: int | None = None, below: int | None = None) -> None:
+    for offset in snapshots(files, directory):
+        if (above is not None and offset > above) or (below is not None and offset < below):
+            files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+
+
+def load_producers(
+    files: Files, directory: str, segments: list[Segment], end: int, wall_ms: int, recovered_from: int | None = None
+) -> ProducerStates:
+    """The producers at `end`: the latest snapshot that can be read, and the headers of the log after it.
+
+    Segments from `recovered_from` on have lost their transaction index; it is made anew.
+    """
+    states = ProducerStates()
+    start = segments[0].base_offset
+    limit = end if recovered_from is None else min(end, recovered_from)
+    for offset in reversed(snapshots(files, directory)):
+        if offset > limit:
+            continue
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        try:
+            states = ProducerStates.decode(files.read(path), path)
+            start = max(offset, start)
+            break
+        except SnapshotError as error:
+            logger.warning("%s: producer snapshot removed: %s", directory, error)
+            files.unlink(path)
+    bases = [segment.base_offset for segment in segments]
+    for segment in segments[max(0, bisect_right(bases, start) - 1) :]:
+        found = segment.find(files, start) if segment.last_offset >= start else None
+        if found is not None:
+            index = recovered_from is not None and segment.base_offset >= recovered_from
+            for position, header in headers(segment.file, found.position, False):
+                follow_batch(files, states, segment, position, header, wall_ms, index)
+    return states

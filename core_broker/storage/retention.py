@@ -1,0 +1,41 @@
+"""Which segments are old enough to go. A pure decision over what the segments say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from .log import Log
+
+
+def deletable(log: Log, segments: Sequence[Segment], high_watermark: int, wall_ms: int) -> int:
+    """How many segments from the oldest on may be deleted.
+
+    All of them only when even the active one has records and every one has expired: the caller then rolls first.
+    Never one with an offset at the high watermark or above. Time counts from a segment's largest record timestamp.
+    """
+    config = log.config
+    excess = -1
+    if config.deletes and config.retention_bytes >= 0:
+        excess = log.size_bytes - config.retention_bytes
+    count = 0
+    for number, segment in enumerate(segments):
+        is_active = number == len(segments) - 1
+        end = segment.last_offset + 1 if is_active else segments[number + 1].base_offset
+        if end > high_watermark or not segment.size_bytes:
+            break
+        excess -= segment.size_bytes
+        is_before_start = end <= log.log_start_offset
+        is_expired = config.deletes and 0 <= config.retention_ms < wall_ms - _age_from(segment)
+        is_in_excess = not is_active and excess >= 0
+        if not (is_before_start or is_expired or is_in_excess):
+            break
+        count += 1
+    return count
+
+
+def _age_from(segment: Segment) -> int:
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms

@@ -1,0 +1,290 @@
+"""A segment: one `.log` file of whole record batches with its two indexes.
+
+Knows bytes, offsets and positions; decides nothing. Batches are seen by their headers only. Offsets in a segment fit
+in 31 bits above its base, as Kafka's index format wants.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .config import LogConfig
+from .files import File, Files
+from .index import (
+    INDEX_SUFFIX,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TIME_INDEX_SUFFIX,
+    OffsetIndex,
+    TimeIndex,
+    is_sane,
+    last_time_entry,
+    search_offset_index,
+    search_time_index,
+)
+
+LOG_SUFFIX = ".log"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12  # base offset and length, which the length does not count
+MAX_RELATIVE = 2**31 - 1
+SCAN_BYTES = 16 * 1024  # read at once when batches are looked through
+
+# base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
+# timestamp, producer id, producer epoch, base sequence, record count
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_BOUNDS = struct.Struct(">qi11xi8xq")  # base offset, length, last offset delta, max timestamp
+assert HEADER.size == HEADER_SIZE
+
+
+class BatchAt(NamedTuple):
+    """Where a batch is, and what a search wants to know of it."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The offset in the name of a segment's or snapshot's file; None for other names."""
+    stem = name.partition(".")[0]
+    return int(stem) if len(stem) == 20 and stem.isascii() and stem.isdigit() else None
+
+
+class Segment:
+    """Batches from `base_offset` on. `offsets` and `times` are the active segment's indexes, None when closed."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp",
+        "last_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offsets",
+        "synced",
+        "times",
+    )
+
+    def __init__(self, file: File, directory: str, base_offset: int, created_ms: int) -> None:
+        self.file = file
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms  # stands in where no record has a timestamp
+        self.last_offset = base_offset - 1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset  # last offset of the batch that has it
+        self.first_timestamp = -1  # of the first batch: what segment.ms counts from
+        self.bytes_since_index = 0
+        self.synced = False  # a closed segment: all its files are on disk
+        self.offsets: OffsetIndex | None = OffsetIndex()
+        self.times: TimeIndex | None = TimeIndex()
+
+    @classmethod
+    def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int) -> Segment:
+        """A new, empty segment; what an older crash left under its names goes."""
+        for suffix in SEGMENT_SUFFIXES[1:]:
+            path = f"{directory}/{file_name(base_offset, suffix)}"
+            if files.exists(path):
+                files.unlink(path)
+        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
+        if file.size:
+            file.truncate(0)
+        return cls(file, directory, base_offset, wall_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.file.size
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+
+    # --- Growing ----------------------------------------------------------------------------------------------------
+
+    def must_roll(self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp: int, wall_ms: int) -> bool:
+        """Whether an append of this size and reach belongs into the next segment."""
+        size = self.file.size
+        if size + size_bytes > config.segment_bytes and size:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE:
+            return True
+        if not size:
+            return False
+        assert self.offsets is not None and self.times is not None
+        if len(self.offsets) * OFFSET_ENTRY.size + OFFSET_ENTRY.size > config.segment_index_bytes:
+            return True
+        if len(self.times) * TIME_ENTRY.size + TIME_ENTRY.size * 2 > config.segment_index_bytes:
+            return True
+        if self.first_timestamp >= 0 and max_timestamp >= 0:
+            return max_timestamp - self.first_timestamp > config.segment_ms
+        return wall_ms - self.created_ms > config.segment_ms
+
+    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
+        """Take a batch that was written at `position` into the indexes."""
+        if not position:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > interval_bytes:
+            assert self.offsets is not None and self.times is not None
+            self.offsets.append(last_offset - self.base_offset, position)
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size_bytes
+        self.last_offset = last_offset
+
+    def write_indexes(self, files: Files) -> None:
+        """Bring the index files up to the memory; the time index gets its last entry, as a closing segment's does."""
+        if self.offsets is not None and self.times is not None:
+            if self.max_timestamp >= 0:
+                self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self.offsets.write(files, self.path(INDEX_SUFFIX))
+            self.times.write(files, self.path(TIME_INDEX_SUFFIX))
+
+    def close_indexes(self, files: Files) -> None:
+        """The segment is closed: its indexes go to their files and out of memory."""
+        self.write_indexes(files)
+        self.offsets = self.times = None
+
+    def open_indexes(self, files: Files) -> None:
+        """The segment is active again."""
+        if self.offsets is None or self.times is None:
+            self.offsets = OffsetIndex.load(files.read(self.path(INDEX_SUFFIX)))
+            self.times = TimeIndex.load(files.read(self.path(TIME_INDEX_SUFFIX)))
+        self.synced = False
+
+    def sync(self, files: Files, is_closed: bool) -> None:
+        """Put the log on disk, and the index files if the segment is closed. Blocks."""
+        self.file.sync()
+        if is_closed:
+            for suffix in SEGMENT_SUFFIXES[1:]:
+                path = self.path(suffix)
+                if suffix != TRANSACTION_INDEX_SUFFIX or files.exists(path):
+                    index = files.open(path)
+                    index.sync()
+                    index.close()
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def batches(self, position: int = 0, limit: int | None = None) -> Iterator[BatchAt]:
+        """The batches from a position, which must be a batch's, to the end or `limit`, by their headers."""
+        file = self.file
+        end = file.size if limit is None else limit
+        chunk = b""
+        chunk_start = position
+        while end - position >= HEADER_SIZE:
+            at = position - chunk_start
+            if at + _BOUNDS.size > len(chunk):
+                chunk = file.pread(min(SCAN_BYTES, end - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < _BOUNDS.size:
+                    return
+            base, length, delta, max_timestamp = _BOUNDS.unpack_from(chunk, at)
+            size = length + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > end:
+                return
+            yield BatchAt(position, size, base, base + delta, max_timestamp)
+            position += size
+
+    def find(self, files: Files, offset: int) -> BatchAt | None:
+        """The first batch whose last offset is `offset` or later."""
+        relative = offset - self.base_offset
+        if relative > MAX_RELATIVE:
+            return None
+        if self.offsets is not None:
+            start = self.offsets.lookup(relative)
+        else:
+            start = search_offset_index(files, self.path(INDEX_SUFFIX), relative)
+        for batch in self.batches(start):
+            if batch.last_offset >= offset:
+                return batch
+        return None
+
+    def find_timestamp(self, files: Files, timestamp: int, start_offset: int) -> BatchAt | None:
+        """The first batch from `start_offset` on that may hold a record of `timestamp` or later."""
+        if self.times is not None:
+            relative = self.times.lookup(timestamp)
+        else:
+            relative = search_time_index(files, self.path(TIME_INDEX_SUFFIX), timestamp)
+        found = self.find(files, max(self.base_offset + relative, start_offset))
+        if found is None:
+            return None
+        for batch in self.batches(found.position):
+            if batch.max_timestamp >= timestamp:
+                return batch
+        return None
+
+    # --- Opening, cutting, ending -----------------------------------------------------------------------------------
+
+    @classmethod
+    def open_trusted(
+        cls, files: Files, directory: str, base_offset: int, wall_ms: int, following: int | None
+    ) -> Segment | None:
+        """A segment by its index files; None when they cannot be. `following` is the base of the next one, if any."""
+        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=False)
+        segment = cls(file, directory, base_offset, wall_ms)
+        index, times = segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX)
+        if not is_sane(files, index, OFFSET_ENTRY, file.size) or not is_sane(files, times, TIME_ENTRY, file.size):
+            return None
+        segment.offsets = segment.times = None
+        timestamp, relative = last_time_entry(files, times)
+        segment.max_timestamp, segment.max_timestamp_offset = timestamp, base_offset + relative
+        end = 0
+        for batch in segment.batches():
+            segment.first_timestamp = batch.max_timestamp
+            break
+        for batch in segment.batches(search_offset_index(files, index, MAX_RELATIVE)):
+            segment.last_offset = batch.last_offset
+            segment.bytes_since_index += batch.size_bytes
+            if batch.max_timestamp > segment.max_timestamp:
+                segment.max_timestamp, segment.max_timestamp_offset = batch.max_timestamp, batch.last_offset
+            end = batch.position + batch.size_bytes
+        if end != file.size or (following is not None and segment.last_offset >= following):
+            return None
+        segment.synced = following is not None
+        return segment
+
+    def truncate(self, files: Files, batch: BatchAt) -> None:
+        """Cut a batch and all after it off. The segment must be active."""
+        assert self.offsets is not None and self.times is not None
+        self.offsets.truncate(batch.position)
+        self.times.truncate(batch.base_offset - self.base_offset)
+        self.file.truncate(batch.position)
+        # What came after the last index entry is looked through again: only headers, and little.
+        self.max_timestamp, relative = self.times.last
+        self.max_timestamp_offset = self.base_offset + relative
+        self.last_offset = self.base_offset - 1
+        if not batch.position:
+            self.first_timestamp = -1
+        self.bytes_since_index = 0
+        start = self.offsets.lookup(MAX_RELATIVE)
+        for kept in self.batches(start):
+            self.last_offset = kept.last_offset
+            if kept.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = kept.max_timestamp, kept.last_offset
+            self.bytes_since_index += kept.size_bytes
+
+    def unlink(self, files: Files) -> None:
+        """Remove the files, the log first. Ranges that are being sent keep the log readable."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if files.exists(path):
+                files.unlink(path)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)!r}, {self.size_bytes} bytes, last offset {self.last_offset})"

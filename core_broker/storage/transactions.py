@@ -1,0 +1,138 @@
+"""What transactions leave in a log: producer state that follows data and markers, and the index of aborted ones.
+
+The `.txnindex` of a segment has, for each abort marker in it, the transaction's producer and span (KIP-98), in Kafka's
+format. It follows from the log: it is made anew whenever its segment is recovered, never copied from elsewhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ...protocol.records import CorruptBatch, decode_batch
+from .append import CONTROL, TRANSACTIONAL
+from .files import Files
+from .producers import ProducerStates
+from .segment import LOG_OVERHEAD, TRANSACTION_INDEX_SUFFIX, Segment
+
+_ENTRY = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset then
+_VERSION = 0
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_END_MARKER = struct.Struct(">hi")  # version, coordinator epoch
+ABORT = 0
+COMMIT = 1
+
+
+class AbortedTransaction(NamedTuple):
+    """A span of offsets in which one producer's transactional records are void."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    last_stable_offset: int  # when the marker was written
+
+
+class TransactionIndex:
+    """Functions over a segment's `.txnindex`; most segments have none."""
+
+    @staticmethod
+    def append(files: Files, segment: Segment, aborted: AbortedTransaction) -> None:
+        file = files.open(segment.path(TRANSACTION_INDEX_SUFFIX))
+        try:
+            file.append([_ENTRY.pack(_VERSION, *aborted)])
+        finally:
+            file.close()
+        segment.synced = False
+
+    @staticmethod
+    def read(files: Files, segment: Segment) -> list[AbortedTransaction]:
+        path = segment.path(TRANSACTION_INDEX_SUFFIX)
+        if not files.exists(path):
+            return []
+        data = files.read(path)
+        whole = len(data) - len(data) % _ENTRY.size
+        return [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
+
+    @staticmethod
+    def remove(files: Files, segment: Segment) -> None:
+        path = segment.path(TRANSACTION_INDEX_SUFFIX)
+        if files.exists(path):
+            files.unlink(path)
+
+    @staticmethod
+    def truncate(files: Files, segment: Segment, offset: int) -> None:
+        """Forget markers at or after an offset."""
+        path = segment.path(TRANSACTION_INDEX_SUFFIX)
+        if files.exists(path):
+            kept = [entry for entry in TransactionIndex.read(files, segment) if entry.last_offset < offset]
+            file = files.open(path)
+            try:
+                file.truncate(len(kept) * _ENTRY.size)
+            finally:
+                file.close()
+
+
+def follow(
+    states: ProducerStates,
+    base_offset: int,
+    last_offset: int,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    max_timestamp: int,
+    wall_ms: int,
+    batch: memoryview | bytes,
+) -> AbortedTransaction | None:
+    """Take one batch of a producer id into its state. Gives what an abort marker ends; `batch` is read only then."""
+    if not attributes & CONTROL:
+        entry = states.update(
+            producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp, wall_ms
+        )
+        if attributes & TRANSACTIONAL and entry.transaction_start < 0:
+            entry.transaction_start = base_offset
+        return None
+    try:
+        marker = decode_batch(batch)[0]
+        _, kind = _CONTROL_KEY.unpack_from(marker.key or b"")
+        _, coordinator_epoch = _END_MARKER.unpack_from(marker.value or b"")
+    except (CorruptBatch, IndexError, struct.error):
+        return None  # kept as it came; it ends nothing
+    if kind not in (ABORT, COMMIT):
+        return None
+    start = states.end_transaction(producer_id, producer_epoch, coordinator_epoch, wall_ms)
+    if kind == COMMIT or start < 0:
+        return None
+    unstable = states.first_unstable_offset
+    stable = last_offset + 1 if unstable is None else min(unstable, last_offset + 1)
+    return AbortedTransaction(producer_id, start, last_offset, stable)
+
+
+def follow_batch(
+    files: Files,
+    states: ProducerStates,
+    segment: Segment,
+    position: int,
+    header: tuple[int, ...],
+    wall_ms: int,
+    index: bool,
+) -> None:
+    """`follow` for a batch that is already in a segment; `index` says whether aborts go into its `.txnindex`."""
+    base, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, producer_epoch, base_sequence, _ = header
+    if producer_id < 0:
+        return
+    batch = segment.file.pread(length + LOG_OVERHEAD, position) if attributes & CONTROL else b""
+    aborted = follow(
+        states,
+        base,
+        base + delta,
+        attributes,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        max_timestamp,
+        wall_ms,
+        batch,
+    )
+    if aborted is not None and index:
+        TransactionIndex.append(files, segment, aborted)
