@@ -1,0 +1,44 @@
+"""The controller of the cluster, one file a decision; `loop.py` carries the decisions out."""
+
+from ....protocol.messages.create_partitions import CreatePartitionsTopic
+from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from .alter_configs import AlterConfigs, AlteredResource, Operation
+from .common import Command, Decision, Item, Result, View
+from .create_partitions import CreatePartitions, GrownTopic
+from .create_topics import CreatedTopic, CreateTopics, new_topic
+from .delete_topics import DeletedTopic, DeleteTopics
+from .loop import Controller
+from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
+from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
+from .register_broker import RegisterBroker, RegisteredBroker
+
+__all__ = [
+    "NEXT_EPOCH",
+    "AllocateProducerIds",
+    "AlterConfigs",
+    "AlteredResource",
+    "Command",
+    "Controller",
+    "CreatableReplicaAssignment",
+    "CreatableTopic",
+    "CreatableTopicConfig",
+    "CreatePartitions",
+    "CreatePartitionsTopic",
+    "CreateTopics",
+    "CreatedTopic",
+    "Decision",
+    "DeleteTopics",
+    "DeletedTopic",
+    "GrownTopic",
+    "Item",
+    "Operation",
+    "ProducerIdBlock",
+    "RegisterBroker",
+    "RegisterMirrorLink",
+    "RegisteredBroker",
+    "RegisteredLink",
+    "Result",
+    "View",
+    "cluster_ordinal",
+    "new_topic",
+]

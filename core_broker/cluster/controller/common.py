@@ -1,0 +1,75 @@
+"""What every decision of the controller shares: what it may see, what it gives back, and errors per item.
+
+A command is a dataclass with `decide(view) -> Decision`, a pure function of the image, the options and the random
+source, and `fail(error)`, the result when its records could not be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....runtime import Runtime
+from ...config import BrokerConfig
+from ..image import MetadataImage
+
+MAX_RECORDS_PER_COMMAND = 10_000  # as in Kafka: one batch, applied as one
+TOO_MANY = "Excessively large number of partitions per request."
+
+
+@dataclass(slots=True, frozen=True)
+class View:
+    """What a decision sees. `next_offset` is where its first record will stand in the metadata log."""
+
+    image: MetadataImage
+    config: BrokerConfig
+    runtime: Runtime
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Decision:
+    """Records, to be appended as one batch, and the result to be given once they are applied."""
+
+    result: Any
+    records: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Result:
+    """Items as the command has them. `error` is set only when the command failed as a whole; each item has it too."""
+
+    items: list[Any] = field(default_factory=list)
+    error: KafkaError | None = None
+
+
+class Command(Protocol):
+    def decide(self, view: View) -> Decision: ...
+
+    def fail(self, error: KafkaError) -> Any: ...
+
+
+@dataclass(slots=True)
+class Item:
+    """How one thing that a command named went."""
+
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+
+
+def default_message(code: ErrorCode) -> str:
+    """What Kafka says for a code when there is nothing more to say."""
+    return {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+        ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+        ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+    }[code]
+
+
+def duplicates(names: list[Any]) -> dict[Any, None]:
+    """Those that stand more than once, in order of their first place."""
+    counts: dict[Any, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return {name: None for name, count in counts.items() if count > 1}

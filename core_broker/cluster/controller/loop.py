@@ -1,0 +1,130 @@
+"""The controller: commands go in, one at a time each is decided, written, synced, applied and answered.
+
+Decisions see an image with everything before them applied. Rooms that subscribed are given each delta before the
+command is answered, so that what was created can be used when its creator hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....runtime import Runtime
+from ...config import BrokerConfig
+from ..image import Delta, MetadataImage
+from ..metadata_log import MetadataLog
+from .common import Command, View
+
+MAX_WAITING_COMMANDS = 10_000
+
+Answered = Callable[[Any], None]
+React = Callable[[Delta], Awaitable[None] | None]
+
+logger = logging.getLogger(__name__)
+
+
+class Controller:
+    """image: already replayed from `log`. A command's result is of the type its own class says; it never raises.
+
+    When the metadata log cannot be written, every command from then on fails with KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(self, image: MetadataImage, log: MetadataLog, config: BrokerConfig, runtime: Runtime) -> None:
+        self.image = image
+        self.log = log
+        self.config = config
+        self.runtime = runtime
+        self.failure: KafkaError | None = None
+        self._waiting: deque[tuple[Command, Answered | None]] = deque()
+        self._reactions: list[React] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def subscribe(self, react: React) -> None:
+        """Have `react(delta)` called, and awaited if it is awaitable, after each apply, in order of subscription.
+
+        It must not wait for a command of its own: the controller waits for it.
+        """
+        self._reactions.append(react)
+
+    def submit(self, command: Command, callback: Answered | None = None) -> None:
+        """Queue a command; `callback(result)` once what it decided is applied, or it failed."""
+        if self._closed:
+            _answer(callback, command.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")))
+            return
+        if len(self._waiting) >= MAX_WAITING_COMMANDS:
+            reason = f"{MAX_WAITING_COMMANDS} commands wait for the controller already"
+            _answer(callback, command.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)))
+            return
+        self._waiting.append((command, callback))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="controller")
+
+    async def submit_wait(self, command: Command) -> Any:
+        """The result of a command."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.submit(command, lambda result: None if done.done() else done.set_result(result))
+        return await done
+
+    async def close(self) -> None:
+        """Finish the command at hand, refuse the others, close the log."""
+        self._closed = True
+        refused = KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
+        while self._waiting:
+            command, callback = self._waiting.popleft()
+            _answer(callback, command.fail(refused))
+        if self._task is not None:
+            await self._task
+        await self.log.close()
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                command, callback = self._waiting.popleft()
+                _answer(callback, await self._run(command))
+        finally:
+            self._task = None
+
+    async def _run(self, command: Command) -> Any:
+        if self.failure is not None:
+            return command.fail(self.failure)
+        view = View(self.image, self.config, self.runtime, self.log.next_offset)
+        try:
+            decision = command.decide(view)
+        except KafkaError as error:
+            return command.fail(error)
+        except Exception:
+            logger.exception("the controller could not decide %s", type(command).__name__)
+            return command.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the decision failed, see the broker's log"))
+        if decision.records:
+            try:
+                last_offset = await self.log.append(decision.records)
+            except (KafkaError, OSError) as error:
+                self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}")
+                logger.error("%s", self.failure.message)
+                return command.fail(self.failure)
+            await self._react(self.image.apply(decision.records, last_offset, self.log.epoch))
+        return decision.result
+
+    async def _react(self, delta: Delta) -> None:
+        for react in self._reactions:
+            try:
+                waiting = react(delta)
+                if inspect.isawaitable(waiting):
+                    await waiting
+            except Exception:
+                logger.exception("a reaction to a metadata change failed")
+
+
+def _answer(callback: Answered | None, result: Any) -> None:
+    if callback is None:
+        return
+    try:
+        callback(result)
+    except Exception:
+        logger.exception("the answer to a controller command could not be given")

@@ -1,0 +1,94 @@
+"""Mirror links: who owns mirrored topics here, and under which epoch workers of a link may append.
+
+A link is registered with its first topic, at epoch 0. A worker that takes the link over raises the epoch, which
+fences the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.metadata_records import MirrorLinkRecord
+from ..image import MetadataImage
+from .common import Decision, Item, View
+
+LINK = "mirror.link"
+SOURCE_CLUSTER = "mirror.source.cluster.id"
+SOURCE_TOPIC = "mirror.source.topic.id"
+NEXT_EPOCH = -1
+
+
+@dataclass(slots=True)
+class RegisteredLink(Item):
+    link_id: str = ""
+    source_cluster_id: str = ""
+    link_epoch: int = -1
+
+
+@dataclass(slots=True, frozen=True)
+class RegisterMirrorLink:
+    """Register a link or raise its epoch; NEXT_EPOCH takes the one after the present. Result: a RegisteredLink.
+
+    An epoch below the present one is refused (FENCED_LEADER_EPOCH), the present one changes nothing.
+    """
+
+    link_id: str
+    source_cluster_id: str
+    link_epoch: int = NEXT_EPOCH
+
+    def decide(self, view: View) -> Decision:
+        if not self.link_id or not self.source_cluster_id:
+            return Decision(self.fail(KafkaError(ErrorCode.INVALID_REQUEST, "a link needs an id and a source cluster")))
+        known = view.image.links.get(self.link_id)
+        if known is not None and known.source_cluster_id != self.source_cluster_id:
+            return Decision(self.fail(_other_source(self.link_id, known.source_cluster_id, self.source_cluster_id)))
+        present = -1 if known is None else known.link_epoch
+        epoch = present + 1 if self.link_epoch == NEXT_EPOCH else self.link_epoch
+        if epoch < present:
+            reason = f"link {self.link_id} is at epoch {present}, another worker took over from epoch {epoch}"
+            return Decision(self.fail(KafkaError(ErrorCode.FENCED_LEADER_EPOCH, reason)))
+        result = RegisteredLink(
+            link_id=self.link_id, source_cluster_id=self.source_cluster_id, link_epoch=epoch
+        )  # fmt: skip
+        if epoch == present:
+            return Decision(result)
+        record = MirrorLinkRecord(
+            link_id=self.link_id, source_cluster_id=self.source_cluster_id, link_epoch=epoch
+        )  # fmt: skip
+        return Decision(result, [record])
+
+    def fail(self, error: KafkaError) -> RegisteredLink:
+        return RegisteredLink(error.code, error.message, self.link_id, self.source_cluster_id)
+
+
+def link_of_topic(
+    configs: Mapping[str, str], image: MetadataImage, pending: Mapping[str, MirrorLinkRecord]
+) -> MirrorLinkRecord | None:
+    """The registration that a new topic with these options needs; None when there is no link, or it is known.
+
+    pending: links that the same command registers already. Raises KafkaError(INVALID_CONFIG).
+    """
+    link_id = configs.get(LINK, "")
+    source = configs.get(SOURCE_CLUSTER, "")
+    if not link_id:
+        lost = [name for name in (SOURCE_CLUSTER, SOURCE_TOPIC) if configs.get(name)]
+        if lost:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{lost[0]} is set but {LINK}, which it belongs to, is not")
+        return None
+    if not source:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{LINK} is {link_id}, so {SOURCE_CLUSTER} must be set as well")
+    known = image.links.get(link_id) or pending.get(link_id)
+    if known is None:
+        return MirrorLinkRecord(link_id=link_id, source_cluster_id=source, link_epoch=0)
+    if known.source_cluster_id != source:
+        raise _other_source(link_id, known.source_cluster_id, source)
+    return None
+
+
+def _other_source(link_id: str, known: str, asked: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_CONFIG,
+        f"link {link_id} carries topics from cluster {known}, not from {asked}: give the other source its own link",
+    )

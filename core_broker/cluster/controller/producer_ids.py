@@ -1,0 +1,55 @@
+"""AllocateProducerIds: blocks of producer ids, never given out twice.
+
+Mirrored batches keep their producer ids, so clusters must not share them: the 16 bits above bit 40 are the cluster's
+ordinal, derived from its id, and a counter from the metadata log fills the rest.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.metadata_records import ProducerIdsRecord
+from .common import Decision, Item, View
+
+BLOCK_SIZE = 1000
+COUNTER_BITS = 40
+OWN = -1
+
+
+@dataclass(slots=True)
+class ProducerIdBlock(Item):
+    """Ids `first_producer_id` to `first_producer_id + count - 1`."""
+
+    first_producer_id: int = -1
+    count: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class AllocateProducerIds:
+    """A block of ids for a broker, the controller's own if none is named. Result: a ProducerIdBlock."""
+
+    count: int = BLOCK_SIZE
+    broker_id: int = OWN
+
+    def decide(self, view: View) -> Decision:
+        broker_id = view.config["node.id"] if self.broker_id == OWN else self.broker_id
+        broker = view.image.brokers.get(broker_id)
+        if broker is None:
+            reason = f"broker {broker_id} is not registered"
+            return Decision(self.fail(KafkaError(ErrorCode.STALE_BROKER_EPOCH, reason)))
+        first = max(view.image.next_producer_id, cluster_ordinal(view.image.cluster_id) << COUNTER_BITS)
+        if (first + self.count) >> COUNTER_BITS != first >> COUNTER_BITS:
+            reason = f"cluster {view.image.cluster_id} has given out all its producer ids"
+            return Decision(self.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)))
+        record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker.epoch, next_producer_id=first + self.count)
+        return Decision(ProducerIdBlock(first_producer_id=first, count=self.count), [record])
+
+    def fail(self, error: KafkaError) -> ProducerIdBlock:
+        return ProducerIdBlock(error.code, error.message)
+
+
+def cluster_ordinal(cluster_id: str) -> int:
+    """16 bits of a cluster's id."""
+    return zlib.crc32(cluster_id.encode()) & 0xFFFF

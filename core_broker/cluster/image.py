@@ -1,0 +1,322 @@
+"""The metadata image: what the cluster has agreed on, as a pure fold over the records of `__cluster_metadata`.
+
+`MetadataImage.apply` is the only writer, and the same records give the same image. Values inside are never changed,
+only replaced, so a reader may keep a `TopicImage`; rooms react to the `Delta` of an apply rather than look for
+changes. Semantics of the records are those of Kafka's KRaft (KIP-500, KIP-631).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...protocol.messages import metadata_records as r
+
+NO_LEADER = -1
+LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+class InconsistentRecord(Exception):
+    """A metadata record that does not fit what came before it: the log is damaged or was written by something else."""
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    host: str
+    port: int
+    security_protocol: int = 0  # 0 is PLAINTEXT
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerInfo:
+    id: int
+    epoch: int  # offset of its registration in the metadata log
+    incarnation_id: bytes
+    endpoints: Mapping[str, Endpoint]  # by listener name
+    rack: str | None = None
+    fenced: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionImage:
+    """`partition_epoch` counts all changes of the partition, `leader_epoch` those of who leads it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class TopicImage:
+    name: str
+    id: bytes
+    partitions: Mapping[int, PartitionImage] = field(default_factory=dict)  # by index, ascending
+    configs: Mapping[str, str] = field(default_factory=dict)  # the topic's own options, as text
+
+
+@dataclass(slots=True, frozen=True)
+class LinkImage:
+    """A mirror link that owns topics here; appends under a lower epoch are refused."""
+
+    link_id: str
+    source_cluster_id: str
+    link_epoch: int
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one apply changed. A topic deleted and created again under its name stands in both maps.
+
+    `changed` holds the indexes of partitions of living topics that are new or changed (those of created topics too).
+    Every map keeps the order of the records.
+    """
+
+    created: dict[str, TopicImage] = field(default_factory=dict)
+    deleted: dict[str, TopicImage] = field(default_factory=dict)
+    changed: dict[str, list[int]] = field(default_factory=dict)
+    reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, but not new ones
+    brokers: dict[int, None] = field(default_factory=dict)
+    links: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.created or self.deleted or self.changed or self.reconfigured or self.brokers or self.links
+        )  # fmt: skip
+
+
+class MetadataImage:
+    """See the module. `offset` and `epoch` are of the last applied record, -1 before the first."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.offset = -1
+        self.epoch = -1
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.links: dict[str, LinkImage] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self._names: dict[bytes, str] = {}  # by topic id
+        self._similar: dict[str, list[str]] = {}  # topic names by the name with every "." as "_"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MetadataImage):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        image = self.topics.get(topic)
+        return None if image is None else image.partitions.get(index)
+
+    def similar_topics(self, name: str) -> list[str]:
+        """Existing names, sorted, that differ from `name` at most by "." for "_"."""
+        return list(self._similar.get(_unified(name), ()))
+
+    def everything(self) -> Delta:
+        """The delta from an empty image to this one."""
+        delta = Delta()
+        delta.created.update(self.topics)
+        delta.changed.update({name: list(topic.partitions) for name, topic in self.topics.items()})
+        delta.brokers.update(dict.fromkeys(self.brokers))
+        delta.links.update(dict.fromkeys(self.links))
+        return delta
+
+    def apply(self, records: Iterable[Any], offset: int, epoch: int) -> Delta:
+        """Fold records in, the last of which stands at `offset`, written under leader epoch `epoch`.
+
+        Raises InconsistentRecord; the image is of no use then.
+        """
+        delta = Delta()
+        for record in records:
+            _FOLD[type(record)](self, record, delta)
+        self.offset = offset
+        self.epoch = epoch
+        # A topic's delta tells its last state, and nothing of a topic that the same records deleted again.
+        for name in delta.created:
+            delta.created[name] = self.topics[name]
+        return delta
+
+    # --- one function a record ------------------------------------------------------------------------------------
+
+    def _register_broker(self, record: r.RegisterBrokerRecord, delta: Delta) -> None:
+        self.brokers[record.broker_id] = BrokerInfo(
+            record.broker_id,
+            record.broker_epoch,
+            record.incarnation_id,
+            {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in record.end_points},
+            record.rack,
+            record.fenced,
+        )
+        delta.brokers[record.broker_id] = None
+
+    def _unregister_broker(self, record: r.UnregisterBrokerRecord, delta: Delta) -> None:
+        self._broker(record.broker_id)
+        del self.brokers[record.broker_id]
+        delta.brokers[record.broker_id] = None
+
+    def _fence(self, broker_id: int, fenced: bool, delta: Delta) -> None:
+        self.brokers[broker_id] = replace(self._broker(broker_id), fenced=fenced)
+        delta.brokers[broker_id] = None
+
+    def _fence_broker(self, record: r.FenceBrokerRecord, delta: Delta) -> None:
+        self._fence(record.id, True, delta)
+
+    def _unfence_broker(self, record: r.UnfenceBrokerRecord, delta: Delta) -> None:
+        self._fence(record.id, False, delta)
+
+    def _change_broker(self, record: r.BrokerRegistrationChangeRecord, delta: Delta) -> None:
+        if record.fenced:
+            self._fence(record.broker_id, record.fenced == 1, delta)
+
+    def _create_topic(self, record: r.TopicRecord, delta: Delta) -> None:
+        if record.name in self.topics or record.topic_id in self._names:
+            raise InconsistentRecord(f"topic {record.name} is created but exists")
+        topic = TopicImage(record.name, record.topic_id)
+        self.topics[record.name] = topic
+        self._names[record.topic_id] = record.name
+        self._similar[_unified(record.name)] = sorted([*self.similar_topics(record.name), record.name])
+        delta.created[record.name] = topic
+
+    def _remove_topic(self, record: r.RemoveTopicRecord, delta: Delta) -> None:
+        topic = self._topic(record.topic_id)
+        del self.topics[topic.name]
+        del self._names[topic.id]
+        similar = [name for name in self.similar_topics(topic.name) if name != topic.name]
+        if similar:
+            self._similar[_unified(topic.name)] = similar
+        else:
+            del self._similar[_unified(topic.name)]
+        delta.changed.pop(topic.name, None)
+        delta.reconfigured.pop(topic.name, None)
+        if delta.created.pop(topic.name, None) is None:
+            delta.deleted[topic.name] = topic
+
+    def _set_partition(self, topic: TopicImage, index: int, partition: PartitionImage, delta: Delta) -> None:
+        partitions = {**topic.partitions, index: partition}
+        if index not in topic.partitions:
+            partitions = dict(sorted(partitions.items()))
+        self.topics[topic.name] = replace(topic, partitions=partitions)
+        changed = delta.changed.setdefault(topic.name, [])
+        if index not in changed:
+            changed.append(index)
+
+    def _create_partition(self, record: r.PartitionRecord, delta: Delta) -> None:
+        partition = PartitionImage(
+            record.leader,
+            record.leader_epoch,
+            tuple(record.isr),
+            tuple(record.replicas),
+            record.partition_epoch,
+            tuple(record.adding_replicas),
+            tuple(record.removing_replicas),
+        )
+        self._set_partition(self._topic(record.topic_id), record.partition_id, partition, delta)
+
+    def _change_partition(self, record: r.PartitionChangeRecord, delta: Delta) -> None:
+        topic = self._topic(record.topic_id)
+        old = topic.partitions.get(record.partition_id)
+        if old is None:
+            raise InconsistentRecord(f"partition {topic.name}-{record.partition_id} changes but does not exist")
+        new_leader = record.leader != LEADER_UNCHANGED
+        new = PartitionImage(
+            record.leader if new_leader else old.leader,
+            old.leader_epoch + 1 if new_leader else old.leader_epoch,
+            old.isr if record.isr is None else tuple(record.isr),
+            old.replicas if record.replicas is None else tuple(record.replicas),
+            old.partition_epoch + 1,
+            old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
+            old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
+        )
+        self._set_partition(topic, record.partition_id, new, delta)
+
+    def _configure(self, record: r.ConfigRecord, delta: Delta) -> None:
+        name = record.resource_name
+        if record.resource_type == TOPIC_RESOURCE:
+            topic = self.topics.get(name)
+            if topic is None:
+                raise InconsistentRecord(f"an option of topic {name}, which does not exist")
+            self.topics[name] = replace(topic, configs=_with(topic.configs, record.name, record.value))
+            if name not in delta.created:
+                delta.reconfigured[name] = None
+        elif record.resource_type == BROKER_RESOURCE:
+            configs = _with(self.broker_configs.get(name, {}), record.name, record.value)
+            if configs:
+                self.broker_configs[name] = configs
+            else:
+                self.broker_configs.pop(name, None)
+
+    def _level(self, record: r.FeatureLevelRecord, delta: Delta) -> None:
+        if record.feature_level:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, None)
+
+    def _producer_ids(self, record: r.ProducerIdsRecord, delta: Delta) -> None:
+        if record.next_producer_id <= self.next_producer_id:
+            raise InconsistentRecord(
+                f"producer ids up to {self.next_producer_id} are given out, a record says {record.next_producer_id}"
+            )
+        self.next_producer_id = record.next_producer_id
+
+    def _link(self, record: r.MirrorLinkRecord, delta: Delta) -> None:
+        self.links[record.link_id] = LinkImage(record.link_id, record.source_cluster_id, record.link_epoch)
+        delta.links[record.link_id] = None
+
+    def _nothing(self, record: r.NoOpRecord, delta: Delta) -> None:
+        pass
+
+    def _topic(self, topic_id: bytes) -> TopicImage:
+        topic = self.topic_by_id(topic_id)
+        if topic is None:
+            raise InconsistentRecord(f"a record of topic id {topic_id.hex()}, which does not exist")
+        return topic
+
+    def _broker(self, broker_id: int) -> BrokerInfo:
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            raise InconsistentRecord(f"a record of broker {broker_id}, which is not registered")
+        return broker
+
+
+def _unified(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _with(configs: Mapping[str, str], name: str, value: str | None) -> dict[str, str]:
+    """The options with one set or, for None, removed; sorted by name."""
+    changed = {key: text for key, text in configs.items() if key != name}
+    if value is not None:
+        changed[name] = value
+    return dict(sorted(changed.items()))
+
+
+_FOLD: Mapping[type, Any] = {
+    r.RegisterBrokerRecord: MetadataImage._register_broker,
+    r.UnregisterBrokerRecord: MetadataImage._unregister_broker,
+    r.FenceBrokerRecord: MetadataImage._fence_broker,
+    r.UnfenceBrokerRecord: MetadataImage._unfence_broker,
+    r.BrokerRegistrationChangeRecord: MetadataImage._change_broker,
+    r.TopicRecord: MetadataImage._create_topic,
+    r.RemoveTopicRecord: MetadataImage._remove_topic,
+    r.PartitionRecord: MetadataImage._create_partition,
+    r.PartitionChangeRecord: MetadataImage._change_partition,
+    r.ConfigRecord: MetadataImage._configure,
+    r.FeatureLevelRecord: MetadataImage._level,
+    r.ProducerIdsRecord: MetadataImage._producer_ids,
+    r.MirrorLinkRecord: MetadataImage._link,
+    r.NoOpRecord: MetadataImage._nothing,
+}

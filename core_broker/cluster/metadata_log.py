@@ -1,0 +1,85 @@
+"""`__cluster_metadata-0`: the log of all that the cluster agrees on, one batch a decision.
+
+One voter for now, which leads from its start, each time under a new epoch. What is appended is synced before anyone
+acts on it, so a decision that was told is never lost. The log is small and is read as a whole at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...protocol import records as batches
+from ...protocol.errors import DecodeError
+from ...protocol.messages import metadata_records
+from ...runtime import Runtime
+from ..storage.config import LogConfig
+from ..storage.files import Files
+from ..storage.log import Log, Origin
+from .image import InconsistentRecord, MetadataImage
+from .topic_names import CLUSTER_METADATA
+
+DIRECTORY = f"{CLUSTER_METADATA}-0"
+READ_BYTES = 1 << 20  # at a time while the log is replayed
+MAX_BATCH_BYTES = 64 << 20
+
+LOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=MAX_BATCH_BYTES)
+
+
+class MetadataLog:
+    """Made by `MetadataLog.open`. `epoch` is the leader epoch this voter writes under."""
+
+    def __init__(self, log: Log, runtime: Runtime) -> None:
+        self.log = log
+        self.runtime = runtime
+        self.epoch = log.latest_epoch + 1
+
+    @classmethod
+    async def open(cls, files: Files, data_dir: str, runtime: Runtime) -> MetadataLog:
+        """The log in its folder of the data directory, made if it is not there. Raises StorageError."""
+        log = await Log.open(files, f"{data_dir}/{DIRECTORY}", LOG_CONFIG, wall_ms=runtime.wall_ms())
+        return cls(log, runtime)
+
+    @property
+    def next_offset(self) -> int:
+        return self.log.log_end_offset
+
+    async def replay(self, image: MetadataImage) -> None:
+        """Fold everything that was written into an empty image. Raises InconsistentRecord, CorruptBatch."""
+        offset = self.log.log_start_offset
+        end = self.log.log_end_offset
+        while offset < end:
+            data = b"".join([part.read() for part in self.log.read(offset, READ_BYTES, end).ranges])
+            start = offset
+            for position, header in batches.walk(data):
+                if header.last_offset < offset:
+                    continue
+                if not header.is_control:
+                    _apply(image, batches.decode_batch(data, position), header.partition_leader_epoch)
+                offset = header.last_offset + 1
+            if offset == start:
+                raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, though it ends at {end}")
+
+    async def append(self, records: Sequence[Any]) -> int:
+        """Write records as one batch, to the disk; the offset of the last. Raises KafkaError.
+
+        When the sync fails nobody knows what the disk holds: the log must not be written again.
+        """
+        now = self.runtime.wall_ms()
+        batch = batches.build_batch([(now, None, metadata_records.encode(record), ()) for record in records])
+        info = self.log.append(batch, Origin.COORDINATOR, self.epoch, now)
+        await self.log.sync()
+        return info.last_offset
+
+    async def close(self) -> None:
+        await self.log.close()
+
+
+def _apply(image: MetadataImage, found: list[batches.Record], epoch: int) -> None:
+    decoded = []
+    for record in found:
+        try:
+            decoded.append(metadata_records.decode(record.value))
+        except (DecodeError, TypeError) as error:
+            raise InconsistentRecord(f"metadata record at offset {record.offset}: {error}") from error
+    image.apply(decoded, found[-1].offset, epoch)
