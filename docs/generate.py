@@ -1,0 +1,153 @@
+"""Writes the reference pages that are made from the code: `make docs`, or `python -m docs.generate --check`.
+
+Every option stands in one table (`core_broker/config.py`) and every command in one tree (`console/main.py`); the pages
+hold nothing else, so they cannot disagree with what runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from isthmus.core_broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Option
+
+REFERENCE = Path(__file__).with_name("reference")
+MADE = "<!-- made from the code by `make docs`: do not edit -->"
+LIMITS = {2**31 - 1: "2^31-1", 2**63 - 1: "2^63-1"}
+
+
+# --- Options --------------------------------------------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """Every broker and topic option."""
+    return "\n".join(
+        [
+            MADE,
+            "# Configuration",
+            "",
+            "Options have Kafka's names and meanings. A broker takes its own by `--set name=value` on the command",
+            "line, or in the topology file; a topic by `isthmus topic create --config name=value` or any Kafka tool.",
+            "*own*: Kafka has no such option. *no effect yet*: accepted and kept, changes nothing.",
+            "",
+            "## Topics",
+            "",
+            "An option that a topic does not set has the value of the broker option in the last column.",
+            "",
+            *_table(TOPIC_OPTIONS, by_broker=True),
+            "",
+            "## Brokers",
+            "",
+            *_table(BROKER_OPTIONS, by_broker=False),
+            "",
+        ]
+    )
+
+
+def _table(options: Iterable[Option], by_broker: bool) -> Iterator[str]:
+    last = " broker option |" if by_broker else ""
+    yield f"| option | type | default | values | what it does |{last}"
+    yield "|---|---|---|---|---|" + ("---|" if by_broker else "")
+    for option in options:
+        marks = [mark for mark, holds in (("own", option.own), ("no effect yet", option.inert)) if holds]
+        marks += ["set at creation only"] if option.sealed else []
+        doc = option.doc + (f" (*{', '.join(marks)}*)" if marks else "")
+        cells = [f"`{option.name}`", option.type.name.lower(), _default(option), _values(option), _cell(doc)]
+        yield f"| {' | '.join(cells)} |" + ((f" `{option.broker}` |" if option.broker else " |") if by_broker else "")
+
+
+def _default(option: Option) -> str:
+    if option.default is None:
+        return "not set"
+    if option.default == "":
+        return "empty"
+    if option.default.isdigit() and int(option.default) in LIMITS:
+        return LIMITS[int(option.default)]
+    return f"`{option.default}`"
+
+
+def _values(option: Option) -> str:
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    low = "" if option.low is None else f"from {_number(option.low)}"
+    high = "" if option.high is None else f"to {_number(option.high)}"
+    return f"{low} {high}".strip()
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command of `isthmus`, with its arguments and options."""
+    from isthmus.console.main import app
+
+    tree = typer.main.get_command(app)
+    lines = [MADE, "# The isthmus command", "", "Every command answers `--help`.", ""]
+    return "\n".join([*lines, *_command(tree, "isthmus")])
+
+
+def _command(command: Any, name: str) -> Iterator[str]:
+    """`command` is a node of typer's tree, a group or a command of click's kind."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    rows = list(_parameters(command, context))
+    if isinstance(command, typer.core.TyperGroup):
+        if rows:
+            yield from (*_paragraphs(command.help), "", *rows, "")
+        for each in sorted(command.list_commands(context)):
+            found = command.get_command(context, each)
+            if found and not found.hidden:
+                yield from _command(found, f"{name} {each}")
+    else:
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield from (f"## {name}", "", *_paragraphs(command.help), "", "```text", f"{name} {usage}", "```", "")
+        yield from ([*rows, ""] if rows else [])
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [" ".join(part.split()) for part in (text or "").replace("\b", "").split("\n\n")]
+
+
+def _parameters(command: Any, context: Any) -> Iterator[str]:
+    records = [each.get_help_record(context) for each in command.params]
+    rows = [row for row in records if row and "--help" not in row[0]]
+    if rows:
+        yield from ("| | |", "|---|---|")
+    for names, text in rows:
+        yield f"| `{_cell(names)}` | {_cell(text)} |"
+
+
+# --- Pages ----------------------------------------------------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
+
+
+def main() -> int:
+    stale = [name for name, make in PAGES.items() if _text(REFERENCE / name) != make()]
+    if "--check" in sys.argv[1:]:
+        for name in stale:
+            print(f"docs/reference/{name} is not what the code says: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (REFERENCE / name).write_text(PAGES[name]())
+        print(f"wrote docs/reference/{name}")
+    return 0
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
