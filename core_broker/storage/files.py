@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -253,6 +254,7 @@ class RealFiles:
     """The operating system's files, with a bounded pool of threads for what may block."""
 
     def __init__(self, max_threads: int = MAX_THREADS) -> None:
+        self._temporary = itertools.count()  # two writers of one file must not share a temporary one
         self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
 
     def open(self, path: str, *, create: bool = True) -> File:
@@ -284,7 +286,7 @@ class RealFiles:
             return file.read()
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        temporary = path + TEMPORARY_SUFFIX
+        temporary = f"{path}.{next(self._temporary)}{TEMPORARY_SUFFIX}"
         try:
             with open(temporary, "wb") as file:
                 file.write(data)

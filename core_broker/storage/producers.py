@@ -57,10 +57,11 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_open")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -130,6 +131,12 @@ class ProducerStates:
             batches.append(ProducerBatch(base_sequence, last_sequence, base_offset, last_offset, timestamp))
         return entry
 
+    def begin_transaction(self, producer_id: int, first_offset: int) -> None:
+        """Take a producer's transactional batch; the first since its last marker begins a transaction."""
+        entry = self._entries[producer_id]
+        if entry.transaction_start < 0:
+            entry.transaction_start = self._open[producer_id] = first_offset
+
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """Take a commit or abort marker; gives the transaction's first offset, -1 when it wrote nothing here."""
         entry = self._entries.get(producer_id)
@@ -139,6 +146,7 @@ class ProducerStates:
             entry.epoch = epoch
             entry.batches.clear()
         start, entry.transaction_start = entry.transaction_start, -1
+        self._open.pop(producer_id, None)
         entry.coordinator_epoch = coordinator_epoch
         entry.timestamp = timestamp
         return start
@@ -146,7 +154,7 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the earliest open transaction begins."""
-        return min((e.transaction_start for e in self._entries.values() if e.transaction_start >= 0), default=None)
+        return min(self._open.values()) if self._open else None
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for so long and have no open transaction."""
@@ -166,6 +174,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         self._entries.clear()
+        self._open.clear()
 
     # --- Snapshots --------------------------------------------------------------------------------------------------
 
@@ -217,5 +226,6 @@ class ProducerStates:
                 entry = states._entries[producer_id] = ProducerEntry(epoch)
                 entry.timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
-            entry.transaction_start = start
+            if start >= 0:
+                states.begin_transaction(producer_id, start)
         return states

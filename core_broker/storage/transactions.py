@@ -86,11 +86,9 @@ def follow(
 ) -> AbortedTransaction | None:
     """Take one batch of a producer id into its state. Gives what an abort marker ends; `batch` is read only then."""
     if not attributes & CONTROL:
-        entry = states.update(
-            producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp, wall_ms
-        )
-        if attributes & TRANSACTIONAL and entry.transaction_start < 0:
-            entry.transaction_start = base_offset
+        states.update(producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp, wall_ms)
+        if attributes & TRANSACTIONAL:
+            states.begin_transaction(producer_id, base_offset)
         return None
     try:
         marker = decode_batch(batch)[0]

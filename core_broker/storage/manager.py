@@ -1,0 +1,385 @@
+"""All logs of one data directory, and the small files beside them.
+
+A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
+how far each log is on disk, where it starts and what its high watermark was. A marker left by a clean shutdown lets
+the next start believe what it finds. One task does all that recurs: checkpoints, flush.ms, retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import uuid_to_str
+from ...runtime import Runtime
+from .checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK_FILE,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    CheckpointError,
+    Offsets,
+    parse_offsets,
+    parse_partition_metadata,
+    parse_properties,
+    partition_of,
+    render_offsets,
+    render_partition_metadata,
+    render_properties,
+)
+from .config import MAX_INT64, LogConfig
+from .errors import StorageError
+from .files import DirectoryLocked, Files, Held
+from .log import Log
+
+logger = logging.getLogger(__name__)
+
+DELETE_SUFFIX = "-delete"
+METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
+MAX_NAME = 255  # of a directory
+CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
+FLUSH_TICK_MS = 50  # flush.ms is kept to within this
+
+Key = tuple[str, int]  # topic, partition
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ManagerConfig:
+    """The broker options of a data directory."""
+
+    recovery_threads: int = 2  # logs opened at once
+    checkpoint_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms, also of log starts
+    high_watermark_interval_ms: int = 5_000
+    retention_interval_ms: int = 300_000
+
+
+class LogManager:
+    """Call `open`, then `open_logs` or `create` for what is wanted, then `start`; `close` at the end.
+
+    logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
+    high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
+    """
+
+    def __init__(self, files: Files, data_dir: str, runtime: Runtime, config: ManagerConfig | None = None) -> None:
+        self.files = files
+        self.data_dir = data_dir
+        self.runtime = runtime
+        self.config = config or ManagerConfig()
+        self.logs: dict[Key, Log] = {}
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.was_clean = False
+        self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
+        self._lock: Held | None = None
+        self._saved: dict[str, Offsets] = {}  # what the checkpoint files say, by their names
+        self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._saving = asyncio.Lock()
+
+    # --- The directory ------------------------------------------------------------------------------------------------
+
+    async def open(self, node_id: int, cluster_id: str | None = None) -> None:
+        """Take the data directory, made if it is not there. cluster_id: what it must be; None takes or makes one.
+
+        Raises KafkaError: in use by another process, of another node or cluster, unreadable.
+        """
+        try:
+            if not self.files.exists(self.data_dir):
+                self.files.makedirs(self.data_dir)
+            self._lock = self.files.lock(self._path(LOCK_FILE))
+            self._identify(node_id, cluster_id)
+            await self.files.run(self._tidy)
+            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+                self._saved[name] = self._load(name)
+            # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
+            # logs that were not closed: writing makes both changes last.
+            for name in self._saved:
+                self._saved[name] = {key: at for key, at in self._saved[name].items() if key in self._unopened}
+                await self.files.run(self.files.write_atomic, self._path(name), render_offsets(self._saved[name]))
+        except DirectoryLocked as error:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except OSError as error:
+            self._release()
+            raise StorageError(error, self.data_dir, "cannot use the data directory") from error
+        except KafkaError:
+            self._release()
+            raise
+
+    def _path(self, name: str) -> str:
+        return f"{self.data_dir}/{name}"
+
+    def _identify(self, node_id: int, cluster_id: str | None) -> None:
+        path = self._path(META_PROPERTIES)
+        found = parse_properties(self.files.read(path)) if self.files.exists(path) else {}
+        if found:
+            if found.get("version") != "1":
+                raise _inconsistent(f"{path}: version {found.get('version')!r} is not 1")
+            if found.get("node.id", str(node_id)) != str(node_id):
+                raise _inconsistent(f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}")
+            if cluster_id is not None and found.get("cluster.id", cluster_id) != cluster_id:
+                raise _inconsistent(
+                    f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
+                )
+        self.cluster_id = found.get("cluster.id") or cluster_id or self._new_id()
+        self.directory_id = found.get("directory.id") or self._new_id()
+        values = {
+            "cluster.id": self.cluster_id,
+            "directory.id": self.directory_id,
+            "node.id": str(node_id),
+            "version": "1",
+        }
+        if found != values:
+            self.files.write_atomic(path, render_properties({**found, **values}))
+
+    def _new_id(self) -> str:
+        """Random, and as in Kafka not to be taken for an option of a command line."""
+        while (text := uuid_to_str(self.runtime.uuid())).startswith("-"):
+            pass
+        return text
+
+    def _tidy(self) -> None:
+        for name in self.files.listdir(self.data_dir):
+            if name.endswith(DELETE_SUFFIX):
+                self.files.rmtree(self._path(name))
+            elif name.endswith(".tmp"):
+                self.files.unlink(self._path(name))
+            elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
+                self._unopened[key] = None
+        marker = self._path(CLEAN_SHUTDOWN)
+        self.was_clean = self.files.exists(marker)
+        if self.was_clean:
+            self.files.unlink(marker)
+
+    def _load(self, name: str) -> Offsets:
+        path = self._path(name)
+        if not self.files.exists(path):
+            return {}
+        try:
+            return parse_offsets(self.files.read(path), path)
+        except CheckpointError as error:
+            logger.warning("%s; going on without it", error)
+            if name == RECOVERY_POINT_CHECKPOINT:
+                self.was_clean = False
+            return {}
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # --- Logs ---------------------------------------------------------------------------------------------------------
+
+    def found(self) -> list[Key]:
+        """Partitions that have a directory here, open or not, sorted."""
+        return sorted([*self._unopened, *self.logs])
+
+    def topic_id(self, topic: str, index: int) -> bytes | None:
+        """The topic id in a partition's directory; None when it has none. Raises StorageError, KafkaError."""
+        path = self._path(f"{topic}-{index}/{PARTITION_METADATA}")
+        try:
+            return parse_partition_metadata(self.files.read(path), path) if self.files.exists(path) else None
+        except OSError as error:
+            raise StorageError(error, path, "cannot read") from error
+        except CheckpointError as error:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def get(self, topic: str, index: int) -> Log | None:
+        return self.logs.get((topic, index))
+
+    def saved_high_watermark(self, topic: str, index: int) -> int | None:
+        """What the checkpoint says since the last run."""
+        return self._saved[HIGH_WATERMARK_CHECKPOINT].get((topic, index))
+
+    async def open_logs(self, config_of: Callable[[str], LogConfig], wanted: list[Key] | None = None) -> None:
+        """Open the logs of `wanted`, or of all directories found. The first that cannot be opened raises its error."""
+        room = asyncio.Semaphore(self.config.recovery_threads)
+
+        async def open_one(key: Key) -> None:
+            async with room:
+                await self._open_log(key, config_of(key[0]))
+
+        keys = [key for key in (self.found() if wanted is None else wanted) if key not in self.logs]
+        tasks = [asyncio.ensure_future(open_one(key)) for key in keys]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+
+    async def _open_log(self, key: Key, config: LogConfig) -> Log:
+        topic, index = key
+        log = await Log.open(
+            self.files,
+            self._path(f"{topic}-{index}"),
+            config,
+            wall_ms=self.runtime.wall_ms(),
+            recovery_point=self._saved[RECOVERY_POINT_CHECKPOINT].get(key, 0),
+            log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key, 0),
+            clean=self.was_clean and key in self._unopened,
+        )
+        log.save_recovery_point = self.save_recovery_points
+        self.logs[key] = log
+        self._unopened.pop(key, None)
+        return log
+
+    async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:
+        """The open log of a partition, made if it is not there. Raises StorageError."""
+        key = topic, index
+        if key in self.logs:
+            return self.logs[key]
+        directory = self._path(f"{topic}-{index}")
+        path = f"{directory}/{PARTITION_METADATA}"
+        try:
+            if not self.files.exists(path):
+                if not self.files.exists(directory):
+                    self.files.makedirs(directory)
+                await self.files.run(self.files.write_atomic, path, render_partition_metadata(topic_id))
+        except OSError as error:
+            raise StorageError(error, directory, "cannot make the log directory") from error
+        return await self._open_log(key, config)
+
+    async def delete(self, topic: str, index: int) -> None:
+        """Delete a partition's log, open or not. It is gone by name at once; its files follow. Raises StorageError."""
+        key = topic, index
+        log = self.logs.pop(key, None)
+        self._unopened.pop(key, None)
+        if log is not None:
+            log.abandon()
+        directory = self._path(f"{topic}-{index}")
+        unique = f".{self.runtime.uuid().hex()}{DELETE_SUFFIX}"
+        doomed = self._path(f"{topic}-{index}"[: MAX_NAME - len(unique)] + unique)
+        try:
+            if not self.files.exists(directory):
+                return
+            self.files.rename(directory, doomed)
+            for saved in self._saved.values():
+                saved.pop(key, None)
+            await self.save_checkpoints()
+            await self.files.run(self.files.rmtree, doomed)
+        except OSError as error:
+            raise StorageError(error, directory, "cannot delete") from error
+
+    # --- Checkpoints --------------------------------------------------------------------------------------------------
+
+    async def save_recovery_points(self) -> None:
+        await self._save(RECOVERY_POINT_CHECKPOINT, lambda key, log: log.recovery_point)
+
+    async def save_log_starts(self) -> None:
+        """Call it after deleting records, so that they stay deleted."""
+        await self._save(LOG_START_CHECKPOINT, lambda key, log: log.log_start_offset)
+
+    async def save_high_watermarks(self) -> None:
+        await self._save(HIGH_WATERMARK_CHECKPOINT, self._high_watermark)
+
+    async def save_checkpoints(self) -> None:
+        """Save what has changed of all three. Raises StorageError."""
+        await self.save_recovery_points()
+        await self.save_log_starts()
+        await self.save_high_watermarks()
+
+    def _high_watermark(self, key: Key, log: Log) -> int:
+        known = self.high_watermark_of(*key)
+        return log.log_end_offset if known is None else known
+
+    async def _save(self, name: str, value: Callable[[Key, Log], int]) -> None:
+        async with self._saving:
+            offsets = {**self._saved[name], **{key: value(key, log) for key, log in self.logs.items()}}
+            if offsets != self._saved[name] or not self.files.exists(self._path(name)):
+                try:
+                    await self.files.run(self.files.write_atomic, self._path(name), render_offsets(offsets))
+                except OSError as error:
+                    raise StorageError(error, self._path(name), "cannot save") from error
+            self._saved[name] = {key: at for key, at in offsets.items() if key in self.logs or key in self._unopened}
+
+    # --- What recurs --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the recurring work; ends with `close`."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._recur(), name=f"logs of {self.data_dir}")
+
+    async def _recur(self) -> None:
+        loop = asyncio.get_running_loop()
+        config = self.config
+        jobs = [  # name, interval in s, work
+            ("recovery points", config.checkpoint_interval_ms / 1000, self.save_recovery_points),
+            ("log starts", config.checkpoint_interval_ms / 1000, self.save_log_starts),
+            ("high watermarks", config.high_watermark_interval_ms / 1000, self.save_high_watermarks),
+            ("retention", config.retention_interval_ms / 1000, self.enforce_retention),
+            ("flush.ms", FLUSH_TICK_MS / 1000, self._flush_old),
+        ]
+        due = [loop.time() + interval for _, interval, _ in jobs]
+        while not self._stopping.is_set():
+            flushes = any(log.config.flush_ms < MAX_INT64 for log in self.logs.values())
+            wait_s = max(0.0, min(due if flushes else due[:-1]) - loop.time())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait_s)
+                return
+            for number, (name, interval, work) in enumerate(jobs):
+                if due[number] <= loop.time():
+                    try:
+                        await work()
+                    except KafkaError as error:
+                        logger.error("%s: %s", name, error.message)
+                    due[number] = loop.time() + interval
+
+    async def enforce_retention(self) -> None:
+        """Delete what is too old, of all logs; one that cannot is logged and does not stop the others."""
+        wall_ms = self.runtime.wall_ms()
+        for key, log in sorted(self.logs.items()):
+            if log.failure is None and self.logs.get(key) is log:
+                try:
+                    await log.enforce_retention(self._high_watermark(key, log), wall_ms)
+                except KafkaError as error:
+                    logger.error("retention of %s-%d: %s", *key, error.message)
+
+    async def _flush_old(self) -> None:
+        wall_ms = self.runtime.wall_ms()
+        for key, log in sorted(self.logs.items()):
+            if log.failure is None and log.unsynced_since_ms is not None:
+                if wall_ms - log.unsynced_since_ms >= log.config.flush_ms:
+                    try:
+                        await log.sync()
+                    except KafkaError as error:
+                        logger.error("flush.ms of %s-%d: %s", *key, error.message)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well."""
+        if self._task is not None:
+            self._stopping.set()  # not cancelled: what it began is finished
+            await asyncio.wait([self._task])
+            self._task = None
+        if self._lock is None:
+            return
+        points = {key: (log.failure is None) for key, log in self.logs.items()}
+        results = await asyncio.gather(*(log.close() for log in self.logs.values()), return_exceptions=True)
+        clean = all(points.values()) and (self.was_clean or not self._unopened)
+        for result in results:
+            if isinstance(result, BaseException):
+                logger.error("closing: %s", result)
+                clean = False
+        try:
+            await self.save_checkpoints()
+            if clean:
+                await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), CLEAN_MARKER)
+        except KafkaError as error:
+            logger.error("closing: %s", error.message)
+        except OSError as error:
+            logger.error("closing: %s", StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write").message)
+        self.logs.clear()
+        self._release()
+
+
+def _inconsistent(message: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_CONFIG, message)

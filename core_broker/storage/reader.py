@@ -1,0 +1,170 @@
+"""The reading half of a log: where the bytes of an offset are, and which offset a time has.
+
+Gives file ranges, never bytes; looks into records only to find a timestamp's offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.records import CorruptBatch, decode_batch
+from .epochs import LeaderEpochs
+from .errors import StorageError
+from .files import FileRange, Files
+from .recovery import Loaded
+from .segment import HEADER, HEADER_SIZE, Segment
+from .transactions import AbortedTransaction, TransactionIndex
+
+
+class LogSlice(NamedTuple):
+    """Whole batches from the one that holds the wanted offset on; the last may be cut off by `max_bytes`."""
+
+    ranges: list[FileRange]
+    size_bytes: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class LogReader:
+    """What reads of a log need. `Log` adds the rest; only it changes anything here."""
+
+    def __init__(self, files: Files, directory: str, loaded: Loaded) -> None:
+        self.files = files
+        self.directory = directory
+        self.name = directory.rpartition("/")[2]
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.epochs: LeaderEpochs = loaded.epochs
+        self.failure: KafkaError | None = None  # why the log is offline
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._active = loaded.segments[-1]
+        self._positions: dict[int, int] = {}  # in the active segment, by the offset that begins there
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def read(self, offset: int, max_bytes: int, upper_offset: int | None = None, min_one: bool = True) -> LogSlice:
+        """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
+
+        min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
+        of log start and log end, StorageError.
+        """
+        self._check_online()
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is not between {self.log_start_offset} and {end}",
+            )
+        upper = end if upper_offset is None or upper_offset > end else upper_offset
+        ranges: list[FileRange] = []
+        room = max_bytes
+        if offset >= upper:
+            return LogSlice(ranges, 0)
+        number = max(0, bisect_right(self._bases, offset) - 1)
+        try:
+            while room > 0 or (min_one and not ranges):
+                if number == len(self._segments) or self._bases[number] >= upper:
+                    break
+                segment = self._segments[number]
+                number += 1
+                position = 0 if ranges else self._position_of(segment, offset)
+                limit = segment.file.size if upper > segment.last_offset else self._position_of(segment, upper)
+                size = limit - position
+                if size > room:
+                    if not ranges:
+                        first = next(segment.batches(position))
+                        if first.size_bytes > room:
+                            if not min_one:
+                                break
+                            room = min(first.size_bytes, size)
+                    size = room
+                if size > 0:
+                    ranges.append(FileRange(segment.file, position, size))
+                    room -= size
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+        return LogSlice(ranges, sum(map(len, ranges)))
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        """Where the first batch with `offset` or later is in a segment; its end if there is none."""
+        if segment is self._active:
+            position = self._positions.get(offset)
+            if position is not None:
+                return position
+        found = segment.find(self.files, offset)
+        return segment.file.size if found is None else found.position
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Aborted spans that overlap offsets from `offset` to before `upper_offset`, by their first offset."""
+        found = []
+        try:
+            for segment in self._segments[max(0, bisect_right(self._bases, offset) - 1) :]:
+                entries = TransactionIndex.read(self.files, segment)
+                found += [e for e in entries if e.last_offset >= offset and e.first_offset < upper_offset]
+                if any(entry.last_stable_offset >= upper_offset for entry in entries):
+                    break
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset): the largest epoch here up to `epoch` and where it ended; (-1, -1) for none."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that `offset` was written in."""
+        return self.epochs.epoch_at(offset)
+
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` or a later one; None when there is none."""
+        self._check_online()
+        for segment in list(self._segments):
+            if segment.max_timestamp >= timestamp and segment.last_offset >= self.log_start_offset:
+                found = await self._searching(_search_timestamp, segment, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    async def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None in a log without timestamps."""
+        self._check_online()
+        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+        if newest.max_timestamp < 0:
+            return None
+        return await self._searching(_search_timestamp, newest, newest.max_timestamp)
+
+    async def _searching(self, search: Callable[..., TimestampOffset | None], *args: Any) -> TimestampOffset | None:
+        try:
+            return await self.files.run(search, self.files, self.log_start_offset, *args)
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot read from") from error
+
+
+def _search_timestamp(files: Files, start_offset: int, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    """The first record of a segment from `start_offset` on with `timestamp` or later. Decodes one batch, rarely two."""
+    found = segment.find_timestamp(files, timestamp, start_offset)
+    if found is None:
+        return None
+    for batch in segment.batches(found.position):
+        if batch.max_timestamp < timestamp:
+            continue
+        data = segment.file.pread(batch.size_bytes, batch.position)
+        epoch = HEADER.unpack_from(data)[2] if len(data) >= HEADER_SIZE else -1
+        try:
+            for record in decode_batch(data):
+                if record.timestamp_ms >= timestamp and record.offset >= start_offset:
+                    return TimestampOffset(record.timestamp_ms, record.offset, epoch)
+        except CorruptBatch:
+            # A codec or content that only its producer understands: as near as its header tells.
+            return TimestampOffset(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
+    return None
