@@ -183,6 +183,7 @@ class EncoderSource(Source):
         else:
             self.null_check(field, item, name)
             self.struct(inner, item)
+            self.flush()  # the run holds values of item, whose name may be used again
         self.depth -= 1
 
     def tags(self, cls: type[Struct], var: str) -> None:

@@ -53,7 +53,8 @@ class GroupMetadataValue(Struct):
 
 OFFSET_COMMIT_KEY_TYPES = (0, 1)
 GROUP_METADATA_KEY_TYPE = 2
-VALUE_VERSION = 3  # what Kafka writes; v4, flexible, is read as well
+OFFSET_COMMIT_VALUE_VERSION = 4  # what Kafka 4.4 writes: offsets with the topic's id,
+GROUP_METADATA_VALUE_VERSION = 3  # and groups in the layout from before flexible versions
 
 _OFFSET_COMMIT_KEY = Codec(OffsetCommitKey, "OffsetCommitKey", "0-1", "none")
 _GROUP_METADATA_KEY = Codec(GroupMetadataKey, "GroupMetadataKey", "2", "none")
@@ -82,8 +83,13 @@ def decode_key(key: Any) -> Key | None:
     return None
 
 
-def encode_value(value: Value, version: int = VALUE_VERSION) -> bytes:
-    codec = _OFFSET_COMMIT_VALUE if isinstance(value, OffsetCommitValue) else _GROUP_METADATA_VALUE
+def encode_value(value: Value, version: int | None = None) -> bytes:
+    """The value in the version that Kafka writes, unless another is asked for."""
+    if isinstance(value, OffsetCommitValue):
+        codec, default = _OFFSET_COMMIT_VALUE, OFFSET_COMMIT_VALUE_VERSION
+    else:
+        codec, default = _GROUP_METADATA_VALUE, GROUP_METADATA_VALUE_VERSION
+    version = default if version is None else version
     return version.to_bytes(2, "big") + codec.encode_bytes(value, version)
 
 

@@ -135,6 +135,28 @@ class NoOpRecord(Struct):
     pass
 
 
+class BeginTransactionRecord(Struct):
+    """The records up to the matching end are applied together, or not at all after an abort (KIP-868)."""
+
+    name: str | None = string(nullable="0+", default=None, tag=0)
+
+
+class EndTransactionRecord(Struct):
+    pass
+
+
+class AbortTransactionRecord(Struct):
+    reason: str | None = string(nullable="0+", default=None, tag=0)
+
+
+class RegisterControllerRecord(Struct):
+    controller_id: int = int32()
+    incarnation_id: bytes = uuid()
+    zk_migration_ready: bool = boolean()
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    features: list[BrokerFeature] = array(BrokerFeature)
+
+
 class MirrorLinkRecord(Struct):
     """Ours: a mirror link that owns topics here. A higher epoch fences workers of lower ones."""
 
@@ -157,6 +179,10 @@ _VERSIONS: dict[int, tuple[type[Struct], str]] = {
     15: (ProducerIdsRecord, "0"),
     17: (BrokerRegistrationChangeRecord, "0-3"),
     20: (NoOpRecord, "0"),
+    23: (BeginTransactionRecord, "0"),
+    24: (EndTransactionRecord, "0"),
+    25: (AbortTransactionRecord, "0"),
+    27: (RegisterControllerRecord, "0"),
     10000: (MirrorLinkRecord, "0"),
 }
 

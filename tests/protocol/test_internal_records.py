@@ -1,0 +1,110 @@
+"""Metadata records, group records and the consumer protocol, some of them as Kafka 4.4.0 wrote them to its own log."""
+
+import pytest
+
+from isthmus.protocol.errors import DecodeError
+from isthmus.protocol.messages import consumer_protocol, group_records, metadata_records
+from isthmus.protocol.messages.consumer_protocol import Assignment, Subscription, TopicPartition
+from isthmus.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from isthmus.protocol.messages.metadata_records import (
+    CODECS,
+    FeatureLevelRecord,
+    MirrorLinkRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+
+TOPIC_ID = bytes(range(16))
+
+
+def test_metadata_records_carry_frame_type_and_version():
+    record = FeatureLevelRecord(name="metadata.version", feature_level=33)
+    assert metadata_records.encode(record) == b"\1\x0c\0\x11metadata.version\0\x21\0"
+    assert metadata_records.decode(b"\1\x0c\0\x11metadata.version\0\x21\0") == record
+    assert metadata_records.encode(MirrorLinkRecord(link_id="ewr", link_epoch=2))[:4] == b"\1\x90\x4e\0"
+
+
+def test_metadata_records_round_trip():
+    for record in (
+        TopicRecord(name="flights", topic_id=TOPIC_ID),
+        PartitionRecord(partition_id=2, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, directories=[TOPIC_ID]),
+        PartitionChangeRecord(partition_id=2, topic_id=TOPIC_ID, isr=[1], leader=1, last_known_elr=[]),
+        MirrorLinkRecord(link_id="ewr", source_cluster_id="c", link_epoch=4),
+        *(codec.struct() for codec in CODECS.values()),
+    ):
+        assert metadata_records.decode(metadata_records.encode(record)) == record
+
+
+def test_a_partition_change_carries_only_what_changed():
+    change = PartitionChangeRecord(partition_id=1, topic_id=TOPIC_ID, leader=3)
+    assert metadata_records.encode(change) == b"\1\5\2\0\0\0\1" + TOPIC_ID + b"\1\1\4\0\0\0\3"
+    assert metadata_records.decode(metadata_records.encode(change)).isr is None
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\1", b"\2\2\0", b"\1\x7f\0", b"\1\2\x09", b"\1\x0c\0\2a\0\1\0-", b"\1\x0c\0\2a"]
+)
+def test_metadata_records_that_cannot_be_read_are_decode_errors(value):
+    with pytest.raises(DecodeError):
+        metadata_records.decode(value)
+
+
+def test_group_keys_and_values_as_kafka_writes_them():
+    key = OffsetCommitKey(group="gg", topic="flights", partition=0)
+    raw = b"\0\1\0\2gg\0\7flights\0\0\0\0"
+    assert group_records.encode_key(key) == raw
+    assert group_records.decode_key(raw) == key
+    assert group_records.decode_key(b"\0\0" + raw[2:]) == key
+    value = OffsetCommitValue(offset=10, leader_epoch=0, commit_timestamp=1795234894708, topic_id=TOPIC_ID)
+    raw = b"\0\4" + (10).to_bytes(8, "big") + b"\0\0\0\0\1\0\0\x01\xa1\xfc\xe6\x76\x34\1\0\x10" + TOPIC_ID
+    raw = raw[:15] + value.commit_timestamp.to_bytes(8, "big") + b"\1\0\x10" + TOPIC_ID
+    assert group_records.encode_value(value) == raw
+    assert group_records.decode_value(key, raw) == value
+    assert group_records.decode_value(key, None) is None
+
+
+def test_group_metadata_round_trips_in_every_version():
+    key = GroupMetadataKey(group="gg")
+    assert group_records.decode_key(group_records.encode_key(key)) == key
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/127.0.0.1", session_timeout=10, subscription=b"s"
+    )
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=[member])
+    for version in range(5):
+        assert group_records.decode_value(key, group_records.encode_value(value, version)) == value
+    assert group_records.encode_value(value)[:2] == b"\0\3"
+
+
+def test_unknown_group_records_are_passed_over_and_short_ones_refused():
+    assert group_records.decode_key(b"\0\x03\0\2gg") is None
+    for raw in (b"", b"\0", b"\0\1\0\2gg"):
+        with pytest.raises(DecodeError):
+            group_records.decode_key(raw)
+    with pytest.raises(DecodeError):
+        group_records.decode_value(GroupMetadataKey(), b"\0\x09")
+
+
+def test_consumer_protocol_reads_newer_versions_as_its_own():
+    subscription = Subscription(topics=["a", "b"], owned_partitions=[TopicPartition(topic="a", partitions=[0, 2])])
+    raw = consumer_protocol.encode_subscription(subscription)
+    assert raw[:2] == b"\0\3"
+    assert consumer_protocol.decode_subscription(raw) == subscription
+    assert consumer_protocol.decode_subscription(b"\0\x09" + raw[2:] + b"more") == subscription
+    assert consumer_protocol.decode_subscription(b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff") == Subscription(topics=["a"])
+    with pytest.raises(DecodeError):
+        consumer_protocol.decode_subscription(b"\xff\xff" + raw[2:])
+    with pytest.raises(DecodeError):
+        consumer_protocol.decode_subscription(raw[:-1])
+
+
+def test_assignments_round_trip_and_may_be_no_bytes():
+    assignment = Assignment(assigned_partitions=[TopicPartition(topic="a", partitions=[1])], user_data=b"u")
+    assert consumer_protocol.decode_assignment(consumer_protocol.encode_assignment(assignment)) == assignment
+    assert consumer_protocol.decode_assignment(b"") == Assignment()
