@@ -21,7 +21,7 @@ from .errors import OffsetMismatch, StorageError
 from .files import Buffer, Files, TornWrite
 from .reader import LogReader, LogSlice, TimestampOffset
 from .recovery import Loaded, load, load_producers, remove_snapshots
-from .segment import SNAPSHOT_SUFFIX, Segment, file_name
+from .segment import MAX_RELATIVE, SNAPSHOT_SUFFIX, Segment, file_name
 from .transactions import AbortedTransaction, TransactionIndex, follow
 
 __all__ = [
@@ -67,6 +67,7 @@ class Log(LogReader):
         self._wall_ms = wall_ms  # of the last append
         self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
         self.save_recovery_point: Callable[[], Awaitable[None]] | None = None
+        self._cut = False  # a truncation is not on disk yet
         self._maintenance = asyncio.Lock()
 
     @classmethod
@@ -158,7 +159,8 @@ class Log(LogReader):
         segment = self._active
         first_offset, last_offset = checked[0].base_offset, checked[-1].last_offset
         if segment.must_roll(self.config, size, last_offset, max_timestamp, wall_ms):
-            segment = self._roll(first_offset, wall_ms)
+            # Segments begin where the one before ends, so that recovery can tell a lost tail from a hole in offsets.
+            segment = self._roll(end if last_offset - end <= MAX_RELATIVE else first_offset, wall_ms)
         file = segment.file
         position = file.size
         try:
@@ -262,7 +264,7 @@ class Log(LogReader):
             if segment.synced:
                 break
             waiting.append((segment, segment is not self._active))
-        if target <= self.recovery_point and len(waiting) == 1 and not self.epochs.dirty:
+        if target <= self.recovery_point and len(waiting) == 1 and not self.epochs.dirty and not self._cut:
             return
         epochs = self.epochs.encode() if self.epochs.dirty else None
         self.epochs.dirty = False
@@ -271,6 +273,7 @@ class Log(LogReader):
             await self.files.run(_sync_files, self.files, self.directory, waiting, epochs)
         except OSError as error:
             raise self._fail(error, "cannot sync") from error
+        self._cut = False
         for segment, is_closed in waiting:
             segment.synced = is_closed
         self.recovery_point = max(self.recovery_point, target)
@@ -292,6 +295,7 @@ class Log(LogReader):
 
     def _truncate(self, offset: int) -> None:
         files = self.files
+        self._cut = True
         self._positions.clear()
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._segments.pop().unlink(files)
@@ -382,6 +386,7 @@ class Log(LogReader):
 
     def _finish(self) -> None:
         self._active.write_indexes(self.files)
+        self._active.sync(self.files, True)  # the next start believes the indexes, even after a power cut
         snapshot = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
         self.files.write_atomic(snapshot, self.producers.encode())
         self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())

@@ -205,6 +205,11 @@ class _Loader:
             self._note(f"segment {base} removed: the one before it goes on to {self._end() - 1}")
             _unlink_segment(self.files, self.directory, base)
             return False
+        if self.segments and self._end() < base <= self.segments[-1].base_offset + MAX_RELATIVE and not self.clean:
+            if base > self.recovery_point:
+                self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
+                _unlink_segment(self.files, self.directory, base)
+                return False
         if self.clean or (following is not None and following <= self.recovery_point):
             segment = Segment.open_trusted(self.files, self.directory, base, self.wall_ms, following)
             if segment is not None:
@@ -238,6 +243,7 @@ class _Loader:
         if cut:
             self._note(f"segment {base}: {cut} bytes after position {end}, offset {expected}, are not valid: cut off")
             file.truncate(end)
+            file.sync()  # the tail must not come back after this start has been trusted
         segment.close_indexes(files)
         TransactionIndex.remove(files, segment)
         if not end and self.segments and cut:
