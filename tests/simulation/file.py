@@ -30,12 +30,13 @@ class Held:
 class SimFile:
     """An open file of one process."""
 
-    __slots__ = ("_closed", "_files", "_inode", "path", "size")
+    __slots__ = ("_closed", "_files", "_inode", "_is_new", "path", "size")
 
-    def __init__(self, files: SimFiles, inode: Inode, path: str) -> None:
+    def __init__(self, files: SimFiles, inode: Inode, path: str, is_new: bool) -> None:
         self._files = files
         self._inode = inode
         self._closed = False
+        self._is_new = is_new
         self.path = path
         self.size = len(inode.data)  # what this object knows, as in production
 
@@ -106,7 +107,9 @@ class SimFile:
             self._inode.lost_by_failed_sync()
             raise
         self._inode.sync()
-        disk.sync_names(self._inode.born)
+        if self._is_new:
+            self._is_new = False
+            disk.sync_names()
         disk.sim.trace.add("sync", disk.name, self.path, len(self._inode.data))
         disk.sim.counters["syncs"] += 1
         disk.crash_point(process)

@@ -2,8 +2,9 @@
 
 A file is its volatile bytes plus what is needed to rebuild its durable ones: the durable size and the old content
 of pages changed since the last sync. A power cut keeps, per file, nothing, all, a torn prefix or a mixture of
-pages of what was not synced. Names (create, rename, unlink) are a journal of which a prefix survives; syncing a
-file makes durable the names up to its own creation, `write_atomic` and `sync_directory` all names so far.
+pages of what was not synced. Names (create, rename, unlink) are a journal of which a prefix survives. A directory's
+sync makes all names so far durable, and so does `write_atomic` and the first sync of a file by whom created it; the
+sync of a file that was there before says nothing of names.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class SimDisk:
         self.durable_names: dict[str, Inode] = {}
         self.durable_directories: dict[str, None] = {"/": None}
         self.journal: list[tuple[str, str, Any]] = []  # name changes not yet durable
-        self.journal_start = 0  # number of the first entry in `journal`
         self.locks: dict[str, object] = {}
         self.operations = 0
         self.crash_countdown = 0
@@ -97,19 +97,16 @@ class SimDisk:
         inode = Inode(self._inodes, path)
         self.names[path] = inode
         self.log_name("link", path, inode)
-        inode.born = self.journal_start + len(self.journal)
         return inode
 
     def log_name(self, kind: str, path: str, value: Any = None) -> None:
         self.journal.append((kind, path, value))
 
-    def sync_names(self, up_to: int | None = None) -> None:
-        """Make name changes durable, all or those before number `up_to`."""
-        count = len(self.journal) if up_to is None else max(0, up_to - self.journal_start)
+    def sync_names(self, count: int | None = None) -> None:
+        """Make name changes durable, all or the first `count`."""
         for kind, path, value in self.journal[:count]:
             _apply(self.durable_names, self.durable_directories, kind, path, value)
         del self.journal[:count]
-        self.journal_start += count
 
     # -- ends of life
 
@@ -125,7 +122,7 @@ class SimDisk:
         """The power is gone: only what is durable stays, and by chance some of the rest."""
         chance = self.random
         survivors = chance.choice((0, len(self.journal), chance.randint(0, len(self.journal))))
-        self.sync_names(self.journal_start + survivors)
+        self.sync_names(survivors)
         lost_names = len(self.journal)
         self.journal.clear()
         self.names = dict(self.durable_names)
@@ -189,6 +186,7 @@ class SimFiles:
     def open(self, path: str, *, create: bool = True) -> SimFile:
         path = self._path(path)
         inode = self.disk.names.get(path)
+        is_new = inode is None
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -196,7 +194,7 @@ class SimFiles:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self._change("create", path, lambda: (self.disk.new_inode(path), None)[1])
             inode = self.disk.names[path]
-        return SimFile(self, inode, path)
+        return SimFile(self, inode, path, is_new)
 
     def exists(self, path: str) -> bool:
         path = self._path(path)

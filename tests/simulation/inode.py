@@ -15,7 +15,7 @@ class Inode:
     Bytes below `durable_size` outside `undo` are equal in both.
     """
 
-    __slots__ = ("born", "data", "durable_size", "number", "path", "poisoned", "undo")
+    __slots__ = ("data", "durable_size", "number", "path", "poisoned", "undo")
 
     def __init__(self, number: int, path: str) -> None:
         self.number = number
@@ -23,7 +23,6 @@ class Inode:
         self.data = bytearray()
         self.durable_size = 0
         self.undo: dict[int, bytes] = {}
-        self.born = 0  # journal number up to which names must be durable for this file to be found
         self.poisoned = False  # a sync failed: later syncs lie
 
     @property

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .hosts import Machine, Process
+from .observer import FrameObserver
 from .transport import SimTransport
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Network:
         self.links: dict[tuple[str, str], Link] = {}
         self.blocked: dict[tuple[str, str], None] = {}
         self.connections: dict[int, tuple[SimTransport, SimTransport]] = {}
+        self.observer: FrameObserver | None = None  # set by scenarios in which all connections carry Kafka's frames
         self._connections_made = 0
 
     def link(self, source: str, target: str) -> Link:
@@ -221,6 +223,8 @@ class Network:
         pair = self.connections.get(number)
         if pair is not None and pair[0].gone and pair[1].gone:
             del self.connections[number]
+            if self.observer is not None:
+                self.observer.forget(number)
 
 
 def _start_accepted(server: SimServer, transport: SimTransport) -> None:

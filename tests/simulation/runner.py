@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import random
@@ -91,6 +92,8 @@ def run(seed: int, scenario: Scenario, *, limit_s: float = 100_000.0, sink: Text
             if isinstance(failure, KeyboardInterrupt):
                 raise
             error = failure
+        if error is None and sim.network.observer is not None and sim.network.observer.violations:
+            error = AssertionError("; ".join(sim.network.observer.violations[:5]))
         if error is None and sim.loop.unhandled:
             error = AssertionError("errors that nobody handled: " + "; ".join(sim.loop.unhandled[:5]))
             error.__cause__ = sim.first_unhandled
@@ -145,6 +148,8 @@ def _tear_down(sim: Simulation) -> None:
                     raise
         for task in asyncio.all_tasks(loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()  # type: ignore[union-attr]
         for machine in sim.machines.values():
             machine.process = None
         loop.kernel.close()

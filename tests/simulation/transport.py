@@ -224,7 +224,10 @@ class SimTransport(asyncio.Transport):
             size = min(room, SEGMENT_BYTES)
             if chance.random() < self._link.small_piece_chance:
                 size = min(size, chance.randint(1, 2000))
-            self._send("data", self._take(size))
+            data = self._take(size)
+            if self.network.observer is not None:
+                self.network.observer.sent(self.number, self.side, data)
+            self._send("data", data)
         self._resume_soon()
         if not self._out and ending:
             if self._closing:
@@ -353,12 +356,12 @@ class SimTransport(asyncio.Transport):
         protocol = self._protocol
         try:
             if isinstance(protocol, asyncio.BufferedProtocol):
-                buffer = protocol.get_buffer(-1)
+                buffer: Any = protocol.get_buffer(-1)
                 size = min(size, len(buffer))
                 if not size:
                     raise RuntimeError("get_buffer() returned an empty buffer")
                 data = bytes(self._in[:size])
-                buffer[:size] = data  # type: ignore[index]
+                buffer[:size] = data
                 del self._in[:size]
                 self._trace_delivery(data)
                 protocol.buffer_updated(size)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..runner import Scenario
 from .echo import echo
+from .log import log
 
 SCENARIOS: dict[str, Scenario] = {
     "echo": echo,
+    "log": log,
 }
