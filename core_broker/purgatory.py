@@ -35,13 +35,15 @@ class Pending:
         if self.done:
             return False
         self.done = True
-        self.answer = answer
-        if self._cleanup is not None:
-            self._cleanup()
-            self._cleanup = None
-        if self._callback is not None:
-            self._callback(answer)
-            self._callback = None
+        cleanup, self._cleanup = self._cleanup, None
+        callback, self._callback = self._callback, None
+        self._on_expire = _no_answer  # a done pending stays in the heap for a while: it holds nothing
+        if cleanup is not None:
+            cleanup()
+        if callback is not None:
+            callback(answer)
+        else:
+            self.answer = answer
         return True
 
     def expire(self) -> None:
@@ -59,6 +61,10 @@ class Pending:
             callback(self.answer)
         else:
             self._callback = callback
+
+
+def _no_answer() -> Answer:
+    return None
 
 
 class Purgatory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -72,6 +72,31 @@ class Partition:
         undecided = self.log.first_unstable_offset
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
 
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take the topic's options, parsed."""
+        self.configs = dict(options)
+        self.min_insync_replicas = options["min.insync.replicas"]
+        self.mirror_link = options["mirror.link"] or ""
+        self.fsync = options["durability"] == "fsync"
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Lead under an epoch. A mirrored log holds its source's epochs and none of ours."""
+        self.leader_epoch = leader_epoch
+        if not self.mirror_link:
+            self.log.assign_epoch(leader_epoch)
+
+    def recover(self) -> None:
+        """A leader alone has seen all that is in its log: the high watermark is its end."""
+        self.high_watermark = self.log.log_end_offset
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of an offset; -1 when none is known."""
+        return self.log.epoch_at(offset)
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of aborted transactions that touch offsets up to before `upper_offset`."""
+        return [(each.producer_id, each.first_offset) for each in self.log.aborted_transactions(offset, upper_offset)]
+
     def append(self, records: Any, origin: Origin, wall_ms: int, expected_next_offset: int | None = None) -> AppendInfo:
         """Append batches to the log. Raises KafkaError; then nothing was appended."""
         if self.failure is not None:
@@ -82,7 +107,7 @@ class Partition:
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 log.error("%s: %s", self, error.message)
             raise
-        if self.fsync:
+        if self.fsync or self.log.needs_flush:
             self._sync_soon()
         else:
             self._advance(self.log.log_end_offset)

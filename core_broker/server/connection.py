@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.errors import ProtocolError
 from ..purgatory import Pending
@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio's side ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.context = Context(self._server.services, self.listener.name, str(peer[0]) if peer else "")
@@ -301,18 +301,18 @@ class Connection(asyncio.BufferedProtocol):
         self.busy = False
         self.tick = self._server.tick
         if answer is not None:
-            try:
-                self._answer(route, self._correlation, answer)
-            except Exception:
-                log.exception("%s v%d: the answer cannot be encoded", route.api.name, route.version)
-                self.close()
-                return
+            self._answer(route, self._correlation, answer)
             self._flush()
-        if not self.busy and self.writable:
+        if not self.busy and self.writable and not self._transport.is_closing():
             self._continue()
 
     def _answer(self, route: Route, correlation: int, answer: Any) -> None:
-        parts = route.encode(answer)
+        try:
+            parts = route.encode(answer)
+        except Exception:
+            log.exception("%s v%d: the answer cannot be encoded: %r", route.api.name, route.version, answer)
+            self.close()
+            return
         size = 4
         ranges = False
         for part in parts:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
-    from .dispatch import Route
+    from .producer_ids import ProducerIds
+
+log = logging.getLogger("isthmus.broker")
 
 
 @dataclass(slots=True)
@@ -28,9 +32,30 @@ class Services:
     replicas: ReplicaManager
     groups: GroupCoordinator
     purgatory: Purgatory
-    routes: dict[int, Route]  # by api key << 16 | version
+    producer_ids: ProducerIds
     cluster_id: str
     node_id: int
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+
+    def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
+        """(id, host, port, rack) of the living brokers, as told to clients of a listener."""
+        found = []
+        for node, broker in sorted(self.image.brokers.items()):
+            endpoint = broker.endpoints.get(listener)
+            if endpoint is not None and not broker.fenced:
+                found.append((node, endpoint.host, endpoint.port, broker.rack))
+        return found
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run what must wait for the disk, for a request that waits: at most one a connection."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self.tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self.tasks[task]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s failed", task.get_name(), exc_info=task.exception())
 
 
 class Context:

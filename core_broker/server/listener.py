@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import BrokerConfig, ConfigError
-from .apis import api_versions
 from .connection import Connection
 from .context import Services
 from .dispatch import Route, Routes
@@ -86,11 +85,12 @@ def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
 class Server:
     """All listeners and connections of a broker."""
 
-    def __init__(self, services: Services) -> None:
-        config = services.config
-        self.services = services
-        self.routes = services.routes
-        self.unsupported_api_versions = _unsupported_route(services.routes)
+    services: Services  # from `serve` on
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.routes: dict[int, Any] = Routes()
+        self.unsupported_api_versions = _unsupported_route(self.routes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
@@ -105,10 +105,17 @@ class Server:
         self._starved: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self) -> None:
-        """Listen on all addresses. Raises ListenError, ConfigError."""
-        for address, advertised in addresses(self.services.config):
+    async def bind(self) -> None:
+        """Take all addresses, so that their ports are known; nobody is served yet. Raises ListenError, ConfigError."""
+        for address, advertised in addresses(self.config):
             await self._listen(address, advertised)
+
+    async def serve(self, services: Services) -> None:
+        """Begin to accept connections."""
+        self.services = services
+        for listener in self.listeners:
+            for server in listener.sockets:
+                await server.start_serving()
         self._arm()
 
     async def _listen(self, address: Address, advertised: Address) -> None:
@@ -116,7 +123,9 @@ class Server:
         listener = Listener(self, address, advertised)
         host: Any = address.host or None
         try:
-            server = await loop.create_server(lambda: Connection(listener), host, address.port, backlog=self._backlog)
+            server = await loop.create_server(
+                lambda: Connection(listener), host, address.port, backlog=self._backlog, start_serving=False
+            )
         except OSError as error:
             raise ListenError(
                 f"cannot listen on {address.host or '*'}:{address.port}: {error.strerror or error}; "
@@ -188,11 +197,9 @@ class Server:
 
 def _unsupported_route(routes: dict[int, Route]) -> Route:
     """ApiVersions as version 0, saying that the version asked for is not there."""
+    from .apis import api_versions
+
     plain = routes[18 << 16]
     route = Route(18, 0, api_versions.handle_unsupported)
     route.encode = plain.encode
     return route
-
-
-def make_routes() -> dict[int, Route]:
-    return Routes()

@@ -1,0 +1,95 @@
+"""`python -m isthmus.core_broker`: one broker in the foreground.
+
+Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT. What is wrong with the
+command line or an option is one line and exit code 2; whatever else keeps it from starting, one line and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+
+import uvloop
+
+from .. import runtime
+from ..protocol.errors import KafkaError
+from .broker import Broker, StartError
+from .config import BrokerConfig, ConfigError
+from .storage.files import RealFiles
+
+EXIT_FAILED, EXIT_USAGE = 1, 2
+# A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+def options(arguments: list[str] | None = None) -> dict[str, str]:
+    """The broker options a command line gives."""
+    parser = argparse.ArgumentParser(prog="isthmus broker", description="Run one broker in the foreground.")
+    parser.add_argument("--data", metavar="DIR", help="data directory (option log.dirs)")
+    parser.add_argument("--listen", metavar="[NAME://]HOST:PORT", action="append", default=[],
+                        help="address to listen on; several may be given; port 0 takes a free one")  # fmt: skip
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="options",
+                        help="any broker option; may be repeated")  # fmt: skip
+    parsed = parser.parse_args(arguments)
+    given = {}
+    for text in parsed.options:
+        name, mark, value = text.partition("=")
+        if not mark:
+            raise ConfigError(f"--set {text}: expected NAME=VALUE")
+        given[name.strip()] = value
+    if parsed.data:
+        given["log.dirs"] = parsed.data
+    if parsed.listen:
+        given["listeners"] = ",".join(parsed.listen)
+    return given
+
+
+async def serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    files = RealFiles(config["file.pool.threads"])
+    broker = Broker(config, runtime.system(), files)
+    await broker.start()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    print(f"ready {broker.address}", flush=True)
+    await stopping.wait()
+    await broker.stop()
+    files.close()
+
+
+def raise_file_limit() -> None:
+    """As many files and connections as the system allows this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    raise_file_limit()
+    try:
+        uvloop.run(serve(BrokerConfig(options(arguments))))
+    except ConfigError as error:
+        print(f"isthmus broker: {error.message}", file=sys.stderr)
+        return EXIT_USAGE
+    except StartError as error:
+        print(f"isthmus broker: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KafkaError as error:
+        print(f"isthmus broker: {error.message}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

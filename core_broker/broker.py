@@ -1,0 +1,163 @@
+"""One broker: builds the rooms, joins them, starts and stops them in order. The only file that knows all of them.
+
+It runs on whatever loop it is started in, with the files, clocks and random source it is given, so that a simulation
+can run a whole cluster of them in one process.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from ..protocol.errors import KafkaError
+from ..runtime import Runtime
+from .cluster.controller import Controller, RegisterBroker
+from .cluster.image import Endpoint, InconsistentRecord, MetadataImage
+from .cluster.metadata_log import MetadataLog
+from .config import BrokerConfig, ConfigError
+from .coordinators.groups import GroupCoordinator
+from .purgatory import Purgatory
+from .replication.manager import ReplicaManager
+from .server.context import Services
+from .server.listener import ListenError, Server
+from .server.producer_ids import ProducerIds
+from .storage.errors import StorageError
+from .storage.files import Files
+from .storage.manager import LogManager, ManagerConfig
+
+log = logging.getLogger("isthmus.broker")
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is one line that names the thing and the way out."""
+
+
+class Broker:
+    """Options, clocks and files in; a serving broker out. `address` is HOST:PORT of the first listener."""
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, files: Files) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.files = files
+        self.node_id: int = config["node.id"]
+        self.address = ""
+        self._purgatory = Purgatory(config["max.pending.requests"])
+        self._server = Server(config)
+        self._logs: LogManager | None = None
+        self._controller: Controller | None = None
+        self._replicas: ReplicaManager | None = None
+        self._groups: GroupCoordinator | None = None
+
+    async def start(self) -> None:
+        """Serve when this returns. Raises StartError, ConfigError; whatever was taken until then is let go."""
+        try:
+            await self._start()
+        except BaseException as error:
+            await self._undo()
+            message = _explain(error)
+            if message is None:
+                raise
+            raise StartError(message) from error
+
+    async def _start(self) -> None:
+        config, runtime, files = self.config, self.runtime, self.files
+        if len(config["log.dirs"]) != 1:
+            raise ConfigError("Invalid value for configuration log.dirs: exactly one directory")
+        data_dir = config["log.dirs"][0].rstrip("/") or "/"
+        self._logs = logs = LogManager(files, data_dir, runtime, manager_config(config))
+        await logs.open(self.node_id)
+        await self._server.bind()
+        image = MetadataImage(logs.cluster_id)
+        metadata_log = await MetadataLog.open(files, data_dir, runtime)
+        self._controller = controller = Controller(image, metadata_log, config, runtime)
+        await metadata_log.replay(image)
+        self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
+        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
+        await replicas.apply(image.everything())
+        controller.subscribe(replicas.apply)
+        registered = await controller.submit_wait(
+            RegisterBroker(
+                self.node_id,
+                runtime.uuid(),
+                {
+                    each.name: Endpoint(each.advertised.host, each.advertised.port)
+                    for each in self._server.listeners
+                },
+                config["broker.rack"],
+            )
+        )  # fmt: skip
+        if registered.error_code:
+            raise StartError(registered.error_message or "the broker could not be registered")
+        await groups.start()
+        logs.start()
+        services = Services(
+            config=config,
+            runtime=runtime,
+            image=image,
+            controller=controller,
+            replicas=replicas,
+            groups=groups,
+            purgatory=self._purgatory,
+            producer_ids=ProducerIds(controller, self.node_id),
+            cluster_id=logs.cluster_id,
+            node_id=self.node_id,
+        )
+        await self._server.serve(services)
+        first = self._server.listeners[0].address
+        self.address = f"{first.host or '0.0.0.0'}:{first.port}"
+        log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+
+    async def stop(self) -> None:
+        """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left."""
+        self._server.stop_listening()
+        self._purgatory.close()
+        self._server.close_connections()
+        await self._undo()
+        log.info("broker %d has stopped", self.node_id)
+
+    async def _undo(self) -> None:
+        self._server.stop_listening()
+        if self._groups is not None:
+            await self._groups.stop()
+            self._groups = None
+        if self._controller is not None:
+            await self._controller.close()
+            self._controller = None
+        if self._replicas is not None:
+            self._replicas.close()
+            self._replicas = None
+        if self._logs is not None:
+            await self._logs.close()
+            self._logs = None
+
+
+def manager_config(config: BrokerConfig) -> ManagerConfig:
+    """What the data directory needs of the options."""
+    return ManagerConfig(
+        recovery_threads=config["file.pool.threads"],
+        checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+        high_watermark_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+        retention_interval_ms=config["log.retention.check.interval.ms"],
+    )
+
+
+def _explain(error: BaseException) -> str | None:
+    """One line for what a user can do something about; None for a mistake of ours."""
+    if isinstance(error, ConfigError):
+        return None
+    if isinstance(error, StorageError):
+        return f"{error.message}; {_WAY_OUT.get(error.errno or 0, 'check the disk and the directory of --data')}"
+    if isinstance(error, (KafkaError, ListenError, StartError, InconsistentRecord)):
+        return error.message if isinstance(error, KafkaError) else str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the data directory'}: {error.strerror or error}"
+    return None
+
+
+_WAY_OUT = {
+    errno.EACCES: "give this user write access or choose another directory with --data",
+    errno.EROFS: "the file system is read-only: choose another directory with --data",
+    errno.ENOSPC: "the disk is full: free some space or choose another directory with --data",
+    errno.EDQUOT: "the quota is used up: free some space or choose another directory with --data",
+    errno.ENOTDIR: "choose a directory with --data",
+}

@@ -1,0 +1,125 @@
+"""The partitions that this broker holds: opened, changed and closed as the metadata image says.
+
+`apply(delta)` is awaited by the controller before a command is answered, so a topic that was just created can be
+written to. Leader epochs, in-sync replicas and options reach the partitions here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...runtime import Runtime
+from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
+from ..config import BrokerConfig, topic_config
+from ..storage.config import LogConfig
+from ..storage.manager import LogManager
+from .partition import Partition
+
+log = logging.getLogger("isthmus.broker")
+
+OPEN_AT_ONCE = 16  # partitions of one change that are opened side by side
+_LOG_OPTIONS = tuple(field.name for field in fields(LogConfig))
+
+
+def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
+    """What a log needs of its topic's options."""
+    given = {name: options[option] for name in _LOG_OPTIONS if (option := name.replace("_", ".")) in options}
+    given["cleanup_policy"] = ",".join(options["cleanup.policy"])
+    given["producer_id_expiration_ms"] = config["producer.id.expiration.ms"]
+    return LogConfig(**given)
+
+
+class ReplicaManager:
+    """See the module. `partitions[topic][index]` is for handlers to read."""
+
+    def __init__(
+        self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
+    ) -> None:
+        self.partitions: dict[str, dict[int, Partition]] = {}
+        self._image = image
+        self._logs = logs
+        self._config = config
+        self._runtime = runtime
+        self._node_id = node_id
+        logs.high_watermark_of = self._high_watermark
+
+    def _high_watermark(self, topic: str, index: int) -> int | None:
+        partition = self.partitions.get(topic, {}).get(index)
+        return None if partition is None else partition.high_watermark
+
+    def get(self, topic: str, index: int) -> Partition:
+        """The partition, led by this broker. Raises KafkaError."""
+        partition = self.partitions.get(topic, {}).get(index)
+        if partition is not None:
+            return partition
+        image = self._image.partition(topic, index)
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
+
+    partition = get  # as coordinators call it
+
+    async def apply(self, delta: Delta) -> None:
+        """Follow a change of the image."""
+        for name, deleted in delta.deleted.items():
+            await self._delete(deleted)
+            if name in delta.changed:
+                log.info("topic %s was deleted and created again", name)
+        opening: list[tuple[TopicImage, int]] = []
+        for name, indexes in delta.changed.items():
+            topic = self._image.topics[name]
+            for index in indexes:
+                partition = self.partitions.get(name, {}).get(index)
+                if partition is None:
+                    if topic.partitions[index].leader == self._node_id:
+                        opening.append((topic, index))
+                else:
+                    _follow(partition, topic.partitions[index])
+        for name in delta.reconfigured:
+            self._reconfigure(self._image.topics[name])
+        for start in range(0, len(opening), OPEN_AT_ONCE):
+            await asyncio.gather(*(self._open(topic, index) for topic, index in opening[start : start + OPEN_AT_ONCE]))
+
+    async def _open(self, topic: TopicImage, index: int) -> None:
+        options = topic_config(topic.configs, self._config)
+        try:
+            if self._logs.topic_id(topic.name, index) not in (None, topic.id):
+                await self._logs.delete(topic.name, index)  # what an earlier topic of this name left
+            opened = await self._logs.create(topic.name, index, topic.id, log_config(options, self._config))
+        except KafkaError as error:
+            log.error("%s-%d is offline: %s", topic.name, index, error.message)
+            return
+        partition = Partition(topic.name, topic.id, index, opened)
+        partition.configure(options)
+        _follow(partition, topic.partitions[index])
+        partition.recover()
+        self.partitions.setdefault(topic.name, {})[index] = partition
+
+    def _reconfigure(self, topic: TopicImage) -> None:
+        options = topic_config(topic.configs, self._config)
+        for partition in self.partitions.get(topic.name, {}).values():
+            partition.configure(options)
+            partition.log.config = log_config(options, self._config)
+
+    async def _delete(self, topic: TopicImage) -> None:
+        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
+        for index, partition in self.partitions.pop(topic.name, {}).items():
+            partition.close(gone)
+            await self._logs.delete(topic.name, index)
+
+    def close(self) -> None:
+        """Let all who wait go; the logs are closed by their manager."""
+        stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
+        for indexes in self.partitions.values():
+            for partition in indexes.values():
+                partition.close(stopping)
+
+
+def _follow(partition: Partition, image: PartitionImage) -> None:
+    partition.isr = list(image.isr)
+    partition.become_leader(image.leader_epoch)

@@ -1,0 +1,40 @@
+"""ApiVersions (key 18): what this broker serves.
+
+v3: the client names its software, which must look like a name. v5: the client may say which cluster and node it means
+to reach (KIP-1242). A version we lack is answered as version 0 with error 35 and the versions of this key.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.api_versions import ApiVersion, Request, Response
+from ..context import Context
+from ..dispatch import SERVED
+
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+KEY = 18
+
+
+def handle(request: Request, context: Context) -> Response:
+    if context.version >= 3 and not (
+        SOFTWARE.fullmatch(request.client_software_name) and SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return Response(error_code=ErrorCode.INVALID_REQUEST)
+    services = context.services
+    if (request.cluster_id is not None and request.cluster_id != services.cluster_id) or (
+        request.node_id >= 0 and request.node_id != services.node_id
+    ):
+        return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    return Response(
+        api_keys=[ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(SERVED.items())]
+    )
+
+
+def handle_unsupported(request: None, context: Context) -> Response:
+    low, high = SERVED[KEY]
+    return Response(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=KEY, min_version=low, max_version=high)],
+    )

@@ -1,0 +1,16 @@
+"""DeleteGroups (key 42): deletes groups without members.
+
+v3: error messages.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.delete_groups import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.delete_groups(request, context.version, context.client_id, context.client_host)

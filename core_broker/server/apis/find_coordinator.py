@@ -1,0 +1,16 @@
+"""FindCoordinator (key 10): which broker coordinates a group.
+
+v4: several keys.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.find_coordinator import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.find_coordinator(request, context.version, context.client_id, context.client_host)

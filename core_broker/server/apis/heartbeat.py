@@ -1,0 +1,16 @@
+"""Heartbeat (key 12): keeps a member in its group.
+
+v3: static members.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.heartbeat import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.heartbeat(request, context.version, context.client_id, context.client_host)

@@ -1,0 +1,43 @@
+"""InitProducerId (key 22): an id for an idempotent producer.
+
+v3: a producer may name the id and epoch it has; without transactions it is given a new id all the same. Transactional
+ids are refused until transactions exist (see `dispatch.DIFFERENCES`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.init_producer_id import Request, Response
+from ...purgatory import Pending
+from ..context import Context
+
+NONE = -1
+
+
+def handle(request: Request, context: Context) -> Any:
+    if request.transactional_id == "":
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _failed(ErrorCode.UNSUPPORTED_VERSION)
+    services = context.services
+    producer_id = services.producer_ids.take()
+    if producer_id is not None:
+        return Response(producer_id=producer_id)
+
+    def given(outcome: int | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            pending.complete(_failed(outcome.code))
+        else:
+            pending.complete(Response(producer_id=outcome))
+
+    pending = Pending(lambda: _failed(ErrorCode.REQUEST_TIMED_OUT))
+    services.producer_ids.wait(given)
+    return services.purgatory.add(pending, services.config["request.timeout.ms"])
+
+
+def _failed(code: int) -> Response:
+    return Response(error_code=code, producer_id=NONE, producer_epoch=NONE)

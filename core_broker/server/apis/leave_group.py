@@ -1,0 +1,16 @@
+"""LeaveGroup (key 13): members leave a group.
+
+v3: several members.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.leave_group import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.leave_group(request, context.version, context.client_id, context.client_host)

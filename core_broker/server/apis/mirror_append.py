@@ -1,0 +1,140 @@
+"""MirrorAppend (key 30000, ours): a mirror worker appends whole batches of its source at the source's own offsets.
+
+v0. Bytes, offsets, epochs and producer ids are kept. The target log is the checkpoint: `range_from` must be the log's
+end, and whatever the answer, `next_offset` says where the log ends now. Empty records are a probe for that. A topic is
+written by the link that its options name, with the newest link epoch seen; a source leader epoch below one that the log
+holds already is refused (FENCED_LEADER_EPOCH), since it means that the source's history was replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.mirror_append import (
+    MirrorAppendPartition,
+    MirrorAppendPartitionResponse,
+    MirrorAppendTopic,
+    MirrorAppendTopicResponse,
+    Request,
+    Response,
+)
+from ....protocol.primitives import uuid_to_str
+from ...purgatory import Pending
+from ...replication.partition import Partition
+from ...storage.log import Origin
+from ..context import Context
+
+MODE_MIRROR = 0
+
+Wait = tuple[Partition, int, MirrorAppendPartitionResponse]
+
+
+def handle(request: Request, context: Context) -> Any:
+    services = context.services
+    wall_ms = services.runtime.wall_ms()
+    response = Response()
+    waits: list[Wait] = []
+    try:
+        epoch = _link_epoch(request, context)
+    except KafkaError as error:
+        response.error_code = error.code
+        return response
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = MirrorAppendPartitionResponse(index=asked.index, link_epoch=epoch)
+            answers.append(answer)
+            partition = services.replicas.partitions.get(topic.name, {}).get(asked.index)
+            try:
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{asked.index}")
+                _check_owner(request, topic, partition)
+                _append(asked, partition, wall_ms)
+            except KafkaError as error:
+                answer.error_code, answer.error_message = error.code, error.message
+            if partition is not None:
+                _tell(partition, answer)
+                if partition.high_watermark < answer.next_offset:
+                    waits.append((partition, answer.next_offset, answer))
+        response.topics.append(MirrorAppendTopicResponse(name=topic.name, partitions=answers))
+    return _wait(waits, response, request.timeout_ms, context) if waits else response
+
+
+def _link_epoch(request: Request, context: Context) -> int:
+    """The link's epoch as the cluster knows it. Raises when the request's is older."""
+    link = context.services.image.links.get(request.link_id)
+    known = -1 if link is None else link.link_epoch
+    if request.link_epoch < known:
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH, f"link {request.link_id}: epoch {request.link_epoch} is older than {known}"
+        )
+    return max(known, request.link_epoch)
+
+
+def _check_owner(request: Request, topic: MirrorAppendTopic, partition: Partition) -> None:
+    if partition.mirror_link != request.link_id:
+        owner = f"link {partition.mirror_link}" if partition.mirror_link else "no link: it takes produce requests"
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic.name} is owned by {owner}, not by {request.link_id}")
+    cluster = partition.configs["mirror.source.cluster.id"]
+    if cluster and cluster != request.source_cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"{topic.name} mirrors cluster {cluster}, not {request.source_cluster_id}",
+        )
+    source = partition.configs["mirror.source.topic.id"]
+    if source and source != uuid_to_str(topic.source_topic_id):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{topic.name} mirrors the topic with id {source}, not {uuid_to_str(topic.source_topic_id)}: "
+            "the source was deleted and created again",
+        )
+
+
+def _append(asked: MirrorAppendPartition, partition: Partition, wall_ms: int) -> None:
+    if asked.mode != MODE_MIRROR:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"mode {asked.mode} is not known; this broker knows 0, mirror")
+    if asked.records is None or not len(asked.records):
+        return
+    known = partition.log.latest_epoch
+    if 0 <= asked.source_leader_epoch < known:
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"{partition}: source leader epoch {asked.source_leader_epoch}, but the log holds epoch {known}",
+        )
+    partition.append(asked.records, Origin.MIRROR, wall_ms, asked.range_from)
+
+
+def _tell(partition: Partition, answer: MirrorAppendPartitionResponse) -> None:
+    answer.next_offset = partition.log.log_end_offset
+    answer.next_epoch = partition.log.latest_epoch
+    answer.high_watermark = partition.high_watermark
+
+
+def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Context) -> Pending:
+    left = len(waits)
+
+    def settle() -> Response:
+        for partition, end, answer in waits:
+            answer.high_watermark = partition.high_watermark
+            if partition.high_watermark < end and not answer.error_code:
+                failure = partition.failure
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code
+                answer.error_message = None if failure is None else failure.message
+        return response
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            pending.complete(settle())
+
+    def stop_waiting() -> None:
+        for cancel in cancels:
+            cancel()
+
+    pending = Pending(settle, stop_waiting)
+    cancels: list[Any] = []
+    for partition, end, _ in waits:
+        cancels.append(partition.wait_for_high_watermark(end, reached))
+    return context.services.purgatory.add(pending, timeout_ms)

@@ -1,0 +1,16 @@
+"""OffsetCommit (key 8): stores offsets of a group.
+
+v10: topics by id.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.offset_commit import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.offset_commit(request, context.version, context.client_id, context.client_host)

@@ -1,0 +1,16 @@
+"""OffsetFetch (key 9): tells the offsets a group has stored.
+
+v8: several groups. v10: topics by id.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.offset_fetch import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.offset_fetch(request, context.version, context.client_id, context.client_host)

@@ -1,0 +1,144 @@
+"""Produce (key 0): appends batches to partitions.
+
+v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v13: topics by id.
+acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
+`durability=page_cache` moves at once. A topic that a mirror owns is refused with POLICY_VIOLATION.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    Request,
+    Response,
+    TopicProduceResponse,
+)
+from ....protocol.primitives import ZERO_UUID
+from ...purgatory import Pending
+from ...replication.partition import Partition
+from ...storage.log import Origin
+from ..context import CloseConnection, Context
+
+ZSTD = 4
+ZSTD_SINCE = 7  # version of this request
+TOPIC_IDS_SINCE = 13
+ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
+CLIENT = Origin.CLIENT
+
+
+def handle(request: Request, context: Context) -> Any:
+    acks = request.acks
+    wrong_acks = acks not in (-1, 0, 1)
+    by_id = context.version >= TOPIC_IDS_SINCE
+    services = context.services
+    wall_ms = services.runtime.wall_ms()
+    waits: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    response = Response()
+    for topic in request.topic_data:
+        name = topic.name
+        if by_id:
+            image = services.image.topic_by_id(topic.topic_id)
+            name = image.name if image is not None else ""
+        partitions = services.replicas.partitions.get(name)
+        answers = []
+        for data in topic.partition_data:
+            partition = None if partitions is None else partitions.get(data.index)
+            try:
+                if wrong_acks:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                if partition is None:
+                    raise _unknown(by_id and not name, name, data.index)
+                answer = _append(partition, data, context.version, acks, wall_ms)
+            except KafkaError as error:
+                if acks == 0:
+                    raise CloseConnection(f"produce with acks=0 to {name}-{data.index}: {error}") from None
+                answer = _failed(data.index, error, partition)
+            else:
+                if acks and partition.high_watermark < partition.log.log_end_offset:
+                    waits.append((partition, partition.log.log_end_offset, answer))
+            answers.append(answer)
+        response.responses.append(
+            TopicProduceResponse(
+                name=name, topic_id=topic.topic_id if by_id else ZERO_UUID, partition_responses=answers
+            )
+        )
+    if acks == 0:
+        return None
+    if waits:
+        return _wait(waits, response, request.timeout_ms, context)
+    return response
+
+
+def _append(
+    partition: Partition, data: PartitionProduceData, version: int, acks: int, wall_ms: int
+) -> PartitionProduceResponse:
+    records = data.records
+    if partition.mirror_link:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.topic} is written by mirror link {partition.mirror_link}; produce to its source",
+        )
+    if version < ZSTD_SINCE and records is not None and len(records) > ATTRIBUTES_LOW:
+        if records[ATTRIBUTES_LOW] & 7 == ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
+            )
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{partition}: no records")
+    if acks == -1 and len(partition.isr) < partition.min_insync_replicas:
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.min_insync_replicas}",
+        )
+    info = partition.append(records, CLIENT, wall_ms)
+    return PartitionProduceResponse(
+        index=data.index,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _unknown(unknown_id: bool, name: str, index: int) -> KafkaError:
+    if unknown_id:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index}")
+
+
+def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+
+
+def _wait(
+    waits: list[tuple[Partition, int, PartitionProduceResponse]], response: Response, timeout_ms: int, context: Context
+) -> Pending:
+    """Answer when every partition's high watermark has reached what was appended."""
+    left = len(waits)
+
+    def settle() -> Response:
+        for partition, end, answer in waits:
+            if partition.high_watermark < end:
+                code = ErrorCode.REQUEST_TIMED_OUT if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+                answer.error_code, answer.base_offset = code, -1
+                answer.error_message = None if partition.failure is None else partition.failure.message
+        return response
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            pending.complete(settle())
+
+    def stop_waiting() -> None:
+        for cancel in cancels:
+            cancel()
+
+    cancels: list[Any] = []
+    pending = Pending(settle, stop_waiting)
+    for partition, end, _ in waits:
+        cancels.append(partition.wait_for_high_watermark(end, reached))
+    return context.services.purgatory.add(pending, timeout_ms)

@@ -1,0 +1,16 @@
+"""SyncGroup (key 14): the leader gives, the members get their assignment.
+
+v3: static members.
+All of it is the group coordinator's (`coordinators/groups.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.messages.sync_group import Request
+from ..context import Context
+
+
+def handle(request: Request, context: Context) -> Any:
+    return context.services.groups.sync_group(request, context.version, context.client_id, context.client_host)

@@ -1,0 +1,52 @@
+"""Producer ids for clients, out of blocks that the controller hands out, so that no id is given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..cluster.controller.producer_ids import BLOCK_SIZE, AllocateProducerIds, ProducerIdBlock
+
+if TYPE_CHECKING:
+    from ..cluster.controller import Controller
+
+MAX_WAITING = 10_000
+
+
+class ProducerIds:
+    """Ids of this broker."""
+
+    def __init__(self, controller: Controller, broker_id: int) -> None:
+        self._controller = controller
+        self._broker_id = broker_id
+        self._next = self._end = 0
+        self._waiting: list[Callable[[int | KafkaError], None]] = []
+
+    def take(self) -> int | None:
+        """An id; None when a block must be asked for first."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def wait(self, callback: Callable[[int | KafkaError], None]) -> None:
+        """Call `callback(id or error)` when the next block is there."""
+        if len(self._waiting) >= MAX_WAITING:
+            callback(KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "too many producers wait for an id"))
+            return
+        self._waiting.append(callback)
+        if len(self._waiting) == 1:
+            self._controller.submit(AllocateProducerIds(broker_id=self._broker_id, count=BLOCK_SIZE), self._given)
+
+    def _given(self, result: ProducerIdBlock) -> None:
+        waiting, self._waiting = self._waiting, []
+        if result.error_code:
+            error = KafkaError(result.error_code, result.error_message or "")
+            for callback in waiting:
+                callback(error)
+            return
+        self._next, self._end = result.first_producer_id, result.first_producer_id + result.count
+        for callback in waiting:
+            callback(self._next)
+            self._next += 1

@@ -1,0 +1,54 @@
+"""How handlers change the cluster: by a command to the controller, which answers once partitions are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.create_topics import CreatableTopic
+from ..cluster.controller.common import Command, Result
+from ..cluster.controller.create_topics import CreateTopics
+from ..cluster.topic_names import why_invalid
+from ..purgatory import Pending
+
+if TYPE_CHECKING:
+    from .context import Context
+
+
+def check_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    reason = why_invalid(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
+    """Have the controller decide `command`; `answer(result)` makes the response, when all rooms have reacted."""
+    services = context.services
+    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
+    pending = Pending(lambda: answer(command.fail(timed_out)))
+
+    def decided(result: Result) -> None:
+        pending.complete(answer(result))
+
+    services.purgatory.add(pending, timeout_ms)
+    if not pending.done:
+        services.controller.submit(command, decided)
+    return pending
+
+
+def create_missing(names: Iterable[str], context: Context, done: Callable[[dict[str, KafkaError]], None]) -> None:
+    """Create topics with the broker's defaults; `done(errors by name)` once the others can be written to."""
+    services = context.services
+    command = CreateTopics([CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
+
+    def decided(result: Result) -> None:
+        errors = {
+            item.name: KafkaError(item.error_code, item.error_message or "")
+            for item in result.items
+            if item.error_code and item.error_code != ErrorCode.TOPIC_ALREADY_EXISTS
+        }
+        done(errors)
+
+    services.controller.submit(command, decided)
