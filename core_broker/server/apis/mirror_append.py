@@ -3,7 +3,8 @@
 v0. Bytes, offsets, epochs and producer ids are kept. The target log is the checkpoint: `range_from` must be the log's
 end, and whatever the answer, `next_offset` says where the log ends now. Empty records are a probe for that. A topic is
 written by the link that its options name, with the newest link epoch seen; a source leader epoch below one that the log
-holds already is refused (FENCED_LEADER_EPOCH), since it means that the source's history was replaced.
+holds already is refused (FENCED_LEADER_EPOCH), since it means that the source's history was replaced. The leader epoch
+here is raised to the source's before its batches come in.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ....protocol.messages.mirror_append import (
     Response,
 )
 from ....protocol.primitives import uuid_to_str
+from ...cluster.controller.common import Item
+from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...storage.log import Origin
@@ -31,19 +34,59 @@ Wait = tuple[Partition, int, MirrorAppendPartitionResponse]
 
 
 def handle(request: Request, context: Context) -> Any:
+    try:
+        link_epoch = _link_epoch(request, context)
+    except KafkaError as error:
+        return Response(error_code=error.code)
+    behind = _behind(request, context)
+    if not behind:
+        return _append_all(request, link_epoch, context)
+    # Rare: the source has elected a leader. What outlives this call is copied.
+    for topic in request.topics:
+        for asked in topic.partitions:
+            asked.records = None if asked.records is None else bytes(asked.records)
+
+    def raised(result: Item) -> None:
+        if result.error_code:
+            pending.complete(Response(error_code=result.error_code))
+            return
+        answer = _append_all(request, link_epoch, context)
+        if isinstance(answer, Pending):
+            answer.when_done(lambda given: _pass_on(pending, given))
+        else:
+            pending.complete(answer)
+
+    pending = Pending(lambda: Response(error_code=ErrorCode.REQUEST_TIMED_OUT))
+    context.services.controller.submit(RaiseLeaderEpoch(behind), raised)
+    return context.services.purgatory.add(pending, request.timeout_ms)
+
+
+def _pass_on(pending: Pending, answer: Response) -> None:
+    pending.complete(answer)
+
+
+def _behind(request: Request, context: Context) -> list[tuple[str, int, int]]:
+    """Partitions of the link whose leader epoch is below that of what is to be appended."""
+    behind = []
+    for topic in request.topics:
+        partitions = context.services.replicas.partitions.get(topic.name, {})
+        for asked in topic.partitions:
+            partition = partitions.get(asked.index)
+            if partition is not None and partition.mirror_link == request.link_id and asked.records:
+                if asked.source_leader_epoch > partition.leader_epoch:
+                    behind.append((topic.name, asked.index, asked.source_leader_epoch))
+    return behind
+
+
+def _append_all(request: Request, link_epoch: int, context: Context) -> Any:
     services = context.services
     wall_ms = services.runtime.wall_ms()
     response = Response()
     waits: list[Wait] = []
-    try:
-        epoch = _link_epoch(request, context)
-    except KafkaError as error:
-        response.error_code = error.code
-        return response
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            answer = MirrorAppendPartitionResponse(index=asked.index, link_epoch=epoch)
+            answer = MirrorAppendPartitionResponse(index=asked.index, link_epoch=link_epoch)
             answers.append(answer)
             partition = services.replicas.partitions.get(topic.name, {}).get(asked.index)
             try:
