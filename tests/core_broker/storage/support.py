@@ -1,0 +1,140 @@
+"""Batches to append, and files that fail or die at a chosen call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from isthmus.core_broker.storage.files import File, RealFiles
+from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.protocol.records import build_batch, walk
+
+T = TypeVar("T")
+
+NOW_MS = 1_700_000_000_000
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(coroutine)
+
+
+def batch(
+    count: int = 1, *, timestamp: int = NOW_MS, size: int = 10, key: bytes | None = b"k", codec: Any = "none", **header: Any
+) -> bytes:  # fmt: skip
+    return build_batch([(timestamp + n, key, bytes([n % 251]) * size, ()) for n in range(count)], codec, **header)
+
+
+def at(data: bytes, base_offset: int, epoch: int = 0) -> bytes:
+    """A batch as another log holds it."""
+    return base_offset.to_bytes(8, "big") + data[8:12] + epoch.to_bytes(4, "big", signed=True) + data[16:]
+
+
+def append(log: Log, data: bytes, *, origin: Origin = Origin.CLIENT, epoch: int = 0, **more: Any) -> Any:
+    return log.append(data, origin, epoch, NOW_MS, **more)
+
+
+def contents(log: Log, offset: int | None = None) -> bytes:
+    """All bytes from an offset on, by the log's own reads."""
+    part = log.read(log.log_start_offset if offset is None else offset, 1 << 30)
+    return b"".join(piece.read() for piece in part.ranges)
+
+
+def spans(data: bytes) -> list[tuple[int, int]]:
+    """(base offset, last offset) of the batches."""
+    return [(header.base_offset, header.last_offset) for _, header in walk(data)]
+
+
+def open_log(files: Any, path: Any, config: LogConfig | None = None, **more: Any) -> Log:
+    return run(Log.open(files, f"{path}/t-0", config, wall_ms=NOW_MS, **more))
+
+
+class Died(BaseException):
+    """The process is gone: nothing after the chosen call happens."""
+
+
+class BrokenFiles(RealFiles):
+    """Files that count their calls. `trap(kind, path)` may raise, before the call does anything."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.calls: list[tuple[str, str]] = []
+        self.trap: Callable[[str, str], None] = lambda kind, path: None
+
+    def _call(self, kind: str, path: str) -> None:
+        self.calls.append((kind, path))
+        self.trap(kind, path)
+
+    def die_at(self, number: int) -> None:
+        """The process dies at the n-th call from now, and stays dead."""
+        first = len(self.calls)
+
+        def trap(kind: str, path: str) -> None:
+            if len(self.calls) - first > number:
+                raise Died
+
+        self.trap = trap
+
+    def open(self, path: str, *, create: bool = True) -> File:
+        self._call("open", path)
+        return BrokenFile(self, super().open(path, create=create))
+
+    def rename(self, source: str, target: str) -> None:
+        self._call("rename", source)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._call("unlink", path)
+        super().unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        self._call("rmtree", path)
+        super().rmtree(path)
+
+    def makedirs(self, path: str) -> None:
+        self._call("makedirs", path)
+        super().makedirs(path)
+
+    def write_atomic(self, path: str, data: Any) -> None:
+        self._call("write_atomic", path)
+        super().write_atomic(path, data)
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
+
+class BrokenFile:
+    def __init__(self, files: BrokenFiles, file: File) -> None:
+        self._files = files
+        self._file = file
+        self.path = file.path
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def append(self, parts: Any) -> None:
+        self._files._call("append", self.path)
+        self._file.append(parts)
+
+    def pread(self, n: int, position: int) -> bytes:
+        self._files._call("pread", self.path)
+        return self._file.pread(n, position)
+
+    def pwrite(self, data: Any, position: int) -> None:
+        self._files._call("pwrite", self.path)
+        self._file.pwrite(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._files._call("truncate", self.path)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._files._call("sync", self.path)
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def fileno(self) -> int | None:
+        return self._file.fileno()

@@ -1,0 +1,131 @@
+"""Reads: which bytes an offset, a bound or a time gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.core_broker.storage.log import LogConfig, Origin
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.records import CorruptBatch, iter_records
+
+from .support import NOW_MS, append, at, batch, contents, open_log, run, spans
+
+SMALL = LogConfig(segment_bytes=700, index_interval_bytes=200)
+
+
+def filled(files, path, config=SMALL, batches=40):
+    """3 records a batch."""
+    log = open_log(files, path, config)
+    for n in range(batches):
+        append(log, batch(3, timestamp=NOW_MS - 100_000 + n * 10))
+    return log
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_every_offset_gives_the_batch_that_holds_it(files, tmp_path, reopened):
+    log = filled(files, tmp_path)
+    if reopened:
+        run(log.close())
+        log = open_log(files, tmp_path, SMALL, clean=True)
+    assert log.segments_count > 5
+    for offset in range(120):
+        assert spans(contents(log, offset))[0] == (offset - offset % 3, offset - offset % 3 + 2)
+    assert contents(log, 120) == b""
+
+
+@pytest.mark.parametrize("offset", [-1, 121])
+def test_outside_of_the_log_is_out_of_range(files, tmp_path, offset):
+    with pytest.raises(KafkaError) as caught:
+        filled(files, tmp_path).read(offset, 100)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_upper_offset_bounds_what_is_read(files, tmp_path):
+    log = filled(files, tmp_path)
+    for offset in range(0, 120, 7):
+        for upper in range(offset - 5, 121, 11):
+            part = log.read(offset, 1 << 20, upper)
+            found = spans(b"".join(piece.read() for piece in part.ranges))
+            whole = upper - upper % 3
+            assert found == [(n, n + 2) for n in range(offset - offset % 3, whole, 3)] if offset < upper else not found
+
+
+def test_max_bytes_is_kept_but_for_the_first_batch(files, tmp_path):
+    log = filled(files, tmp_path)
+    size = len(contents(log, 117))
+    for limit in range(0, 3 * size, 7):
+        part = log.read(30, limit)
+        assert part.size_bytes == max(limit, size)
+        part = log.read(30, limit, min_one=False)
+        assert part.size_bytes == (limit if limit >= size else 0)
+
+
+def test_hole_in_the_offsets_reads_on_after_it(files, tmp_path):
+    log = open_log(files, tmp_path)
+    for offset in (0, 10, 20):
+        append(log, at(batch(2), offset), origin=Origin.MIRROR)
+    assert spans(contents(log, 5))[0] == (10, 11)
+    assert spans(b"".join(p.read() for p in log.read(0, 1000, 15).ranges)) == [(0, 1), (10, 11)]
+    assert spans(b"".join(p.read() for p in log.read(3, 1000, 9).ranges)) == []
+
+
+def test_range_stays_readable_after_its_segment_is_deleted(files, tmp_path):
+    log = filled(files, tmp_path)
+    part = log.read(0, 200)
+    before = part.ranges[0].read()
+    log.advance_start(60)
+    assert run(log.enforce_retention(120, NOW_MS)) > 0
+    assert not (tmp_path / "t-0" / "00000000000000000000.log").exists()
+    assert part.ranges[0].read() == before
+
+
+def test_time_gives_the_first_record_of_that_time_or_later(files, tmp_path):
+    log = filled(files, tmp_path)
+    run(log.close())
+    for log in (filled(files, tmp_path / "live"), open_log(files, tmp_path, SMALL, clean=True)):
+        records = list(iter_records(contents(log)))
+        for timestamp in range(NOW_MS - 100_010, NOW_MS - 99_590, 3):
+            expected = next((r for r in records if r.timestamp_ms >= timestamp), None)
+            found = run(log.offset_for_timestamp(timestamp))
+            if expected is None:
+                assert found is None
+            else:
+                assert (found.timestamp, found.offset, found.leader_epoch) == (expected.timestamp_ms, expected.offset, 0)
+
+
+def test_time_search_begins_at_the_log_start(files, tmp_path):
+    log = filled(files, tmp_path)
+    log.advance_start(50)
+    assert run(log.offset_for_timestamp(0)).offset == 50
+
+
+def test_time_search_with_times_out_of_order(files, tmp_path):
+    log = open_log(files, tmp_path, SMALL)
+    times = [500, 100, 900, 300, 900, 200, 50] * 5
+    for time in times:
+        append(log, batch(1, timestamp=time, size=40))
+    for wanted in (0, 100, 101, 500, 501, 900):
+        expected = next(n for n, time in enumerate(times) if time >= wanted)
+        assert run(log.offset_for_timestamp(wanted)).offset == expected
+    assert run(log.offset_for_timestamp(901)) is None
+    assert tuple(run(log.max_timestamp_offset()))[:2] == (900, 2)
+
+
+def test_largest_time_is_of_its_record_not_of_the_last(files, tmp_path):
+    log = open_log(files, tmp_path)
+    assert run(log.max_timestamp_offset()) is None
+    append(log, batch(3, timestamp=1000))
+    append(log, batch(2, timestamp=10))
+    assert tuple(run(log.max_timestamp_offset()))[:2] == (1002, 2)
+
+
+def test_time_in_a_batch_that_nobody_can_decode_gives_the_batch(files, tmp_path, monkeypatch):
+    log = open_log(files, tmp_path)
+    append(log, batch(3, timestamp=1000))
+    append(log, batch(3, timestamp=2000))
+
+    def refuse(*args, **more):
+        raise CorruptBatch("unknown codec")
+
+    monkeypatch.setattr("isthmus.core_broker.storage.reader.decode_batch", refuse)
+    assert run(log.offset_for_timestamp(2001)).offset == 3
