@@ -7,6 +7,12 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
+cdef Py_ssize_t _HEADER_SIZE
+cdef Py_ssize_t _LENGTH_MIN
+cdef long long _OFFSET_MAX
+cdef Py_ssize_t _RECORD_MIN
+cdef Py_ssize_t _RECORD_MAX
+
 
 cdef class BatchHeader:
     cdef readonly long long base_offset
@@ -32,10 +38,38 @@ cdef class Record:
     cdef readonly tuple headers
 
 
+cdef class Section:
+    cdef Py_buffer view
+    cdef bint held
+    cdef const unsigned char* b
+    cdef BatchHeader header
+    cdef Py_ssize_t p
+    cdef Py_ssize_t stop
+    cdef Py_ssize_t row
+    cdef long long from_offset
+    cdef long long to_offset
+    cdef bint append_time
+    cdef long long delta
+    cdef long long offset
+    cdef long long timestamp_ms
+    cdef Py_ssize_t key_at
+    cdef Py_ssize_t key_size
+    cdef Py_ssize_t value_at
+    cdef Py_ssize_t value_size
+    cdef Py_ssize_t headers_at
+    cdef Py_ssize_t headers
+
+    cdef _corrupt(self, str what)
+    cdef int next(self) except? -1
+    cdef Py_ssize_t _walk_headers(self, Py_ssize_t p, Py_ssize_t end) noexcept
+    cdef list read_headers(self)
+
+
 cdef class ColumnWriter:
     cdef readonly Py_ssize_t rows
-    cdef readonly Py_ssize_t capacity
-    cdef readonly Py_ssize_t data_capacity
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t data_capacity
+    cdef Py_ssize_t data_used
     cdef readonly Py_ssize_t key_size
     cdef readonly Py_ssize_t value_size
     cdef readonly Py_ssize_t key_nulls
@@ -55,7 +89,7 @@ cdef class ColumnWriter:
     cdef readonly bytearray header_value_data
     cdef readonly list header_nulls
 
-    cdef _add_headers(self, const unsigned char* b, Py_ssize_t p, Py_ssize_t end, Py_ssize_t count, Py_ssize_t row)
+    cdef _add_headers(self, list headers, Py_ssize_t row)
     cdef _pad_header_rows(self, Py_ssize_t rows)
 
 

@@ -1,11 +1,11 @@
-# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# ruff: noqa: B007, F821, RUF059  (names declared in _records.pxd)
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: B007, F821  (names declared in _records.pxd)
 # mypy: ignore-errors
 """The loops over bytes of a record batch v2, one file in two forms: compiled by Cython, or run as plain Python.
 
 It has no policy: no codec, no checksum, no I/O; `records.py` is its only user. Every length that comes from the
-bytes is compared with what is left before it is used, in `_varint`, `_record` and `_header` alone, so hostile
-bytes give `CorruptBatch` in both forms. Integers that may wrap go through `_add`, since C wraps and Python does not.
+bytes is compared with what is left before it is used, in `_varint` and `Section` alone, so hostile bytes give
+`CorruptBatch` in both forms. Integers that may wrap go through `_add`, since C wraps and Python does not.
 
 Layout of a batch: KIP-98, and Kafka's DefaultRecordBatch and DefaultRecord.
 """
@@ -20,11 +20,13 @@ from .errors import ErrorCode, KafkaError
 COMPILED = cython.compiled
 
 HEADER_SIZE = 61
-LENGTH_MIN = HEADER_SIZE - 12  # the length field counts from the leader epoch on
-RECORD_SIZE_MIN = 7  # a null key and value at delta 0
-RECORD_SIZE_MAX = 2**31 - 1 - 128  # sizes are int32 on the wire; 128: header of the batch, varints of the record
-_RECORD_ROOM = 5 + 1 + 10 + 5 + 5 + 5  # most that a record needs besides key, value and headers
+
+# C variables when compiled, see _records.pxd.
+_HEADER_SIZE = HEADER_SIZE
+_LENGTH_MIN = 49  # of the length field, which counts from the leader epoch on
 _OFFSET_MAX = 2**63 - 2**32  # so that base offset + int32 never wraps
+_RECORD_MIN = 7  # bytes of a record with a null key, a null value and deltas of 0
+_RECORD_MAX = 2**31 - 256  # sizes are int32 on the wire; the rest is for the header and the record's own varints
 
 if not cython.compiled:
     warnings.warn(
@@ -99,7 +101,7 @@ class BatchHeader:
             return -1
         last: cython.longlong = self.base_sequence
         last += self.last_offset_delta
-        return last if last < 2147483648 else last - 2147483648
+        return last & 0x7FFFFFFF
 
     def __repr__(self):
         return (
@@ -112,6 +114,7 @@ class BatchHeader:
         )
 
 
+@cython.no_gc
 @cython.cclass
 class Record:
     """One record. key and value are bytes or None; headers a tuple of (str, bytes or None)."""
@@ -146,7 +149,7 @@ class Record:
         )
 
 
-# Reading. `b` is a pointer in the compiled form and bytes (or a memoryview) in the plain one.
+# Reading. `b` is a pointer in the compiled form, bytes or a memoryview in the plain one.
 
 
 @cython.cfunc
@@ -171,16 +174,82 @@ def _int16(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.int:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def _uint32(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
+    v: cython.longlong = b[p]  # no literal past 31 bits here: such are Python objects to Cython
+    return (v << 24) | (b[p + 1] << 16) | (b[p + 2] << 8) | b[p + 3]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def _int32(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
-    v: cython.longlong = (cython.cast(cython.longlong, b[p]) << 24) | (b[p + 1] << 16) | (b[p + 2] << 8) | b[p + 3]
-    return v - ((v & 0x80000000) << 1)
+    v: cython.longlong = _uint32(b, p)
+    return v - ((v >> 31) << 32)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def _int64(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
-    return _int32(b, p) * 4294967296 + (_int32(b, p + 4) & 0xFFFFFFFF)
+    return (_int32(b, p) << 32) | _uint32(b, p + 4)
+
+
+@cython.cfunc
+def _header(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> BatchHeader:
+    h: BatchHeader = BatchHeader.__new__(BatchHeader)
+    h.base_offset = _int64(b, p)
+    h.length = _int32(b, p + 8)
+    h.partition_leader_epoch = _int32(b, p + 12)
+    h.magic = b[p + 16] - ((b[p + 16] & 0x80) << 1)
+    h.crc = _uint32(b, p + 17)
+    h.attributes = _int16(b, p + 21)
+    h.last_offset_delta = _int32(b, p + 23)
+    h.base_timestamp = _int64(b, p + 27)
+    h.max_timestamp = _int64(b, p + 35)
+    h.producer_id = _int64(b, p + 43)
+    h.producer_epoch = _int16(b, p + 51)
+    h.base_sequence = _int32(b, p + 53)
+    h.records_count = _int32(b, p + 57)
+    if h.magic != 2:
+        raise CorruptBatch(f"record batch of magic {h.magic} at byte {p}; only magic 2 is known")
+    if h.length < _LENGTH_MIN:
+        raise CorruptBatch(f"record batch of {h.length} bytes at byte {p}; its header alone has {_LENGTH_MIN}")
+    if h.base_offset < 0 or h.base_offset > _OFFSET_MAX or h.last_offset_delta < 0 or h.records_count < 0:
+        raise CorruptBatch(
+            f"record batch at byte {p} claims base offset {h.base_offset}, last offset delta {h.last_offset_delta} "
+            f"and {h.records_count} records"
+        )
+    return h
+
+
+def read_header(buf, position: cython.Py_ssize_t = 0, whole: cython.bint = False):
+    """The header at `position`. Raises CorruptBatch for one that is cut, not of magic 2, or impossible.
+
+    With `whole`, None instead when the header or the batch is cut by the end of the buffer.
+    """
+    view: Py_buffer
+    b: cython.p_const_uchar
+    left: cython.Py_ssize_t
+    if cython.compiled:
+        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
+        b = cython.cast(cython.p_const_uchar, view.buf)
+        left = view.len - position
+    else:
+        b = memoryview(buf).cast("B")
+        left = len(b) - position
+    try:
+        if position < 0 or left < _HEADER_SIZE:
+            if whole and position >= 0:
+                return None
+            raise CorruptBatch(f"a batch header has {_HEADER_SIZE} bytes, {max(left, 0)} are left at byte {position}")
+        if whole and _int32(b, position + 8) > left - 12:
+            return None
+        return _header(b, position)
+    finally:
+        if cython.compiled:
+            PyBuffer_Release(cython.address(view))
+        else:
+            b.release()
 
 
 @cython.cfunc
@@ -190,93 +259,25 @@ def _varint(
     b: cython.p_const_uchar, p: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> tuple[cython.longlong, cython.Py_ssize_t]:
     """A zigzag varint of at most 64 bits and the position after it, which is -1 when it is cut or too long."""
-    x: cython.uchar
-    r: cython.ulonglong
-    shift: cython.int
-    if p >= end:
-        return 0, -1
-    x = b[p]
-    p += 1
-    r = x & 0x7F
-    if x >= 0x80:
-        shift = 7
-        while True:
-            if p >= end:
-                return 0, -1
-            x = b[p]
-            p += 1
-            if shift == 63 and x > 1:
-                return 0, -1
-            r |= cython.cast(cython.ulonglong, x & 0x7F) << shift
-            if x < 0x80:
-                break
-            shift += 7
-    return cython.cast(cython.longlong, r >> 1) ^ -cython.cast(cython.longlong, r & 1), p
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _record(
-    b: cython.p_const_uchar, p: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[
-    cython.Py_ssize_t,
-    cython.longlong,
-    cython.longlong,
-    cython.Py_ssize_t,
-    cython.Py_ssize_t,
-    cython.Py_ssize_t,
-    cython.Py_ssize_t,
-    cython.Py_ssize_t,
-    cython.Py_ssize_t,
-]:
-    """Where a record's parts lie, all within `end`: (position after it or -1, timestamp delta, offset delta,
-    key position, key size or -1, value position, value size or -1, position of the first header, headers)."""
-    size: cython.longlong
-    stamp: cython.longlong
-    delta: cython.longlong
-    key_size: cython.longlong
-    value_size: cython.longlong
-    count: cython.longlong
-    n: cython.longlong
-    i: cython.longlong
-    key_at: cython.Py_ssize_t
-    value_at: cython.Py_ssize_t
-    headers_at: cython.Py_ssize_t
-    size, p = _varint(b, p, end)
-    if p < 0 or size < RECORD_SIZE_MIN - 1 or size > end - p:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    end = p + size
-    stamp, p = _varint(b, p + 1, end)  # past the attributes, which mean nothing
-    if p < 0:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    delta, p = _varint(b, p, end)
-    if p < 0:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    key_size, key_at = _varint(b, p, end)
-    if key_at < 0 or key_size < -1 or key_size > end - key_at:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    p = key_at + key_size if key_size > 0 else key_at
-    value_size, value_at = _varint(b, p, end)
-    if value_at < 0 or value_size < -1 or value_size > end - value_at:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    p = value_at + value_size if value_size > 0 else value_at
-    count, headers_at = _varint(b, p, end)
-    if headers_at < 0 or count < 0 or count > end - headers_at:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    p = headers_at
-    for i in range(count):
-        n, p = _varint(b, p, end)
-        if p < 0 or n < 0 or n > end - p:
-            return -1, 0, 0, 0, 0, 0, 0, 0, 0
-        n, p = _varint(b, p + n, end)
-        if p < 0 or n < -1 or n > end - p:
-            return -1, 0, 0, 0, 0, 0, 0, 0, 0
-        if n > 0:
-            p += n
-    if p != end:
-        return -1, 0, 0, 0, 0, 0, 0, 0, 0
-    return end, stamp, delta, key_at, key_size, value_at, value_size, headers_at, count
+    x: cython.ulonglong
+    r: cython.ulonglong = 0
+    half: cython.longlong
+    sign: cython.longlong
+    shift: cython.int = 0
+    while True:
+        if p >= end:
+            return 0, -1
+        x = b[p]
+        p += 1
+        if shift == 63 and x > 1:
+            return 0, -1
+        r |= (x & 0x7F) << shift
+        if x < 0x80:
+            break
+        shift += 7
+    half = r >> 1
+    sign = r & 1
+    return half ^ -sign, p
 
 
 @cython.cfunc
@@ -290,267 +291,221 @@ def _bytes(b: cython.p_const_uchar, p: cython.Py_ssize_t, n: cython.Py_ssize_t):
         return b[p : p + n]
 
 
-@cython.cfunc
-def _headers(b: cython.p_const_uchar, p: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple:
-    """Headers that `_record` has walked. Keys that are not UTF-8 keep their bytes as surrogates."""
-    n: cython.longlong
-    i: cython.Py_ssize_t
-    out: list = []
-    for i in range(count):
-        n, p = _varint(b, p, end)
-        key = _bytes(b, p, n).decode("utf-8", "surrogateescape")
-        n, p = _varint(b, p + n, end)
-        out.append((key, _bytes(b, p, n)))
-        if n > 0:
-            p += n
-    return tuple(out)
+@cython.final
+@cython.cclass
+class Section:
+    """A cursor over a batch's records, which lie uncompressed in buf[start:stop].
 
-
-@cython.cfunc
-def _header(b: cython.p_const_uchar, p: cython.Py_ssize_t, size: cython.Py_ssize_t) -> BatchHeader:
-    h: BatchHeader
-    length: cython.longlong
-    base_offset: cython.longlong
-    if p < 0 or size - p < HEADER_SIZE:
-        raise CorruptBatch(f"a batch header needs {HEADER_SIZE} bytes, {max(size - p, 0)} are left at byte {p}")
-    h = BatchHeader.__new__(BatchHeader)
-    base_offset = _int64(b, p)
-    length = _int32(b, p + 8)
-    h.base_offset = base_offset
-    h.length = length
-    h.partition_leader_epoch = _int32(b, p + 12)
-    h.magic = b[p + 16] - ((b[p + 16] & 0x80) << 1)
-    h.crc = _int32(b, p + 17) & 0xFFFFFFFF
-    h.attributes = _int16(b, p + 21)
-    h.last_offset_delta = _int32(b, p + 23)
-    h.base_timestamp = _int64(b, p + 27)
-    h.max_timestamp = _int64(b, p + 35)
-    h.producer_id = _int64(b, p + 43)
-    h.producer_epoch = _int16(b, p + 51)
-    h.base_sequence = _int32(b, p + 53)
-    h.records_count = _int32(b, p + 57)
-    if h.magic != 2:
-        raise CorruptBatch(f"record batch of magic {h.magic} at byte {p}; only magic 2 is known")
-    if length < LENGTH_MIN:
-        raise CorruptBatch(f"record batch of {length} bytes at byte {p}; its header alone has {LENGTH_MIN}")
-    if base_offset < 0 or base_offset > _OFFSET_MAX or h.last_offset_delta < 0 or h.records_count < 0:
-        raise CorruptBatch(
-            f"record batch at byte {p} claims base offset {base_offset}, last offset delta {h.last_offset_delta} "
-            f"and {h.records_count} records"
-        )
-    return h
-
-
-def read_header(buf, position: cython.Py_ssize_t = 0):
-    """The header at `position`. Raises CorruptBatch for one that is cut, not of magic 2, or impossible."""
-    view: Py_buffer
-    if cython.compiled:
-        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
-        try:
-            return _header(cython.cast(cython.p_const_uchar, view.buf), position, view.len)
-        finally:
-            PyBuffer_Release(cython.address(view))
-    else:
-        with memoryview(buf) as whole, whole.cast("B") as data:
-            return _header(data, position, len(data))
-
-
-@cython.cfunc
-def _corrupt(header: BatchHeader, row: cython.Py_ssize_t, what: str):
-    return CorruptBatch(f"record {row} of {header.records_count} in the batch at offset {header.base_offset} {what}")
-
-
-@cython.cfunc
-@cython.exceptval(-1)
-def _room(
-    header: BatchHeader, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.int:
-    """Refuses a count that the bytes cannot hold, before anything is allocated for it."""
-    if start < 0 or start > stop or stop > size:
-        raise ValueError(f"bytes {start} to {stop} are not within a buffer of {size} bytes")
-    if header.records_count > (stop - start) // RECORD_SIZE_MIN:
-        raise CorruptBatch(
-            f"the batch at offset {header.base_offset} claims {header.records_count} records in {stop - start} bytes"
-        )
-    return 0
-
-
-def read_lists(
-    buf,
-    start: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-    header: BatchHeader,
-    from_offset: cython.longlong,
-    to_offset: cython.longlong,
-    offsets: list,
-    timestamps: list,
-    keys: list,
-    values: list,
-):
-    """Appends the records in buf[start:stop] (not compressed) with from_offset <= offset < to_offset to four lists."""
-    view: Py_buffer
-    b: cython.p_const_uchar
-    i: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    p: cython.Py_ssize_t
-    key_at: cython.Py_ssize_t
-    key_size: cython.Py_ssize_t
-    value_at: cython.Py_ssize_t
-    value_size: cython.Py_ssize_t
-    headers_at: cython.Py_ssize_t
-    headers: cython.Py_ssize_t
-    stamp: cython.longlong
-    delta: cython.longlong
-    last: cython.longlong = -1
-    offset: cython.longlong
-    append_time: cython.bint = (header.attributes & 8) != 0
-    if cython.compiled:
-        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
-        b = cython.cast(cython.p_const_uchar, view.buf)
-        size = view.len
-    else:
-        b = bytes(memoryview(buf)[start:stop])
-        start, stop, size = 0, stop - start, len(b)
-    try:
-        _room(header, start, stop, size)
-        p = start
-        for i in range(header.records_count):
-            p, stamp, delta, key_at, key_size, value_at, value_size, headers_at, headers = _record(b, p, stop)
-            if p < 0:
-                raise _corrupt(header, i, "is cut or has a wrong length")
-            if delta <= last or delta > header.last_offset_delta:
-                raise _corrupt(header, i, f"has offset delta {delta} after {last}, of {header.last_offset_delta}")
-            last = delta
-            offset = header.base_offset + delta
-            if offset < from_offset or offset >= to_offset:
-                continue
-            offsets.append(offset)
-            timestamps.append(header.max_timestamp if append_time else _add(header.base_timestamp, stamp))
-            keys.append(_bytes(b, key_at, key_size))
-            values.append(_bytes(b, value_at, value_size))
-        if p != stop:
-            raise _corrupt(header, header.records_count, f"is not claimed, but {stop - p} bytes are left")
-    finally:
-        if cython.compiled:
-            PyBuffer_Release(cython.address(view))
-
-
-def read_records(
-    buf,
-    start: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-    header: BatchHeader,
-    from_offset: cython.longlong,
-    to_offset: cython.longlong,
-    out: list,
-):
-    """Appends the records in buf[start:stop] (not compressed) with from_offset <= offset < to_offset as Records."""
-    view: Py_buffer
-    b: cython.p_const_uchar
-    i: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    p: cython.Py_ssize_t
-    key_at: cython.Py_ssize_t
-    key_size: cython.Py_ssize_t
-    value_at: cython.Py_ssize_t
-    value_size: cython.Py_ssize_t
-    headers_at: cython.Py_ssize_t
-    headers: cython.Py_ssize_t
-    stamp: cython.longlong
-    delta: cython.longlong
-    last: cython.longlong = -1
-    offset: cython.longlong
-    record: Record
-    append_time: cython.bint = (header.attributes & 8) != 0
-    if cython.compiled:
-        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
-        b = cython.cast(cython.p_const_uchar, view.buf)
-        size = view.len
-    else:
-        b = bytes(memoryview(buf)[start:stop])
-        start, stop, size = 0, stop - start, len(b)
-    try:
-        _room(header, start, stop, size)
-        p = start
-        for i in range(header.records_count):
-            p, stamp, delta, key_at, key_size, value_at, value_size, headers_at, headers = _record(b, p, stop)
-            if p < 0:
-                raise _corrupt(header, i, "is cut or has a wrong length")
-            if delta <= last or delta > header.last_offset_delta:
-                raise _corrupt(header, i, f"has offset delta {delta} after {last}, of {header.last_offset_delta}")
-            last = delta
-            offset = header.base_offset + delta
-            if offset < from_offset or offset >= to_offset:
-                continue
-            record = Record.__new__(Record)
-            record.offset = offset
-            record.timestamp_ms = header.max_timestamp if append_time else _add(header.base_timestamp, stamp)
-            record.key = _bytes(b, key_at, key_size)
-            record.value = _bytes(b, value_at, value_size)
-            record.headers = _headers(b, headers_at, p, headers) if headers else ()
-            out.append(record)
-        if p != stop:
-            raise _corrupt(header, header.records_count, f"is not claimed, but {stop - p} bytes are left")
-    finally:
-        if cython.compiled:
-            PyBuffer_Release(cython.address(view))
-
-
-def check_records(buf, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, header: BatchHeader):
-    """(max timestamp, offset of its first record, null keys, whether deltas are 0, 1, 2, …) of buf[start:stop].
-
-    Raises CorruptBatch exactly where the readers do. Without records the first two are -1.
+    `next` goes to the next record with from_offset <= offset < to_offset; all its parts lie within the section.
     """
-    view: Py_buffer
-    b: cython.p_const_uchar
-    i: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    p: cython.Py_ssize_t
-    key_at: cython.Py_ssize_t
-    key_size: cython.Py_ssize_t
-    value_at: cython.Py_ssize_t
-    value_size: cython.Py_ssize_t
-    headers_at: cython.Py_ssize_t
-    headers: cython.Py_ssize_t
-    null_keys: cython.Py_ssize_t = 0
-    stamp: cython.longlong
-    delta: cython.longlong
-    last: cython.longlong = -1
+
+    def __init__(
+        self,
+        buf,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        header: BatchHeader,
+        from_offset: cython.longlong = 0,
+        to_offset: cython.longlong = 2**63 - 1,
+    ):
+        size: cython.Py_ssize_t
+        if cython.compiled:
+            if self.held:
+                raise TypeError("a section is opened once")
+            PyObject_GetBuffer(buf, cython.address(self.view), PyBUF_SIMPLE)
+            self.held = True
+            self.b = cython.cast(cython.p_const_uchar, self.view.buf)
+            size = self.view.len
+        else:
+            size = memoryview(buf).nbytes
+        if start < 0 or start > stop or stop > size:
+            raise ValueError(f"bytes {start} to {stop} are not within a buffer of {size} bytes")
+        if not cython.compiled:
+            self.b = bytes(memoryview(buf)[start:stop])  # whose slices are bytes
+            start, stop = 0, stop - start
+        if header.records_count > (stop - start) // _RECORD_MIN:
+            raise CorruptBatch(
+                f"the batch at offset {header.base_offset} claims {header.records_count} records in "
+                f"{stop - start} bytes"
+            )
+        self.p = start
+        self.stop = stop
+        self.header = header
+        self.from_offset = from_offset
+        self.to_offset = to_offset
+        self.row = 0
+        self.delta = -1
+        self.append_time = (header.attributes & 8) != 0
+
+    def __dealloc__(self):
+        if cython.compiled:
+            if self.held:
+                PyBuffer_Release(cython.address(self.view))
+
+    @cython.cfunc
+    def _corrupt(self, what: str):
+        return CorruptBatch(
+            f"record {self.row} of {self.header.records_count} in the batch at offset {self.header.base_offset} {what}"
+        )
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1)
+    def next(self) -> cython.int:
+        """1 at a record, 0 after the last. Raises CorruptBatch. One-byte varints are read in place."""
+        b: cython.p_const_uchar = self.b
+        p: cython.Py_ssize_t = self.p
+        end: cython.Py_ssize_t
+        x: cython.uchar
+        size: cython.longlong
+        stamp: cython.longlong
+        delta: cython.longlong
+        while True:
+            if self.row == self.header.records_count:
+                if p != self.stop:
+                    raise self._corrupt(f"is not claimed, but {self.stop - p} bytes are left")
+                return 0
+            end = self.stop
+            size, p = _varint(b, p, end)
+            if p < 0 or size < _RECORD_MIN - 1 or size > end - p:
+                raise self._corrupt("is cut or has a wrong length")
+            end = p + size
+            p += 1  # the attributes mean nothing; the varints have five bytes at least, the first is there
+            x = b[p]
+            if x < 0x80:
+                stamp = (x >> 1) ^ -(x & 1)
+                p += 1
+            else:
+                stamp, p = _varint(b, p, end)
+                if p < 0:
+                    raise self._corrupt("has a cut timestamp")
+            if p < end and b[p] < 0x80:
+                delta = (b[p] >> 1) ^ -(b[p] & 1)
+                p += 1
+            else:
+                delta, p = _varint(b, p, end)
+            if p < 0 or delta <= self.delta or delta > self.header.last_offset_delta:
+                raise self._corrupt(f"has offset delta {delta} after {self.delta}, of {self.header.last_offset_delta}")
+            if p < end and b[p] < 0x80:
+                size = (b[p] >> 1) ^ -(b[p] & 1)
+                p += 1
+            else:
+                size, p = _varint(b, p, end)
+            if p < 0 or size < -1 or size > end - p:
+                raise self._corrupt("has a key with a wrong length")
+            self.key_at = p
+            self.key_size = size
+            if size > 0:
+                p += size
+            if p < end and b[p] < 0x80:
+                size = (b[p] >> 1) ^ -(b[p] & 1)
+                p += 1
+            else:
+                size, p = _varint(b, p, end)
+            if p < 0 or size < -1 or size > end - p:
+                raise self._corrupt("has a value with a wrong length")
+            self.value_at = p
+            self.value_size = size
+            if size > 0:
+                p += size
+            if p < end and b[p] == 0:
+                p += 1
+                self.headers = 0
+            else:
+                p = self._walk_headers(p, end)
+            if p != end:
+                raise self._corrupt("has wrong headers or a wrong length")
+            self.p = p
+            self.delta = delta
+            self.row += 1
+            self.offset = self.header.base_offset + delta
+            if self.from_offset <= self.offset < self.to_offset:
+                self.timestamp_ms = (
+                    self.header.max_timestamp if self.append_time else _add(self.header.base_timestamp, stamp)
+                )
+                return 1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _walk_headers(self, p: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The position after the headers, or -1."""
+        n: cython.longlong
+        count: cython.longlong
+        i: cython.longlong
+        count, p = _varint(self.b, p, end)
+        if p < 0 or count < 0 or count > end - p:
+            return -1
+        self.headers_at = p
+        self.headers = count
+        for i in range(count):
+            n, p = _varint(self.b, p, end)
+            if p < 0 or n < 0 or n > end - p:
+                return -1
+            n, p = _varint(self.b, p + n, end)
+            if p < 0 or n < -1 or n > end - p:
+                return -1
+            if n > 0:
+                p += n
+        return p
+
+    @cython.cfunc
+    def read_headers(self) -> list:
+        """The record's headers as (bytes, bytes or None), which `next` has walked."""
+        n: cython.longlong
+        i: cython.Py_ssize_t
+        p: cython.Py_ssize_t = self.headers_at
+        out: list = []
+        for i in range(self.headers):
+            n, p = _varint(self.b, p, self.p)
+            key = _bytes(self.b, p, n)
+            n, p = _varint(self.b, p + n, self.p)
+            out.append((key, _bytes(self.b, p, n)))
+            if n > 0:
+                p += n
+        return out
+
+
+def read_lists(section: Section, offsets: list, timestamps: list, keys: list, values: list):
+    """Appends the section's records to four lists."""
+    while section.next():
+        offsets.append(section.offset)
+        timestamps.append(section.timestamp_ms)
+        keys.append(_bytes(section.b, section.key_at, section.key_size))
+        values.append(_bytes(section.b, section.value_at, section.value_size))
+
+
+def read_records(section: Section, out: list):
+    """Appends the section's records. Header keys that are not UTF-8 keep their bytes as surrogates."""
+    record: Record
+    while section.next():
+        record = Record.__new__(Record)
+        record.offset = section.offset
+        record.timestamp_ms = section.timestamp_ms
+        record.key = _bytes(section.b, section.key_at, section.key_size)
+        record.value = _bytes(section.b, section.value_at, section.value_size)
+        record.headers = ()
+        if section.headers:
+            record.headers = tuple(
+                [(key.decode("utf-8", "surrogateescape"), value) for key, value in section.read_headers()]
+            )
+        out.append(record)
+
+
+def check_records(section: Section):
+    """(max timestamp, offset of its first record, null keys, whether deltas are 0, 1, 2, …); without records -1, -1."""
     best: cython.longlong = -1
     best_offset: cython.longlong = -1
-    append_time: cython.bint = (header.attributes & 8) != 0
+    null_keys: cython.Py_ssize_t = 0
     dense: cython.bint = True
-    if cython.compiled:
-        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
-        b = cython.cast(cython.p_const_uchar, view.buf)
-        size = view.len
-    else:
-        b = bytes(memoryview(buf)[start:stop])
-        start, stop, size = 0, stop - start, len(b)
-    try:
-        _room(header, start, stop, size)
-        p = start
-        for i in range(header.records_count):
-            p, stamp, delta, key_at, key_size, value_at, value_size, headers_at, headers = _record(b, p, stop)
-            if p < 0:
-                raise _corrupt(header, i, "is cut or has a wrong length")
-            if delta <= last or delta > header.last_offset_delta:
-                raise _corrupt(header, i, f"has offset delta {delta} after {last}, of {header.last_offset_delta}")
-            last = delta
-            if delta != i:
-                dense = False
-            stamp = header.max_timestamp if append_time else _add(header.base_timestamp, stamp)
-            if i == 0 or stamp > best:
-                best = stamp
-                best_offset = header.base_offset + delta
-            if key_size < 0:
-                null_keys += 1
-        if p != stop:
-            raise _corrupt(header, header.records_count, f"is not claimed, but {stop - p} bytes are left")
-        return best, best_offset, null_keys, dense
-    finally:
-        if cython.compiled:
-            PyBuffer_Release(cython.address(view))
+    while section.next():
+        if best_offset < 0 or section.timestamp_ms > best:
+            best = section.timestamp_ms
+            best_offset = section.offset
+        if section.key_size < 0:
+            null_keys += 1
+        if section.delta != section.row - 1:
+            dense = False
+    return best, best_offset, null_keys, dense
 
 
 @cython.cfunc
@@ -562,42 +517,19 @@ def _blank(size: cython.Py_ssize_t) -> bytearray:
         return bytearray(size)
 
 
+@cython.final
 @cython.cclass
 class ColumnWriter:
-    """Arrow's buffers for the records of many batches, at most `rows` of them with `data_bytes` of keys and values.
+    """Arrow's buffers for the records of many sections: at most `rows` of them, in sections of `data_bytes` in all.
 
-    `add` once a batch, then `finish`, which cuts the buffers to what was written. Offsets into data are int32, as
-    in Arrow's Binary; `data_bytes` is bounded by the caller to fit.
+    `add` each section, then `finish`, which cuts the buffers to what was written. Offsets into data are int32, as
+    in Arrow's Binary. Validity bitmaps have a 1 for each value that is there. After CorruptBatch it is of no use.
     """
-
-    __slots__ = (
-        "capacity",
-        "data_capacity",
-        "header_key_data",
-        "header_key_offsets",
-        "header_nulls",
-        "header_rows",
-        "header_value_data",
-        "header_value_offsets",
-        "key_data",
-        "key_nulls",
-        "key_offsets",
-        "key_size",
-        "key_valid",
-        "offsets",
-        "rows",
-        "timestamps",
-        "value_data",
-        "value_nulls",
-        "value_offsets",
-        "value_size",
-        "value_valid",
-    )
 
     def __init__(self, rows: cython.Py_ssize_t, data_bytes: cython.Py_ssize_t):
         if rows < 0 or data_bytes < 0 or data_bytes > 2147483647:
             raise ValueError(f"{rows} rows of {data_bytes} bytes do not fit in int32 offsets")
-        self.rows = self.key_size = self.value_size = self.key_nulls = self.value_nulls = 0
+        self.rows = self.data_used = self.key_size = self.value_size = self.key_nulls = self.value_nulls = 0
         self.capacity = rows
         self.data_capacity = data_bytes
         self.offsets = array("q", (0,)) * rows
@@ -610,129 +542,71 @@ class ColumnWriter:
         self.value_valid = bytearray(b"\xff") * ((rows + 7) // 8)
         self.header_rows = None
 
-    def add(
-        self,
-        buf,
-        start: cython.Py_ssize_t,
-        stop: cython.Py_ssize_t,
-        header: BatchHeader,
-        from_offset: cython.longlong,
-        to_offset: cython.longlong,
-    ):
-        """Adds the records in buf[start:stop] (not compressed) with from_offset <= offset < to_offset."""
-        view: Py_buffer
-        b: cython.p_const_uchar
-        i: cython.Py_ssize_t
-        size: cython.Py_ssize_t
-        p: cython.Py_ssize_t
-        key_at: cython.Py_ssize_t
-        key_size: cython.Py_ssize_t
-        value_at: cython.Py_ssize_t
-        value_size: cython.Py_ssize_t
-        headers_at: cython.Py_ssize_t
-        headers: cython.Py_ssize_t
-        stamp: cython.longlong
-        delta: cython.longlong
-        last: cython.longlong = -1
-        offset: cython.longlong
-        base_offset: cython.longlong = header.base_offset
-        base_timestamp: cython.longlong = header.base_timestamp
-        max_timestamp: cython.longlong = header.max_timestamp
-        last_delta: cython.longlong = header.last_offset_delta
-        append_time: cython.bint = (header.attributes & 8) != 0
-        count: cython.Py_ssize_t = header.records_count
+    def add(self, section: Section):
         row: cython.Py_ssize_t = self.rows
         key_end: cython.Py_ssize_t = self.key_size
         value_end: cython.Py_ssize_t = self.value_size
+        n: cython.Py_ssize_t
+        at: cython.Py_ssize_t
         offsets: cython.p_longlong
         timestamps: cython.p_longlong
         key_offsets: cython.p_int
         value_offsets: cython.p_int
         key_data: cython.p_uchar
         value_data: cython.p_uchar
-        key_valid: cython.p_uchar
-        value_valid: cython.p_uchar
+        if section.header.records_count - section.row > self.capacity - row:
+            raise ValueError(f"{section.header.records_count} rows more than {row} do not fit in {self.capacity}")
+        if section.stop - section.p > self.data_capacity - self.data_used:
+            raise ValueError(f"{section.stop - section.p} bytes do not fit in {self.data_capacity - self.data_used}")
+        self.data_used += section.stop - section.p
         if cython.compiled:
-            PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
-            b = cython.cast(cython.p_const_uchar, view.buf)
-            size = view.len
             offsets = self.offsets.data.as_longlongs
             timestamps = self.timestamps.data.as_longlongs
             key_offsets = self.key_offsets.data.as_ints
             value_offsets = self.value_offsets.data.as_ints
             key_data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.key_data))
             value_data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.value_data))
-            key_valid = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.key_valid))
-            value_valid = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.value_valid))
         else:
-            b = bytes(memoryview(buf)[start:stop])
-            start, stop, size = 0, stop - start, len(b)
             offsets, timestamps = self.offsets, self.timestamps
             key_offsets, value_offsets = self.key_offsets, self.value_offsets
             key_data, value_data = self.key_data, self.value_data
-            key_valid, value_valid = self.key_valid, self.value_valid
-        try:
-            _room(header, start, stop, size)
-            size = stop - start
-            if count > self.capacity - row or size > self.data_capacity - max(key_end, value_end):
-                raise ValueError(f"{row + count} rows do not fit in columns of {self.capacity}")
-            p = start
-            for i in range(count):
-                p, stamp, delta, key_at, key_size, value_at, value_size, headers_at, headers = _record(b, p, stop)
-                if p < 0:
-                    raise _corrupt(header, i, "is cut or has a wrong length")
-                if delta <= last or delta > last_delta:
-                    raise _corrupt(header, i, f"has offset delta {delta} after {last}, of {last_delta}")
-                last = delta
-                offset = base_offset + delta
-                if offset < from_offset or offset >= to_offset:
-                    continue
-                offsets[row] = offset
-                timestamps[row] = max_timestamp if append_time else _add(base_timestamp, stamp)
-                if key_size > 0:
-                    if cython.compiled:
-                        memcpy(key_data + key_end, b + key_at, key_size)
-                    else:
-                        key_data[key_end : key_end + key_size] = b[key_at : key_at + key_size]
-                    key_end += key_size
-                elif key_size < 0:
-                    key_valid[row >> 3] &= ~(1 << (row & 7))
-                    self.key_nulls += 1
-                if value_size > 0:
-                    if cython.compiled:
-                        memcpy(value_data + value_end, b + value_at, value_size)
-                    else:
-                        value_data[value_end : value_end + value_size] = b[value_at : value_at + value_size]
-                    value_end += value_size
-                elif value_size < 0:
-                    value_valid[row >> 3] &= ~(1 << (row & 7))
-                    self.value_nulls += 1
-                if headers > 0:
-                    self._add_headers(b, headers_at, p, headers, row)
-                row += 1
-                key_offsets[row] = key_end
-                value_offsets[row] = value_end
-            if p != stop:
-                raise _corrupt(header, count, f"is not claimed, but {stop - p} bytes are left")
-            self.rows = row
-            self.key_size = key_end
-            self.value_size = value_end
-        finally:
-            if cython.compiled:
-                PyBuffer_Release(cython.address(view))
+        while section.next():
+            offsets[row] = section.offset
+            timestamps[row] = section.timestamp_ms
+            n = section.key_size
+            at = section.key_at
+            if n > 0:
+                if cython.compiled:
+                    memcpy(key_data + key_end, section.b + at, n)
+                else:
+                    key_data[key_end : key_end + n] = section.b[at : at + n]
+                key_end += n
+            elif n < 0:
+                self.key_valid[row >> 3] &= 255 - (1 << (row & 7))
+                self.key_nulls += 1
+            n = section.value_size
+            at = section.value_at
+            if n > 0:
+                if cython.compiled:
+                    memcpy(value_data + value_end, section.b + at, n)
+                else:
+                    value_data[value_end : value_end + n] = section.b[at : at + n]
+                value_end += n
+            elif n < 0:
+                self.value_valid[row >> 3] &= 255 - (1 << (row & 7))
+                self.value_nulls += 1
+            if section.headers:
+                self._add_headers(section.read_headers(), row)
+            row += 1
+            key_offsets[row] = key_end
+            value_offsets[row] = value_end
+        self.rows = row
+        self.key_size = key_end
+        self.value_size = value_end
 
     @cython.cfunc
-    def _add_headers(
-        self,
-        b: cython.p_const_uchar,
-        p: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        count: cython.Py_ssize_t,
-        row: cython.Py_ssize_t,
-    ):
-        """Headers that `_record` has walked. They are rare: the buffers grow by Python's own methods."""
-        n: cython.longlong
-        i: cython.Py_ssize_t
+    def _add_headers(self, headers: list, row: cython.Py_ssize_t):
+        """Headers are rare: their buffers are made with the first and grow by Python's own methods."""
         if self.header_rows is None:
             self.header_rows = array("i", (0,))
             self.header_key_offsets = array("i", (0,))
@@ -741,16 +615,13 @@ class ColumnWriter:
             self.header_value_data = bytearray()
             self.header_nulls = []
         self._pad_header_rows(row + 1)
-        for i in range(count):
-            n, p = _varint(b, p, end)
-            self.header_key_data += _bytes(b, p, n)
+        for key, value in headers:
+            self.header_key_data += key
             self.header_key_offsets.append(len(self.header_key_data))
-            n, p = _varint(b, p + n, end)
-            if n < 0:
+            if value is None:
                 self.header_nulls.append(len(self.header_value_offsets) - 1)
             else:
-                self.header_value_data += _bytes(b, p, n)
-                p += n
+                self.header_value_data += value
             self.header_value_offsets.append(len(self.header_value_data))
         self.header_rows.append(len(self.header_key_offsets) - 1)
 
@@ -762,15 +633,16 @@ class ColumnWriter:
             self.header_rows.extend(array("i", (len(self.header_key_offsets) - 1,)) * missing)
 
     def finish(self):
-        """Cuts the buffers to the rows and bytes written."""
+        """Cuts the buffers to the rows and bytes written. Nothing can be added afterwards."""
         rows: cython.Py_ssize_t = self.rows
-        if rows < self.capacity:
-            del self.offsets[rows:]
-            del self.timestamps[rows:]
-            del self.key_offsets[rows + 1 :]
-            del self.value_offsets[rows + 1 :]
-            del self.key_valid[(rows + 7) // 8 :]
-            del self.value_valid[(rows + 7) // 8 :]
+        self.capacity = rows
+        self.data_capacity = self.data_used
+        del self.offsets[rows:]
+        del self.timestamps[rows:]
+        del self.key_offsets[rows + 1 :]
+        del self.value_offsets[rows + 1 :]
+        del self.key_valid[(rows + 7) // 8 :]
+        del self.value_valid[(rows + 7) // 8 :]
         del self.key_data[self.key_size :]
         del self.value_data[self.value_size :]
         if self.header_rows is not None:
@@ -784,7 +656,7 @@ class ColumnWriter:
 @cython.inline
 @cython.exceptval(check=False)
 def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = cython.cast(cython.ulonglong, (v << 1) ^ (v >> 63))
+    z: cython.ulonglong = (v << 1) ^ (v >> 63)
     n: cython.Py_ssize_t = 1
     while z > 127:
         z >>= 7
@@ -796,7 +668,7 @@ def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = cython.cast(cython.ulonglong, (v << 1) ^ (v >> 63))
+    z: cython.ulonglong = (v << 1) ^ (v >> 63)
     while z > 127:
         out[at] = (z & 127) | 128
         z >>= 7
@@ -841,7 +713,7 @@ def _pack_headers(headers) -> bytes:
 
 @cython.cfunc
 def _append_varint(out: bytearray, v: cython.longlong):
-    z: cython.ulonglong = cython.cast(cython.ulonglong, (v << 1) ^ (v >> 63))
+    z: cython.ulonglong = (v << 1) ^ (v >> 63)
     while z > 127:
         out.append((z & 127) | 128)
         z >>= 7
@@ -859,11 +731,11 @@ class RecordsWriter:
 
     def __init__(self, max_bytes: cython.Py_ssize_t):
         self.max_bytes = max_bytes
-        self.size_bytes = HEADER_SIZE
+        self.size_bytes = _HEADER_SIZE
         self.count = 0
         self.base_timestamp = -1
         self.max_timestamp = -1
-        self._capacity = min(max(max_bytes, 256), 16384) + HEADER_SIZE
+        self._capacity = min(max(max_bytes, 256), 16384) + _HEADER_SIZE
         self._out = bytearray(self._capacity)
 
     def append(self, timestamp_ms: cython.longlong, key, value, headers=()) -> bool:
@@ -912,10 +784,10 @@ class RecordsWriter:
             + max(value_size, 0)
             + headers_size
         )
-        if body > RECORD_SIZE_MAX:
-            raise ValueError(f"a record of {body} bytes; at most {RECORD_SIZE_MAX} fit in a batch")
+        if body > _RECORD_MAX:
+            raise ValueError(f"a record of {body} bytes; at most {_RECORD_MAX} fit in a batch")
         total = _varint_size(body) + body
-        if self.count > 0 and (self.size_bytes + total > self.max_bytes or self.size_bytes + total > RECORD_SIZE_MAX):
+        if self.count > 0 and (self.size_bytes + total > self.max_bytes or self.size_bytes + total > _RECORD_MAX):
             return False
         at = self.size_bytes
         if total > self._capacity - at:
@@ -949,6 +821,8 @@ class RecordsWriter:
 
     @cython.cfunc
     def _grow(self, needed: cython.Py_ssize_t):
+        if self._out is None:
+            raise TypeError("RecordsWriter.__init__ has not run")
         capacity: cython.Py_ssize_t = max(needed, 2 * self._capacity)
         if cython.compiled:
             PyByteArray_Resize(self._out, capacity)

@@ -1,5 +1,6 @@
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import overload
 
 from typing_extensions import Buffer
 
@@ -75,29 +76,31 @@ class Record:
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
 
+@overload
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader: ...
+@overload
+def read_header(buf: Buffer, position: int, whole: bool) -> BatchHeader | None: ...
+
+class Section:
+    def __init__(
+        self,
+        buf: Buffer,
+        start: int,
+        stop: int,
+        header: BatchHeader,
+        from_offset: int = 0,
+        to_offset: int = ...,
+    ) -> None: ...
+
 def read_lists(
-    buf: Buffer,
-    start: int,
-    stop: int,
-    header: BatchHeader,
-    from_offset: int,
-    to_offset: int,
+    section: Section,
     offsets: list[int],
     timestamps: list[int],
     keys: list[bytes | None],
     values: list[bytes | None],
 ) -> None: ...
-def read_records(
-    buf: Buffer,
-    start: int,
-    stop: int,
-    header: BatchHeader,
-    from_offset: int,
-    to_offset: int,
-    out: list[Record],
-) -> None: ...
-def check_records(buf: Buffer, start: int, stop: int, header: BatchHeader) -> tuple[int, int, int, bool]: ...
+def read_records(section: Section, out: list[Record]) -> None: ...
+def check_records(section: Section) -> tuple[int, int, int, bool]: ...
 
 class ColumnWriter:
     rows: int
@@ -118,9 +121,7 @@ class ColumnWriter:
     header_value_data: bytearray
     header_nulls: list[int]
     def __init__(self, rows: int, data_bytes: int) -> None: ...
-    def add(
-        self, buf: Buffer, start: int, stop: int, header: BatchHeader, from_offset: int, to_offset: int
-    ) -> None: ...
+    def add(self, section: Section) -> None: ...
     def finish(self) -> None: ...
 
 class RecordsWriter:

@@ -113,7 +113,7 @@ def _snappy(data: Buffer) -> bytes:
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes | bytearray:
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_bytes)
+        return _unsnappy_block(data, max_bytes, max_bytes)
     parts: list[bytes | bytearray] = []
     position, room, end = len(_XERIAL_HEADER), max_bytes, len(data)
     while position < end:
@@ -125,7 +125,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes | bytearray:
         position = start + size
         if start > end or position > end:
             raise CompressionError(f"xerial block of {size} bytes at byte {start - 4} of {end}")
-        part = _unsnappy_block(data[start:position], room)
+        part = _unsnappy_block(data[start:position], room, max_bytes)
         room -= len(part)
         parts.append(part)
     if position > end:
@@ -133,7 +133,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes | bytearray:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unsnappy_block(data: memoryview, max_bytes: int) -> bytearray:
+def _unsnappy_block(data: memoryview, room: int, max_bytes: int) -> bytearray:
     size = shift = 0
     for byte in data[:5]:
         size |= (byte & 127) << shift
@@ -142,7 +142,7 @@ def _unsnappy_block(data: memoryview, max_bytes: int) -> bytearray:
         shift += 7
     else:
         raise CompressionError("snappy data without a length")
-    if size > max_bytes:
+    if size > room:
         raise _too_large("snappy", max_bytes)
     if size > len(data) * _SNAPPY_RATIO_MAX:
         raise CompressionError(f"snappy data of {len(data)} bytes claims to hold {size}")

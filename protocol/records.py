@@ -53,11 +53,15 @@ _CRC_FROM = 21  # attributes to the end; offsets and leader epoch may change wit
 _PREFIX = struct.Struct(">qii")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
-_LENGTH = struct.Struct(">i")
 _APPEND_TIME = struct.Struct(">hiqq")  # attributes, last offset delta, base and max timestamp
 _COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's Binary has int32 offsets
 
 Fields = tuple[int, "Buffer | None", "Buffer | None", Sequence[tuple[str, "Buffer | None"]]]
+
+
+def _bytes_view(buf: Buffer) -> memoryview:
+    view = memoryview(buf)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 # Headers
@@ -68,22 +72,16 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
 
     Raises CorruptBatch for a header that cannot be. No CRC is looked at.
     """
-    with memoryview(buf) as view, view.cast("B") as data:
-        end = len(data)
-        position = start
-        while end - position >= HEADER_SIZE:
-            (length,) = _LENGTH.unpack_from(data, position + 8)
-            if length > end - position - 12:
-                return
-            header = read_header(data, position)
-            yield position, header
-            position += 12 + length
+    data = _bytes_view(buf)
+    position = start
+    while (header := read_header(data, position, True)) is not None:
+        yield position, header
+        position += header.size_bytes
 
 
 def verify_crc(buf: Buffer, position: int, size_bytes: int) -> bool:
     """Whether the CRC32C in the batch at `position` is that of its bytes."""
-    with memoryview(buf) as view, view.cast("B") as data:
-        return _crc_matches(data, position, size_bytes)
+    return _crc_matches(_bytes_view(buf), position, size_bytes)
 
 
 def _crc_matches(data: memoryview, position: int, size_bytes: int) -> bool:
@@ -101,13 +99,13 @@ def batch_prefix(base_offset: int, length: int, partition_leader_epoch: int) -> 
 def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
     """The 61 header bytes of the batch at `position` with LogAppendTime set to `timestamp_ms`, and a new CRC."""
     header = read_header(buf, position)
-    with memoryview(buf) as view, view.cast("B") as data:
-        out = bytearray(data[position : position + HEADER_SIZE])
-        _APPEND_TIME.pack_into(
-            out, 21, header.attributes | 8, header.last_offset_delta, header.base_timestamp, timestamp_ms
-        )
-        tail = data[position + HEADER_SIZE : position + header.size_bytes]
-        _CRC.pack_into(out, _CRC_AT, crc32c(tail, crc32c(memoryview(out)[_CRC_FROM:])))
+    data = _bytes_view(buf)
+    out = bytearray(data[position : position + HEADER_SIZE])
+    _APPEND_TIME.pack_into(
+        out, 21, header.attributes | 8, header.last_offset_delta, header.base_timestamp, timestamp_ms
+    )
+    tail = data[position + HEADER_SIZE : position + header.size_bytes]
+    _CRC.pack_into(out, _CRC_AT, crc32c(tail, crc32c(memoryview(out)[_CRC_FROM:])))
     return bytes(out)
 
 
@@ -123,9 +121,9 @@ class BatchSummary(NamedTuple):
 
 def validate_batch(buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> BatchSummary:
     """Looks at every record of the batch at `position`, after its CRC. Raises CorruptBatch."""
-    with memoryview(buf) as view, view.cast("B") as data:
-        header, source, start, stop = _batch_at(data, position, True, max_bytes)
-        stamp, offset, null_keys, dense = _records.check_records(source, start, stop, header)
+    data = _bytes_view(buf)
+    header, source, start, stop = _batch_at(data, position, True, max_bytes)
+    stamp, offset, null_keys, dense = _records.check_records(_records.Section(source, start, stop, header))
     return BatchSummary(
         header, stamp, offset, null_keys, dense and header.last_offset_delta == header.records_count - 1
     )
@@ -168,9 +166,9 @@ def decode_batch(
     max_bytes: bound of the batch when decompressed.
     """
     out: list[Record] = []
-    with memoryview(buf) as view, view.cast("B") as data:
-        header, source, start, stop = _batch_at(data, position, check_crc, max_bytes)
-        _records.read_records(source, start, stop, header, 0, OFFSET_MAX, out)
+    data = _bytes_view(buf)
+    header, source, start, stop = _batch_at(data, position, check_crc, max_bytes)
+    _records.read_records(_records.Section(source, start, stop, header), out)
     return out
 
 
@@ -183,14 +181,14 @@ def iter_records(
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Record]:
     """The records with from_offset <= offset < to_offset of all whole batches, decoded a batch at a time."""
-    with memoryview(buf) as view, view.cast("B") as data:
-        for position, header in walk(data):
-            if _is_outside(header, from_offset, to_offset):
-                continue
-            out: list[Record] = []
-            source, start, stop = _section(data, position, header, check_crc, max_bytes)
-            _records.read_records(source, start, stop, header, from_offset, to_offset, out)
-            yield from out
+    data = _bytes_view(buf)
+    for position, header in walk(data):
+        if _is_outside(header, from_offset, to_offset):
+            continue
+        out: list[Record] = []
+        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        _records.read_records(_records.Section(source, start, stop, header, from_offset, to_offset), out)
+        yield from out
 
 
 def _is_outside(header: BatchHeader, from_offset: int, to_offset: int) -> bool:
@@ -219,12 +217,12 @@ def decode_lists(
     Headers are left out. Timestamps in ms. Raises CorruptBatch.
     """
     out = Lists([], [], [], [])
-    with memoryview(buf) as view, view.cast("B") as data:
-        for position, header in walk(data):
-            if _is_outside(header, from_offset, to_offset):
-                continue
-            source, start, stop = _section(data, position, header, check_crc, max_bytes)
-            _records.read_lists(source, start, stop, header, from_offset, to_offset, *out)
+    data = _bytes_view(buf)
+    for position, header in walk(data):
+        if _is_outside(header, from_offset, to_offset):
+            continue
+        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        _records.read_lists(_records.Section(source, start, stop, header, from_offset, to_offset), *out)
     return out
 
 
@@ -287,32 +285,29 @@ def decode_columns(
     max_bytes: bound of each batch when decompressed; all together fit in 2 GiB, as Arrow's Binary. Raises
     CorruptBatch, ValueError where they do not fit.
     """
-    sections: list[tuple[BatchHeader, Any, int, int]] = []
+    sections: list[_records.Section] = []
+    append_times: list[bool] = []
     claimed = total = size_bytes = 0
     next_offset = -1
-    with memoryview(buf) as view, view.cast("B") as data:
-        for position, header in walk(data):
-            next_offset = header.next_offset
-            size_bytes = position + header.size_bytes
-            if _is_outside(header, from_offset, to_offset):
-                continue
-            source, start, stop = _section(data, position, header, check_crc, max_bytes)
-            if header.records_count > stop - start:
-                raise CorruptBatch(
-                    f"the batch at offset {header.base_offset} claims {header.records_count} records "
-                    f"in {stop - start} bytes"
-                )
-            total += stop - start
-            if total > _COLUMN_BYTES_MAX:
-                raise ValueError("more than 2 GiB of records in one call; give fewer batches")
-            claimed += header.records_count
-            sections.append((header, source, start, stop))
-        writer = _records.ColumnWriter(claimed, total)
-        append_time = array("i") if any(header.is_log_append_time for header, *_ in sections) else None
-        for header, source, start, stop in sections:
-            writer.add(source, start, stop, header, from_offset, to_offset)
-            if append_time is not None:
-                append_time.extend((int(header.is_log_append_time),) * (writer.rows - len(append_time)))
+    data = _bytes_view(buf)
+    for position, header in walk(data):
+        next_offset = header.next_offset
+        size_bytes = position + header.size_bytes
+        if _is_outside(header, from_offset, to_offset):
+            continue
+        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        sections.append(_records.Section(source, start, stop, header, from_offset, to_offset))
+        append_times.append(header.is_log_append_time)
+        total += stop - start
+        if total > _COLUMN_BYTES_MAX:
+            raise ValueError("more than 2 GiB of records in one call; give fewer batches")
+        claimed += header.records_count
+    writer = _records.ColumnWriter(claimed, total)
+    append_time = array("i") if any(append_times) else None
+    for section, is_append_time in zip(sections, append_times, strict=True):
+        writer.add(section)
+        if append_time is not None:
+            append_time.extend((int(is_append_time),) * (writer.rows - len(append_time)))
     writer.finish()
     return Columns(
         writer.rows,
