@@ -27,7 +27,7 @@ def handle(request: Request, context: Context) -> Response:
 
 def _resource(resource: DescribeConfigsResource, request: Request, context: Context) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
         read_only, entries = _entries(resource, context)
@@ -47,7 +47,7 @@ def _entries(resource: DescribeConfigsResource, context: Context) -> tuple[bool,
         check_name(name)
         topic = services.image.topics.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return False, topic_entries(topic.configs, services.config)
     if resource.resource_type == BROKER:
         if not name:

@@ -100,7 +100,9 @@ class _Fetch:
     def _read_one(self, wanted: _Wanted, left: int, min_one: bool) -> PartitionData:
         asked, partition = wanted.asked, wanted.partition
         if partition is None:
-            return _failed(asked, wanted.error)
+            data = _failed(asked, wanted.error)
+            data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
+            return data
         try:
             if partition.failure is not None:
                 raise partition.failure
@@ -110,6 +112,7 @@ class _Fetch:
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
+                aborted_transactions=None,
                 records=[],
             )
             if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):

@@ -28,6 +28,16 @@ ZSTD_SINCE = 7  # version of this request
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 CLIENT = Origin.CLIENT
+LOG_NOT_REACHED = (  # errors that come without the log start offset
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+)
 
 
 def handle(request: Request, context: Context) -> Any:
@@ -98,7 +108,8 @@ def _append(
     return PartitionProduceResponse(
         index=data.index,
         base_offset=info.first_offset,
-        log_append_time_ms=info.log_append_time_ms,
+        # Of a batch that is there already Kafka tells its largest timestamp, whoever's clock gave it.
+        log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
         log_start_offset=info.log_start_offset,
     )
 
@@ -110,7 +121,10 @@ def _unknown(unknown_id: bool, name: str, index: int) -> KafkaError:
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+    answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+    if partition is not None and error.code not in LOG_NOT_REACHED:
+        answer.log_start_offset = partition.log.log_start_offset
+    return answer
 
 
 def _wait(
