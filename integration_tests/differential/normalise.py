@@ -81,20 +81,39 @@ class Difference:
     """A field of our answers that is not compared, or is compared by its common part."""
 
     path: str  # API and field names, as "ApiVersions.supported_features"
-    how: str  # LEFT_OUT; BY_NAME: in any order; COMMON_NAMES: BY_NAME, and what only one of them has is left out
+    how: str  # LEFT_OUT; BY_NAME: in any order; COMMON_NAMES: BY_NAME, and what only one of them has is left out;
+    # SAYS_MORE: we have a text where Kafka has none or an empty one
     reason: str
 
 
-LEFT_OUT, BY_NAME, COMMON_NAMES = "left out", "by name", "the names that both have"
-DIFFERENCES: tuple[Difference, ...] = (
-    Difference(
-        "ApiVersions.api_keys", LEFT_OUT, "compared in test_api_versions.py: we serve fewer keys, and one of our own"
-    ),
-    Difference("ApiVersions.supported_features", LEFT_OUT, "the features of Kafka's own nodes, which we are not"),
-    Difference("ApiVersions.finalized_features", LEFT_OUT, "the same"),
-    Difference("ApiVersions.finalized_features_epoch", LEFT_OUT, "the same: counts changes of the metadata log"),
-    Difference("DescribeConfigs.results.configs", BY_NAME, "Kafka's order is that of a hash table"),
-    Difference("CreateTopics.topics.configs", COMMON_NAMES, "a topic has options that one of the brokers has not"),
+LEFT_OUT, BY_NAME, COMMON_NAMES, SAYS_MORE = "left out", "by name", "the names that both have", "ours says more"
+DIFFERENCES: tuple[Difference, ...] = tuple(
+    Difference(path, how, reason)
+    for path, how, reason in (
+        ("ApiVersions.api_keys", LEFT_OUT, "compared in test_api_versions.py: we serve fewer, and one of our own"),
+        ("ApiVersions.supported_features", LEFT_OUT, "the features of Kafka's own nodes, which we are not"),
+        ("ApiVersions.finalized_features", LEFT_OUT, "the same"),
+        ("ApiVersions.finalized_features_epoch", LEFT_OUT, "the same: counts changes of the metadata log"),
+        ("CreateTopics.topics.configs", COMMON_NAMES, "a topic has options that one of the brokers has not"),
+        (
+            "CreateTopics.topics.configs[min.insync.replicas].config_source",
+            LEFT_OUT,
+            "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
+        ),
+        ("DescribeConfigs.results.configs", BY_NAME, "Kafka's order is that of a hash table"),
+        (
+            "DescribeConfigs.results.configs[log.retention.ms].read_only",
+            LEFT_OUT,
+            "a broker of ours takes its options at start only",
+        ),
+        ("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
+        ("Fetch.session_id", LEFT_OUT, "we open no sessions: 0 tells the client so (KIP-227), and it goes on without"),
+        (
+            "Produce.responses.partition_responses.error_message",
+            SAYS_MORE,
+            "a reason helps whoever reads the client's log",
+        ),
+    )
 )
 
 
@@ -121,7 +140,13 @@ def _strip(path: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
     if how and isinstance(ours, list) and isinstance(theirs, list):
         if how == COMMON_NAMES and theirs and _has_all(ours):
             ours, theirs = _rows_in(ours, theirs), _rows_in(theirs, ours)
-        return sorted(ours, key=_name), sorted(theirs, key=_name)
+        ours, theirs = sorted(ours, key=_name), sorted(theirs, key=_name)
+        if [row["name"] for row in ours] != [row["name"] for row in theirs]:
+            return ours, theirs
+        rows = [_strip(f"{path}[{pair[0]['name']}]", *pair) for pair in zip(ours, theirs, strict=True)]
+        return [row[0] for row in rows], [row[1] for row in rows]
+    if how == SAYS_MORE and ours == "<some text>" and theirs in (None, "<empty text>"):
+        return "<explained>", "<explained>"
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
         pairs = {key: _strip(f"{path}.{key}", ours[key], theirs[key]) for key in ours}
         return {k: pair[0] for k, pair in pairs.items()}, {k: pair[1] for k, pair in pairs.items()}
