@@ -33,7 +33,7 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 	@rm -f protocol/_records.*.so
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \
-		echo "isthmus: warning: no working C compiler, protocol/_records.py runs as plain Python (slower, all else the same)" >&2
+		echo "isthmus: warning: no working C compiler or no Python headers: protocol/_records.py runs as plain Python (slower, all else the same)" >&2
 	@touch $@
 
 peers:  ## what the outside peers of the integration tests need
