@@ -191,7 +191,7 @@ def _int32(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _int64(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
-    return (_int32(b, p) << 32) | _uint32(b, p + 4)
+    return _int32(b, p) * 65536 * 65536 + _uint32(b, p + 4)
 
 
 @cython.cfunc
@@ -655,8 +655,16 @@ class ColumnWriter:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def _zigzag(v: cython.longlong) -> cython.ulonglong:
+    z: cython.ulonglong = v if v >= 0 else ~v
+    return (z << 1) | (v < 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = (v << 1) ^ (v >> 63)
+    z: cython.ulonglong = _zigzag(v)
     n: cython.Py_ssize_t = 1
     while z > 127:
         z >>= 7
@@ -668,7 +676,7 @@ def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = (v << 1) ^ (v >> 63)
+    z: cython.ulonglong = _zigzag(v)
     while z > 127:
         out[at] = (z & 127) | 128
         z >>= 7
@@ -713,7 +721,7 @@ def _pack_headers(headers) -> bytes:
 
 @cython.cfunc
 def _append_varint(out: bytearray, v: cython.longlong):
-    z: cython.ulonglong = (v << 1) ^ (v >> 63)
+    z: cython.ulonglong = _zigzag(v)
     while z > 127:
         out.append((z & 127) | 128)
         z >>= 7
