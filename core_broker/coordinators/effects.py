@@ -1,0 +1,74 @@
+"""What a group is asked by, and what it asks for: values only, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...protocol.messages.group_records import GroupMetadataValue
+from .members import Protocols
+
+JOIN = ("join", "")  # the join phase ends
+SYNC = ("sync", "")  # assignments are awaited no longer
+Timer = tuple[str, str]
+Token = Any  # whom to answer
+
+
+def session(member_id: str) -> Timer:
+    return ("session", member_id)
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    max_size: int
+    initial_rebalance_delay_ms: int
+
+
+class Caller(NamedTuple):
+    """Who sends a request, and in which version."""
+
+    version: int
+    client_id: str
+    client_host: str
+
+
+class Reply(NamedTuple):
+    token: Token
+    response: Any
+
+
+class Schedule(NamedTuple):
+    timer: Timer
+    delay_ms: int
+
+
+class Cancel(NamedTuple):
+    timer: Timer
+
+
+class Store(NamedTuple):
+    """Write the group's record, then call `stored(tag, error_code)`."""
+
+    value: GroupMetadataValue
+    tag: Any
+
+
+class Assigned(NamedTuple):
+    """Tag of a store: the leader's assignment for a generation."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+class Replaced(NamedTuple):
+    """Tag of a store: a static member took a new id."""
+
+    group_instance_id: str
+    old_id: str
+    new_id: str
+    old_leader: str | None
+    old_protocols: Protocols
+    version: int
+
+
+Effect = Reply | Schedule | Cancel | Store

@@ -1,0 +1,261 @@
+"""The generations of a classic group: how one ends, how the next is put together, who is let go on the way.
+
+The part of the group's state machine that no request sees; `group.py` has the requests. Nothing here knows a loop, a
+log or a clock: what must be done is left in `effects`, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages import join_group as jg
+from ...protocol.messages import sync_group as sg
+from ...protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+from .effects import JOIN, SYNC, Cancel, Effect, Limits, Reply, Schedule, Store, Timer, Token, session
+from .group_states import RULES, Do, Rules, State
+from .members import NOBODY, Member, Members
+
+
+class Generations:
+    """See the module. `new_id` makes the random part of a member id; `wall_ms` stamps states that are stored."""
+
+    def __init__(self, group_id: str, limits: Limits, wall_ms: Callable[[], int], new_id: Callable[[], str]) -> None:
+        self.group_id = group_id
+        self.limits = limits
+        self.state = State.EMPTY
+        self.previous_state = State.EMPTY
+        self.state_since_ms = wall_ms()
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self.pending_join: dict[str, None] = {}  # ids given out (MEMBER_ID_REQUIRED), not used yet
+        self.pending_sync: dict[str, None] = {}  # members of this generation that have not synced
+        self.effects: list[Effect] = []
+        self._wall_ms = wall_ms
+        self._new_id = new_id
+        self._initial_ms: tuple[int, int] | None = None  # of the initial delay: this part, and what is left after it
+        self._grew = False  # a member came while the initial delay ran
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    @property
+    def rules(self) -> Rules:
+        return RULES[self.state]
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+    def _refuse_join(self, token: Token, member_id: str, error: ErrorCode) -> None:
+        self.effects.append(Reply(token, jg.Response(member_id=member_id, error_code=error)))
+
+    def _generation_for(self, member_id: str, with_members: bool, leader: str | None = None) -> jg.Response:
+        return jg.Response(
+            member_id=member_id,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=leader or self.members.leader or NOBODY,
+            members=self._joined_members() if with_members else [],
+        )
+
+    def _joined_members(self) -> list[jg.JoinGroupResponseMember]:
+        return [
+            jg.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(self.protocol_name),
+            )
+            for member in self.members
+        ]
+
+    def _assignment_of(self, member: Member) -> sg.Response:
+        return sg.Response(
+            protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
+        )
+
+    def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.members.leader,
+            current_state_timestamp=self.state_since_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol_name),
+                    assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+                )
+                for member in self.members
+            ],
+        )
+
+    # --- Timers -------------------------------------------------------------------------------------------------------
+
+    def fired(self, timer: Timer) -> None:
+        """A timer's time has come."""
+        if self.state is State.DEAD:
+            return
+        if timer == JOIN:
+            self._join_phase_over()
+        elif timer == SYNC:
+            self._sync_phase_over()
+        else:
+            self._session_over(timer[1])
+
+    def _session_over(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member_id in self.pending_join:
+            self._remove(member_id)
+            self._complete_if_all_joined()
+        elif member is not None and not member.needs_no_heartbeat:
+            self._remove(member_id)
+            if self.state is State.PREPARING:
+                self._complete_if_all_joined()
+            else:
+                self._member_gone()
+
+    def _join_phase_over(self) -> None:
+        if self._initial_ms is not None:
+            delay, left = self._initial_ms
+            if self._grew and left:
+                self._grew = False
+                self._initial_ms = (min(self.limits.initial_rebalance_delay_ms, left), max(left - delay, 0))
+                self.effects.append(Schedule(JOIN, self._initial_ms[0]))
+                return
+        self._complete()
+
+    def _sync_phase_over(self) -> None:
+        if self.state in (State.COMPLETING, State.STABLE) and self.pending_sync:
+            for member_id in list(self.pending_sync):
+                self.effects.append(Cancel(session(member_id)))
+                self._remove(member_id)
+            self._prepare()
+
+    def _expect(self, member: Member) -> None:
+        self.effects.append(Schedule(session(member.member_id), member.session_timeout_ms))
+
+    # --- Generations --------------------------------------------------------------------------------------------------
+
+    def _enter(self, state: State) -> None:
+        assert self.state in RULES[state].before, f"{self.group_id}: {self.state} -> {state}"
+        self.previous_state, self.state = self.state, state
+        self.state_since_ms = self._wall_ms()
+
+    def _rebalance_or_complete(self) -> None:
+        if self.state in RULES[State.PREPARING].before:
+            self._prepare()
+        else:
+            self._maybe_complete()
+
+    def _member_gone(self) -> None:
+        match self.rules.member_gone:
+            case Do.REBALANCE:
+                self._prepare()
+            case Do.COMPLETE:
+                self._maybe_complete()
+
+    def _prepare(self) -> None:
+        """Begin a join phase."""
+        if self.state is State.COMPLETING:
+            for member in self.members:
+                member.assignment = b""
+            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.pending_sync.clear()
+        self.effects.append(Cancel(SYNC))
+        is_initial = self.state is State.EMPTY
+        self._enter(State.PREPARING)
+        if is_initial:
+            # A new group waits a little, so that its members need not come one generation each.
+            delay = self.limits.initial_rebalance_delay_ms
+            self._grew = False
+            self._initial_ms = (delay, max(self.members.rebalance_timeout_ms - delay, 0))
+            self.effects.append(Schedule(JOIN, delay))
+        elif self._all_joined():
+            self._complete()
+        else:
+            self.effects.append(Schedule(JOIN, self.members.rebalance_timeout_ms))
+
+    def _all_joined(self) -> bool:
+        return self.members.awaiting_join == len(self.members) and not self.pending_join
+
+    def _maybe_complete(self) -> None:
+        """The same, where a new group's initial delay is still to be waited for."""
+        if self.previous_state is not State.EMPTY:
+            self._complete_if_all_joined()
+
+    def _complete_if_all_joined(self) -> None:
+        if self.state is State.PREPARING and self._all_joined():
+            self._complete()
+
+    def _complete(self) -> None:
+        """End the join phase: those who came make the next generation; static members stay though they did not."""
+        if self.state is not State.PREPARING:
+            return
+        self.effects.append(Cancel(JOIN))
+        self._initial_ms = None
+        for member in self.members:
+            if member.awaiting_join is None and member.group_instance_id is None:
+                self.effects.append(Cancel(session(member.member_id)))
+                self._remove(member.member_id)
+        if not self.members.elect_joined() and len(self.members):
+            # Only static members are left, none of which came: wait for one, or for their sessions to end.
+            self.effects.append(Schedule(JOIN, self.members.rebalance_timeout_ms))
+            return
+        self.generation += 1
+        self.pending_sync.clear()
+        if not len(self.members):
+            self.protocol_name = None
+            self._enter(State.EMPTY)
+            self.effects.append(Store(self.value(), None))
+            return
+        self.protocol_name = self.members.select_protocol()
+        self._enter(State.COMPLETING)
+        for member in self.members:
+            token = self.members.await_join(member, None)
+            if token is not None:
+                is_leader = member.member_id == self.members.leader
+                self.effects.append(Reply(token, self._generation_for(member.member_id, is_leader)))
+            self._expect(member)
+            member.is_new = False
+            self.pending_sync[member.member_id] = None
+        self.effects.append(Schedule(SYNC, self.members.rebalance_timeout_ms))
+
+    def _answer_syncs(self, error: ErrorCode) -> None:
+        for member in self.members:
+            token, member.awaiting_sync = member.awaiting_sync, None
+            if token is not None:
+                answer = sg.Response(error_code=error) if error else self._assignment_of(member)
+                self.effects.append(Reply(token, answer))
+                # It could not be heard of while it waited.
+                self._expect(member)
+
+    def _remove(self, member_id: str) -> None:
+        """Take a member out; one that waits must join again."""
+        member = self.members.get(member_id)
+        if member is not None:
+            if member.awaiting_join is not None:
+                self._refuse_join(self.members.await_join(member, None), NOBODY, ErrorCode.UNKNOWN_MEMBER_ID)
+            if member.awaiting_sync is not None:
+                token, member.awaiting_sync = member.awaiting_sync, None
+                self.effects.append(Reply(token, sg.Response(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
+            self.members.remove(member_id)
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+
+    def close(self, error: ErrorCode) -> None:
+        """The group is deleted, or its coordinator is elsewhere now: let go of all who wait."""
+        for member in self.members:
+            if member.awaiting_join is not None:
+                self._refuse_join(self.members.await_join(member, None), member.member_id, error)
+            if member.awaiting_sync is not None:
+                token, member.awaiting_sync = member.awaiting_sync, None
+                self.effects.append(Reply(token, sg.Response(error_code=error)))
+        self._enter(State.DEAD)

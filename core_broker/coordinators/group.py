@@ -1,0 +1,340 @@
+"""One classic group as requests see it: a state machine without a loop, a log or a clock of its own.
+
+Every method takes what happened and leaves what must be done about it in `effects`, in order: answers to give, timers
+to set, a record to store. The caller does them (`groups.py`) and tells the outcome of a store by `stored`. What a
+state does with an event stands in `group_states.py`; semantics are Kafka's (KIP-62, 134, 345, 394, 429, 814).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages import join_group as jg
+from ...protocol.messages import sync_group as sg
+from ...protocol.messages.group_records import GroupMetadataValue
+from ...protocol.messages.leave_group import MemberIdentity, MemberResponse
+from .effects import SYNC, Assigned, Caller, Cancel, Replaced, Reply, Schedule, Store, Token, session
+from .generations import Generations
+from .group_states import Do, State
+from .members import NOBODY, Member, protocols_of
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
+MAX_PENDING_MEMBERS = 10_000  # ids given out whose owners have not joined yet
+
+
+class Group(Generations):
+    """See the module."""
+
+    # --- What is stored -----------------------------------------------------------------------------------------------
+
+    def load(self, value: GroupMetadataValue) -> None:
+        """Become what a record says: Stable, or Empty without members."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol_name = value.protocol
+        self.state_since_ms = value.current_state_timestamp
+        for stored in value.members:
+            rebalance_timeout = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
+            self.members.add(
+                Member(
+                    stored.member_id,
+                    stored.group_instance_id,
+                    stored.client_id,
+                    stored.client_host,
+                    rebalance_timeout,
+                    stored.session_timeout,
+                    ((value.protocol or "", bytes(stored.subscription)),),
+                    bytes(stored.assignment),
+                )
+            )
+        if value.leader is not None and value.leader in self.members:
+            self.members.leader = value.leader
+        self.state = State.STABLE if len(self.members) else State.EMPTY
+        self.previous_state = self.state
+
+    def loaded(self) -> None:
+        """All records are read: members must be heard of from now on."""
+        for member in self.members:
+            self._expect(member)
+        if len(self.members) > self.limits.max_size:
+            self._prepare()
+
+    def stored(self, tag: Any, error: ErrorCode) -> None:
+        """A store is on the log for good, or failed."""
+        match tag:
+            case Assigned(generation, assignments):
+                if self.state is not State.COMPLETING or generation != self.generation:
+                    return
+                if error:
+                    self._answer_syncs(error)
+                    self._prepare()
+                    return
+                for member in self.members:
+                    member.assignment = assignments.get(member.member_id, b"")
+                self._enter(State.STABLE)
+                self._answer_syncs(ErrorCode.NONE)
+            case Replaced():
+                self._replaced(tag, error)
+
+    # --- Join ---------------------------------------------------------------------------------------------------------
+
+    def join(self, request: jg.Request, caller: Caller, token: Token) -> None:
+        member_id = request.member_id
+        names = [protocol.name for protocol in request.protocols]
+        if self.state is State.DEAD:
+            self._refuse_join(token, member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif not self._has_room_for(member_id):
+            self._remove(member_id)
+            self._refuse_join(token, NOBODY, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not self._supports(request.protocol_type, names):
+            self._refuse_join(token, member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif member_id == NOBODY:
+            self._join_new(request, caller, token)
+        elif member_id in self.pending_join:
+            self._add(member_id, request, caller, token)
+        else:
+            self._rejoin(request, token)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        member = self.members.get(member_id)
+        if self.state is State.PREPARING:
+            # By those who joined, so that the last to come are left out when there are too many.
+            is_waiting = member is not None and member.awaiting_join is not None
+            return is_waiting or self.members.awaiting_join < self.limits.max_size
+        if self.state is State.EMPTY:
+            return member_id != NOBODY or len(self.pending_join) < MAX_PENDING_MEMBERS
+        return member is not None or len(self.members) < self.limits.max_size
+
+    def _supports(self, protocol_type: str, names: Sequence[str]) -> bool:
+        if self.state is State.EMPTY:
+            return bool(protocol_type and names)
+        return protocol_type == self.protocol_type and self.members.share(names)
+
+    def _join_new(self, request: jg.Request, caller: Caller, token: Token) -> None:
+        instance_id = request.group_instance_id
+        new_id = f"{caller.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None:
+            old_id = self.members.static_id(instance_id)
+            if old_id is None:
+                self._add(new_id, request, caller, token)
+            else:
+                self._join_replacing(instance_id, old_id, new_id, request, caller, token)
+        elif caller.version >= 4:
+            # KIP-394: a member that never learns its id would haunt the group, so it is told the id first.
+            self.pending_join[new_id] = None
+            self.effects.append(Schedule(session(new_id), request.session_timeout_ms))
+            self._refuse_join(token, new_id, ErrorCode.MEMBER_ID_REQUIRED)
+        else:
+            self._add(new_id, request, caller, token)
+
+    def _add(self, member_id: str, request: jg.Request, caller: Caller, token: Token) -> None:
+        rebalance_ms = request.rebalance_timeout_ms if caller.version >= 1 else request.session_timeout_ms
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            caller.client_id,
+            caller.client_host,
+            rebalance_ms,
+            request.session_timeout_ms,
+            protocols_of(request.protocols),
+        )
+        member.is_new = True
+        member.awaiting_join = token
+        if not len(self.members):
+            self.protocol_type = request.protocol_type
+        self.members.add(member)
+        self.pending_join.pop(member_id, None)
+        if self.state is State.PREPARING and self.previous_state is State.EMPTY:
+            self._grew = True
+        self.effects.append(Schedule(session(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS))
+        self._rebalance_or_complete()
+
+    def _rejoin(self, request: jg.Request, token: Token) -> None:
+        member_id = request.member_id
+        error = self.check_member(member_id, request.group_instance_id)
+        member = self.members.get(member_id)
+        if error or member is None:
+            self.effects.append(
+                Reply(token, jg.Response(member_id=member_id, error_code=error, protocol_name=None, protocol_type=None))
+            )
+            return
+        rules = self.rules
+        if protocols_of(request.protocols) != member.protocols:
+            do = rules.rejoin_changed
+        else:
+            do = rules.leader_rejoins if member_id == self.members.leader else rules.rejoin
+        if isinstance(do, ErrorCode):
+            self._refuse_join(token, member_id, do)
+        elif do is Do.ANSWER:
+            tells_members = self.state is State.COMPLETING and member_id == self.members.leader
+            self.effects.append(Reply(token, self._generation_for(member_id, tells_members)))
+        else:
+            self._update(member, request, token)
+            self._rebalance_or_complete()
+
+    def _update(self, member: Member, request: jg.Request, token: Token) -> None:
+        rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+        self.members.update(member, protocols_of(request.protocols), rebalance_ms, request.session_timeout_ms)
+        before = self.members.await_join(member, token)
+        if before is not None:
+            # It asks again on another connection, nobody listens on the first.
+            self._refuse_join(before, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    # --- Static members -----------------------------------------------------------------------------------------------
+
+    def _join_replacing(
+        self, instance_id: str, old_id: str, new_id: str, request: jg.Request, caller: Caller, token: Token
+    ) -> None:
+        """A static member whose process started again takes its place under a new member id (KIP-345)."""
+        old_leader = self.members.leader
+        member = self._replace(old_id, new_id)
+        old_protocols = member.protocols
+        self._update(member, request, token)
+        do = self.rules.static_rejoins
+        if do is Do.REPLACE and self.members.select_protocol() == self.protocol_name:
+            self.effects.append(
+                Store(self.value(), Replaced(instance_id, old_id, new_id, old_leader, old_protocols, caller.version))
+            )
+        elif do is Do.COMPLETE:
+            self._maybe_complete()
+        else:
+            self._prepare()
+
+    def _replace(self, old_id: str, new_id: str) -> Member:
+        """Rename a static member; whoever waits under the old id is fenced."""
+        old = self.members.get(old_id)
+        assert old is not None
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        if old.awaiting_join is not None:
+            response = jg.Response(member_id=old_id, error_code=fenced, protocol_name=None, protocol_type=None)
+            self.effects.append(Reply(self.members.await_join(old, None), response))
+        if old.awaiting_sync is not None:
+            self.effects.append(
+                Reply(old.awaiting_sync, sg.Response(error_code=fenced, protocol_name=None, protocol_type=None))
+            )
+        if old_id in self.pending_sync:
+            self.pending_sync = {new_id if each == old_id else each: None for each in self.pending_sync}
+        self.effects.append(Cancel(session(old_id)))
+        member = self.members.rename(old_id, new_id)
+        self._expect(member)
+        return member
+
+    def _replaced(self, tag: Replaced, error: ErrorCode) -> None:
+        member = self.members.get(tag.new_id)
+        if member is None or (self.state is not State.STABLE and not error):
+            return  # it left, or waits for the generation that began meanwhile
+        token = self.members.await_join(member, None)
+        if error:
+            self.members.update(member, tag.old_protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+            self._replace(tag.new_id, tag.old_id)
+            response = self._generation_for(NOBODY, False, tag.old_leader)
+            response.error_code = error
+        elif tag.version >= 9:
+            # KIP-814: the leader must know the members to go on leading, and must not assign anew.
+            is_leader = tag.new_id == self.members.leader
+            response = self._generation_for(tag.new_id, is_leader)
+            response.skip_assignment = is_leader
+        else:
+            # It is told of the leader that was, so that it does not take itself for one and assign anew.
+            response = self._generation_for(tag.new_id, False, tag.old_leader)
+        if token is not None:
+            self.effects.append(Reply(token, response))
+            self.touch(member.member_id)
+
+    # --- Sync, heartbeat, leave, commit -------------------------------------------------------------------------------
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if instance_id is not None:
+            known = self.members.static_id(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        error = self.check_member(member_id, instance_id)
+        return ErrorCode.ILLEGAL_GENERATION if not error and generation != self.generation else error
+
+    def sync(self, request: sg.Request, token: Token) -> None:
+        do = self.rules.sync
+        if self.state not in (State.EMPTY, State.DEAD):
+            do = self._check_sync(request) or do
+        member = self.members.get(request.member_id)
+        if isinstance(do, ErrorCode) or member is None:
+            self.effects.append(Reply(token, sg.Response(error_code=do if isinstance(do, ErrorCode) else 0)))
+            return
+        self.pending_sync.pop(member.member_id, None)
+        if not self.pending_sync:
+            self.effects.append(Cancel(SYNC))
+        if do is Do.ANSWER:
+            self.effects.append(Reply(token, self._assignment_of(member)))
+            return
+        if member.awaiting_sync is not None:
+            self.effects.append(Reply(member.awaiting_sync, sg.Response(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
+        member.awaiting_sync = token
+        if member.member_id == self.members.leader:
+            given = {each.member_id: bytes(each.assignment) for each in request.assignments}
+            assignments = {each.member_id: given.get(each.member_id, b"") for each in self.members}
+            self.effects.append(Store(self.value(assignments), Assigned(self.generation, assignments)))
+
+    def _check_sync(self, request: sg.Request) -> ErrorCode:
+        error = self._check_generation(request.member_id, request.group_instance_id, request.generation_id)
+        if error:
+            return error
+        for asked, is_ in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol_name)):
+            if asked is not None and is_ is not None and asked != is_:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        if self.state is State.DEAD:
+            return self.rules.heartbeat
+        error = self._check_generation(member_id, instance_id, generation)
+        if not error:
+            self.touch(member_id)
+            error = self.rules.heartbeat
+        return error
+
+    def touch(self, member_id: str) -> None:
+        """The member was heard of."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self._expect(member)
+
+    def leave(self, leaving: Sequence[MemberIdentity]) -> list[MemberResponse]:
+        answers = []
+        for each in leaving:
+            error = self._leave(each.member_id, each.group_instance_id)
+            answers.append(
+                MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error)
+            )
+        if any(answer.error_code == ErrorCode.NONE for answer in answers):
+            self._member_gone()
+        return answers
+
+    def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if member_id == NOBODY and instance_id is not None:
+            # An administrator's way to remove a static member whose process is gone.
+            member_id = self.members.static_id(instance_id) or NOBODY
+        if member_id in self.pending_join:
+            self.effects.append(Cancel(session(member_id)))
+            self._remove(member_id)
+            return ErrorCode.NONE
+        error = self.check_member(member_id, instance_id)
+        if not error:
+            self.effects.append(Cancel(session(member_id)))
+            self._remove(member_id)
+        return error
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Whether offsets may be committed under this identity. -1 stands for a consumer that manages itself."""
+        if self.state is State.DEAD:
+            return self.rules.commit
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and member_id == NOBODY and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return self._check_generation(member_id, instance_id, generation) or self.rules.commit

@@ -1,0 +1,105 @@
+"""One partition of `__consumer_offsets`: the groups that hash to it, and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol.errors import DecodeError, ErrorCode
+from ...protocol.messages import consumer_protocol, group_records
+from ...protocol.messages.group_records import GroupMetadataKey, OffsetCommitKey
+from .group import Group
+from .group_states import State
+from .offsets import Offsets
+from .runtime import Record
+
+CONSUMER = "consumer"  # the protocol type of consumers, whose subscriptions can be read
+
+
+class GroupShard:
+    """State of a shard, of the runtime's `ShardState`. `changed(group)` is called when a group has effects waiting."""
+
+    def __init__(self, new_group: Callable[[str], Group], changed: Callable[[Group], None]) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._new_group = new_group
+        self._changed = changed
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        key, value = record
+        return group_records.encode_key(key), None if value is None else group_records.encode_value(value)
+
+    def decode(self, key: Any, value: Any) -> Record | None:
+        known = group_records.decode_key(key)
+        return None if known is None else (known, group_records.decode_value(known, value))
+
+    def replay(self, key: Any, value: Any) -> None:
+        if isinstance(key, OffsetCommitKey):
+            self.offsets.replay(key, value)
+            if value is not None:
+                self.group(key.group)
+        elif isinstance(key, GroupMetadataKey):
+            before = self.groups.pop(key.group, None)
+            if before is not None:
+                before.close(ErrorCode.UNKNOWN_MEMBER_ID)
+                self._changed(before)
+            if value is not None:
+                self.group(key.group).load(value)
+
+    def loaded(self) -> None:
+        for group in list(self.groups.values()):
+            group.loaded()
+            self._changed(group)
+
+    def unloaded(self) -> None:
+        groups, self.groups = self.groups, {}
+        for group in groups.values():
+            group.close(ErrorCode.NOT_COORDINATOR)
+            self._changed(group)
+
+    def group(self, group_id: str) -> Group:
+        """The group, made if it is not there."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = self._new_group(group_id)
+        return group
+
+    def delete(self, group_id: str) -> list[Record]:
+        """Records that remove a group and its offsets."""
+        return [*self.offsets.tombstones(group_id), (GroupMetadataKey(group=group_id), None)]
+
+    def expire(self, now_ms: int, retention_ms: int) -> list[Record]:
+        """Records that remove offsets that are too old, and groups that have neither members nor offsets left."""
+        records: list[Record] = []
+        for group_id, group in self.groups.items():
+            found = self._expired(group, now_ms, retention_ms)
+            records += found
+            left = sum(map(len, self.offsets.of_group(group_id).values())) - len(found)
+            if group.state is State.EMPTY and not left and not group.pending_join:
+                records.append((GroupMetadataKey(group=group_id), None))
+        return records
+
+    def _expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
+        since_ms = None
+        if group.protocol_type is not None:
+            if group.state is State.EMPTY:
+                since_ms = group.state_since_ms if group.state_since_ms >= 0 else None
+            elif group.state is not State.STABLE or group.protocol_type != CONSUMER:
+                return []  # nobody can say which topics its members use
+        topics = subscribed_topics(group)
+        if topics is None:
+            return []
+        return self.offsets.expired(group.group_id, now_ms, retention_ms, since_ms, topics.__contains__)
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics that members of a consumer group read; None when a subscription cannot be read."""
+    topics: set[str] = set()
+    if group.protocol_type != CONSUMER:
+        return frozenset()
+    for member in group.members:
+        try:
+            topics.update(consumer_protocol.decode_subscription(member.metadata(group.protocol_name)).topics)
+        except DecodeError:
+            return None
+    return frozenset(topics)

@@ -1,0 +1,270 @@
+"""Committed offsets of groups: what is kept, what a request to commit or to fetch does, what has grown too old.
+
+Pure: records out, nothing written here. Facts are Kafka's: an unknown group or partition is fetched as offset -1
+without an error; metadata comes back as it was given; offsets live as long as their group is used (KIP-211).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages import offset_commit as oc
+from ...protocol.messages import offset_fetch as of
+from ...protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from ...protocol.primitives import ZERO_UUID
+from ..cluster.image import MetadataImage
+from .runtime import Record
+
+NO_OFFSET = -1
+NO_TIME = -1
+TOPIC_IDS_SINCE = 10  # of both requests
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int  # of clients before v5, that say how long; else NO_TIME
+
+
+class Offsets:
+    """By group, topic and partition, in order of arrival."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, Committed]]] = {}
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        topics = self._groups.setdefault(key.group, {})
+        partitions = topics.setdefault(key.topic, {})
+        if value is None:
+            partitions.pop(key.partition, None)
+        else:
+            partitions[key.partition] = Committed(
+                value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+            )
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self._groups[key.group]
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, Committed]]:
+        return self._groups.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        return list(self._groups)
+
+    def tombstones(self, group_id: str) -> list[Record]:
+        """Records that remove all offsets of a group."""
+        return [(_key(group_id, topic, partition), None) for topic, partition, _ in self._each(group_id)]
+
+    def expired(
+        self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, is_used: Callable[[str], bool]
+    ) -> list[Record]:
+        """Tombstones of offsets that are too old.
+
+        since_ms: when the group came to be unused, None for when each offset was committed. is_used: of a topic that
+        members consume, whose offsets stay.
+        """
+        found: list[Record] = []
+        for topic, partition, committed in self._each(group_id):
+            if is_used(topic):
+                continue
+            if committed.expire_timestamp_ms != NO_TIME:
+                is_old = now_ms >= committed.expire_timestamp_ms
+            else:
+                start = committed.commit_timestamp_ms if since_ms is None else since_ms
+                is_old = now_ms - start >= retention_ms
+            if is_old:
+                found.append((_key(group_id, topic, partition), None))
+        return found
+
+    def _each(self, group_id: str) -> Iterator[tuple[str, int, Committed]]:
+        for topic, partitions in self.of_group(group_id).items():
+            for partition, committed in partitions.items():
+                yield topic, partition, committed
+
+
+def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
+    return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+
+
+# --- OffsetCommit -----------------------------------------------------------------------------------------------------
+
+
+class Commit(NamedTuple):
+    """A commit request sorted out: what can be written, and the answer, in which `set_error` marks the rest."""
+
+    records: list[Record]
+    response: oc.Response
+    accepted: list[oc.OffsetCommitResponsePartition]
+
+    def fail(self, code: int) -> oc.Response:
+        """The answer when what could be written was not."""
+        for partition in self.accepted:
+            partition.error_code = code
+        return self.response
+
+
+def prepare_commit(
+    request: oc.Request, version: int, image: MetadataImage, now_ms: int, max_metadata: int
+) -> Commit:  # fmt: skip
+    """Whether the group takes it is not looked at here."""
+    records: list[Record] = []
+    accepted: list[oc.OffsetCommitResponsePartition] = []
+    wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
+    right: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
+    expires_ms = NO_TIME if request.retention_time_ms == NO_TIME else now_ms + request.retention_time_ms
+    for topic in request.topics:
+        found = image.topic_by_id(topic.topic_id) if version >= TOPIC_IDS_SINCE else image.topics.get(topic.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name = topic.name if found is None else found.name
+        for partition in topic.partitions:
+            error = ErrorCode.NONE
+            if found is None:
+                error = unknown
+            elif partition.partition_index not in found.partitions:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer = oc.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+            topics = wrong if error else right
+            slot = topics.setdefault(
+                (name, topic.topic_id), oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
+            )
+            slot.partitions.append(answer)
+            if error:
+                continue
+            accepted.append(answer)
+            metadata = partition.committed_metadata or ""
+            if len(metadata) > max_metadata:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            value = OffsetCommitValue(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=metadata,
+                commit_timestamp=now_ms,
+                expire_timestamp=expires_ms,
+            )
+            records.append((_key(request.group_id, name, partition.partition_index), value))
+    return Commit(records, oc.Response(topics=_merged(wrong, right)), accepted)
+
+
+def _merged(
+    first: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic],
+    second: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic],
+) -> list[oc.OffsetCommitResponseTopic]:
+    """Topics with what is wrong first, as Kafka has it; a topic in both stands once."""
+    merged = dict(first)
+    for key, topic in second.items():
+        if key in merged:
+            merged[key].partitions += topic.partitions
+        else:
+            merged[key] = topic
+    return list(merged.values())
+
+
+# --- OffsetFetch ------------------------------------------------------------------------------------------------------
+
+
+def fetch_group(
+    asked: of.OffsetFetchRequestGroup, version: int, offsets: Offsets, image: MetadataImage
+) -> of.OffsetFetchResponseGroup:
+    """The answer for one group, in the shape of version 8 and later."""
+    committed = offsets.of_group(asked.group_id)
+    by_id = version >= TOPIC_IDS_SINCE
+    topics: list[of.OffsetFetchResponseTopics] = []
+    if asked.topics is None:
+        for name, partitions in committed.items():
+            known = image.topics.get(name)
+            if by_id and known is None:
+                continue  # the topic is gone, and its id with it
+            topics.append(
+                of.OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=known.id if by_id and known is not None else ZERO_UUID,
+                    partitions=[_told(index, partitions) for index in partitions],
+                )
+            )
+    else:
+        for topic in asked.topics:
+            known = image.topic_by_id(topic.topic_id) if by_id else None
+            answer = of.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+            topics.append(answer)
+            if by_id and known is None:
+                answer.partitions = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+                continue
+            partitions = dict(committed.get(topic.name if known is None else known.name, {}))
+            answer.partitions = [_told(index, partitions) for index in topic.partition_indexes]
+    return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def failed_group(
+    asked: of.OffsetFetchRequestGroup, version: int, error: ErrorCode
+) -> of.OffsetFetchResponseGroup:  # fmt: skip
+    """The answer for a group that cannot be answered: version 1 has no place for an error but the partitions."""
+    if version >= 2:
+        return of.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
+    topics = [
+        of.OffsetFetchResponseTopics(
+            name=topic.name, partitions=[_nothing(index, error) for index in topic.partition_indexes]
+        )
+        for topic in asked.topics or ()
+    ]
+    return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error)
+
+
+def _told(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
+    committed = partitions.get(index)
+    if committed is None:
+        return _nothing(index, ErrorCode.NONE)
+    return of.OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _nothing(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
+    return of.OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, committed_leader_epoch=-1, metadata="", error_code=error
+    )
+
+
+def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchRequestGroup]:
+    """The groups of a request of any version, in the shape of version 8."""
+    if version >= 8:
+        return request.groups
+    topics = None
+    if request.topics is not None:
+        topics = [
+            of.OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    return [of.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+
+
+def fetch_response(groups: list[of.OffsetFetchResponseGroup], version: int) -> of.Response:
+    """The response of any version, from answers in the shape of version 8."""
+    if version >= 8:
+        return of.Response(groups=groups)
+    (group,) = groups
+    topics = [
+        of.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                of.OffsetFetchResponsePartition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed_offset,
+                    committed_leader_epoch=each.committed_leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return of.Response(topics=topics, error_code=group.error_code)

@@ -1,0 +1,254 @@
+"""One runtime for all coordinators: state in memory that is the replay of a partition's records.
+
+Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker comes to
+lead it; from then on a handler makes records, they are appended and replayed, and the answer is given once the high
+watermark has passed them. What the topic is about, the shard's state alone knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...protocol import records as batches
+from ...protocol.errors import DecodeError, ErrorCode, KafkaError
+from ...runtime import Runtime
+from ..purgatory import Pending, Purgatory
+from ..replication.partition import Partition
+from ..storage.log import Origin
+
+READ_BYTES = 1 << 20  # at a time while a shard is loaded
+ROOM_BYTES = 1024  # of max.message.bytes, for a batch's header and what a last record needs
+
+Record = tuple[Any, Any]  # key and value as the shard's state knows them; a value of None is a tombstone
+
+logger = logging.getLogger(__name__)
+
+
+class ShardState(Protocol):
+    """What a shard's records mean."""
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
+
+    def decode(self, key: Any, value: Any) -> Record | None:
+        """None for a record that is to be skipped. Raises DecodeError."""
+
+    def replay(self, key: Any, value: Any) -> None: ...
+
+    def loaded(self) -> None:
+        """All records are replayed; handlers come next."""
+
+    def unloaded(self) -> None:
+        """Another broker's from now on."""
+
+
+class Replicas(Protocol):
+    """Access to the partitions that this broker leads."""
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Raises KafkaError."""
+
+
+S = TypeVar("S", bound=ShardState)
+
+
+class Shard(Generic[S]):
+    """`failure` says why handlers may not use it; `written` is where the last record's successor stands."""
+
+    def __init__(self, index: int, partition: Partition, state: S) -> None:
+        self.index = index
+        self.partition = partition
+        self.state = state
+        self.written = 0
+        self.failure: KafkaError | None = KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{partition.topic}-{index} is being read"
+        )
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards of one internal topic. `new_state(index)` makes the empty state of a shard."""
+
+    def __init__(
+        self, topic: str, new_state: Callable[[int], S], replicas: Replicas, runtime: Runtime, purgatory: Purgatory
+    ) -> None:
+        self.topic = topic
+        self.shards: dict[int, Shard[S]] = {}
+        self._new_state = new_state
+        self._replicas = replicas
+        self._runtime = runtime
+        self._purgatory = purgatory
+        self._loading: list[Shard[S]] = []
+        self._loader: asyncio.Task[None] | None = None
+
+    # --- Which shards there are ---------------------------------------------------------------------------------------
+
+    def elect(self, index: int) -> None:
+        """This broker leads the partition: read it, in the background. Nothing changes for a shard that is there."""
+        try:
+            partition = self._replicas.partition(self.topic, index)
+        except KafkaError as error:
+            logger.error("%s-%d cannot be coordinated: %s", self.topic, index, error.message)
+            return
+        known = self.shards.get(index)
+        if known is not None:
+            if known.partition is partition:
+                return
+            self.resign(index)
+        shard = Shard(index, partition, self._new_state(index))
+        self.shards[index] = shard
+        self._loading.append(shard)
+        if self._loader is None:
+            self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
+
+    def resign(self, index: int) -> None:
+        shard = self.shards.pop(index, None)
+        if shard is not None:
+            shard.failure = KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is led elsewhere")
+            shard.state.unloaded()
+
+    async def stop(self) -> None:
+        if self._loader is not None:
+            self._loader.cancel()
+            await asyncio.gather(self._loader, return_exceptions=True)
+            self._loader = None
+        for index in list(self.shards):
+            self.resign(index)
+
+    def active(self, index: int) -> Shard[S]:
+        """The shard, ready for use. Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, …"""
+        shard = self.shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here")
+        if shard.failure is not None:
+            raise shard.failure
+        return shard
+
+    # --- Loading ------------------------------------------------------------------------------------------------------
+
+    async def _load_all(self) -> None:
+        try:
+            while self._loading:
+                shard = self._loading.pop(0)
+                if self.shards.get(shard.index) is shard:
+                    await self._load(shard)
+        finally:
+            self._loader = None
+
+    async def _load(self, shard: Shard[S]) -> None:
+        try:
+            count = await self._replay(shard)
+        except (KafkaError, DecodeError, OSError) as error:
+            logger.error("%s cannot be read, its groups stay unavailable: %s", shard.partition, error)
+            shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
+            return
+        if self.shards.get(shard.index) is shard:
+            shard.failure = None
+            shard.written = shard.partition.log.log_end_offset
+            shard.state.loaded()
+            if count:
+                logger.info("%s: %d records read", shard.partition, count)
+
+    async def _replay(self, shard: Shard[S]) -> int:
+        partition_log = shard.partition.log
+        offset, end, count = partition_log.log_start_offset, partition_log.log_end_offset, 0
+        while offset < end and self.shards.get(shard.index) is shard:
+            ranges = partition_log.read(offset, READ_BYTES, end).ranges
+            data = b"".join(await partition_log.files.run(_read_all, ranges))
+            start = offset
+            for position, header in batches.walk(data):
+                if header.last_offset < offset:
+                    continue
+                if not header.is_control:
+                    for record in batches.decode_batch(data, position):
+                        self._replay_one(shard, record)
+                        count += 1
+                offset = header.last_offset + 1
+            if offset == start:
+                raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
+        return count
+
+    def _replay_one(self, shard: Shard[S], record: batches.Record) -> None:
+        try:
+            found = None if record.key is None else shard.state.decode(record.key, record.value)
+        except DecodeError as error:
+            raise DecodeError(f"record at offset {record.offset}: {error}") from error
+        if found is not None:
+            shard.state.replay(*found)
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, shard: Shard[S], records: Sequence[Record], *, replay: bool = True, atomic: bool = True) -> int:
+        """Append records and replay them; the offset that the high watermark must reach. Raises KafkaError.
+
+        atomic: in one batch, or nothing is written. Else in as many as needed, of which the first may be written when
+        a later one is refused; what is written is replayed.
+        """
+        if not records:
+            return shard.written
+        now = self._runtime.wall_ms()
+        waiting = list(records)
+        limit = max(shard.partition.log.config.max_message_bytes - ROOM_BYTES, ROOM_BYTES)
+        while waiting:
+            builder = batches.BatchBuilder(max_bytes=limit)
+            taken = 0
+            while taken < len(waiting):
+                key, value = shard.state.encode(waiting[taken])
+                if not builder.append(now, key, value):
+                    break
+                taken += 1
+            if atomic and taken < len(waiting):
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{shard.partition}: {len(waiting)} records in one batch")
+            info = shard.partition.append(builder.build(), Origin.COORDINATOR, now)
+            shard.written = info.next_offset
+            if replay:
+                for record in waiting[:taken]:
+                    shard.state.replay(*record)
+            del waiting[:taken]
+        return shard.written
+
+    def when_committed(self, shard: Shard[S], offset: int, callback: Callable[[KafkaError | None], None]) -> None:
+        """Call `callback(None)` when all before `offset` is safe, or with the error when it will never be."""
+
+        def moved() -> None:
+            if shard.partition.high_watermark >= offset:
+                callback(None)
+            else:
+                callback(shard.partition.failure or KafkaError(ErrorCode.NOT_COORDINATOR))
+
+        shard.partition.wait_for_high_watermark(offset, moved)
+
+    def answer(self, shard: Shard[S], respond: Callable[[ErrorCode], Any], timeout_ms: int) -> Any:
+        """`respond(NONE)` once all that this shard wrote is safe: at once, or as a Pending. On failure its code."""
+        offset = shard.written
+        if shard.partition.high_watermark >= offset:
+            return respond(ErrorCode.NONE)
+        pending = Pending(lambda: respond(told(ErrorCode.REQUEST_TIMED_OUT)))
+
+        def safe(error: KafkaError | None) -> None:
+            pending.complete(respond(ErrorCode.NONE if error is None else told(error.code)))
+
+        self.when_committed(shard, offset, safe)
+        return self._purgatory.add(pending, timeout_ms)
+
+
+def _read_all(ranges: Sequence[Any]) -> list[bytes]:
+    return [each.read() for each in ranges]
+
+
+_TOLD: dict[int, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def told(code: int) -> ErrorCode:
+    """What a client is told of an error of the log, so that it does what helps: ask again, or look for us again."""
+    return _TOLD.get(code) or ErrorCode(code)

@@ -1,0 +1,83 @@
+"""Many named deadlines on one heap and one loop timer.
+
+A deadline that moves later, as every heartbeat moves a session's, costs no heap operation: its entry stays where it
+is and is put off when it comes up. So the heap holds about one entry a name, whatever the rate of heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Hashable
+
+
+class Timers:
+    """`fire(name)` is called on the loop when the deadline of `name` has passed; it may schedule again."""
+
+    def __init__(self, fire: Callable[[Hashable], None]) -> None:
+        self._fire = fire
+        self._deadlines: dict[Hashable, float] = {}
+        self._entries: dict[Hashable, float] = {}  # where the name's earliest entry stands in the heap
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._sequence = 0
+        self._handle: asyncio.TimerHandle | None = None
+        self._armed_for = 0.0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def schedule(self, name: Hashable, delay_ms: float) -> None:
+        """Set the deadline of `name`, in place of the one it had."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + delay_ms / 1000
+        self._deadlines[name] = deadline
+        standing = self._entries.get(name)
+        if standing is None or deadline < standing:
+            self._push(name, deadline)
+        self._arm(loop)
+
+    def cancel(self, name: Hashable) -> None:
+        self._deadlines.pop(name, None)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._deadlines.clear()
+        self._entries.clear()
+        self._heap.clear()
+
+    def _push(self, name: Hashable, deadline: float) -> None:
+        self._sequence += 1
+        self._entries[name] = deadline
+        heapq.heappush(self._heap, (deadline, self._sequence, name))
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._heap:
+            return
+        first = self._heap[0][0]
+        if self._handle is not None:
+            if self._armed_for <= first:
+                return
+            self._handle.cancel()
+        self._armed_for = first
+        self._handle = loop.call_at(first, self._tick)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._handle = None
+        now = loop.time()
+        while self._heap and self._heap[0][0] <= now:
+            at, _, name = heapq.heappop(self._heap)
+            if self._entries.get(name) != at:
+                continue  # an earlier entry took its place
+            del self._entries[name]
+            deadline = self._deadlines.get(name)
+            if deadline is None:
+                continue
+            if deadline > now:
+                self._push(name, deadline)
+                continue
+            del self._deadlines[name]
+            self._fire(name)
+        self._arm(loop)
