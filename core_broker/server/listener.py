@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,7 +129,7 @@ class Server:
             )
         except OSError as error:
             raise ListenError(
-                f"cannot listen on {address.host or '*'}:{address.port}: {error.strerror or error}; "
+                f"cannot listen on {address.host or '*'}:{address.port}: {os.strerror(error.errno or 0)}; "
                 "stop what uses the port or choose another (--listen HOST:PORT, port 0 for any free one)"
             ) from error
         listener.sockets.append(server)

@@ -228,6 +228,7 @@ class _RealLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
+        self._fd = -1
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # flock tells our own brokers apart, even in one process; lockf is what Kafka takes.

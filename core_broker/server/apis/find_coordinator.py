@@ -13,4 +13,6 @@ from ..context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.find_coordinator(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.find_coordinator(
+        request, context.version, context.client_id, context.client_host, context.listener
+    )
