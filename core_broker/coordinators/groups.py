@@ -205,6 +205,8 @@ class GroupCoordinator:
         return self._purgatory.add(token, LONGEST_JOIN_MS)
 
     def sync_group(self, request: sg.Request, version: int, client_id: str, client_host: str) -> Any:
+        if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            return sg.Response(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return sg.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
@@ -472,9 +474,9 @@ class Token(Pending):
 
 
 def _join_told(response: jg.Response, version: int) -> jg.Response:
-    """Before version 7 the protocol's name cannot be null."""
-    if version < 7 and response.protocol_name is None:
-        response.protocol_name = ""
+    """A refusal names no protocol; before version 7 the name cannot be null."""
+    if response.error_code or response.protocol_name is None:
+        response.protocol_name = None if version >= 7 else ""
     return response
 
 
