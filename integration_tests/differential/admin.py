@@ -15,7 +15,7 @@ from isthmus.protocol.messages import (
     init_producer_id,
 )
 
-from .data import NO_SUCH_ID
+from .data import NO_SUCH_ID, new_producer
 from .peer import Case, Scenarios
 
 SCENARIOS = Scenarios()
@@ -173,6 +173,7 @@ def topics_that_cannot_be_deleted(case: Case) -> None:
 
 @SCENARIOS.success(22)
 def gives_a_producer_id(case: Case) -> None:
+    new_producer(case)
     case.compare(init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000))
 
 

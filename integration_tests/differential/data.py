@@ -25,6 +25,18 @@ def fill(case: Case, topic_id: bytes, batches: int = 1) -> None:
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
 
+def new_producer(case: Case) -> init_producer_id.Response:
+    """A producer id; a broker that has just started may need a moment before it gives one."""
+    answers = []
+
+    def given() -> bool:
+        answers.append(case.prepare(init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)))
+        return answers[-1].error_code == 0
+
+    case.wait_until(given, "a producer id")
+    return answers[-1]
+
+
 @SCENARIOS.success(0)
 def appends(case: Case) -> None:
     topic_id = case.topic()
@@ -41,7 +53,7 @@ def appends_at_the_brokers_time(case: Case) -> None:
 @SCENARIOS.success(0, since=3)
 def takes_a_repeated_batch_once(case: Case) -> None:
     topic_id = case.topic()
-    producer = case.prepare(init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000))
+    producer = new_producer(case)
     sent = batch(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=0)
     case.compare(produce_request(case, sent, topic_id))
     case.compare(produce_request(case, sent, topic_id))
@@ -73,7 +85,7 @@ def broken_crc(case: Case) -> None:
 @SCENARIOS.error(0, since=3)
 def sequence_gap(case: Case) -> None:
     topic_id = case.topic()
-    producer = case.prepare(init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000))
+    producer = new_producer(case)
     for base_sequence in (0, 9):
         sent = batch(producer_id=producer.producer_id, producer_epoch=0, base_sequence=base_sequence)
         case.compare(produce_request(case, sent, topic_id))

@@ -80,7 +80,7 @@ def _node_name(value: str, peer: Peer) -> Any:
 class Difference:
     """A field of our answers that is not compared, or is compared by its common part."""
 
-    path: str  # API and field names, as "ApiVersions.supported_features"
+    path: str  # API and field names, as "ApiVersions.supported_features"; [name] or [*] for a row of a list by name
     how: str  # LEFT_OUT; BY_NAME: in any order; COMMON_NAMES: BY_NAME, and what only one of them has is left out;
     # SAYS_MORE: we have a text where Kafka has none or an empty one
     reason: str
@@ -100,6 +100,8 @@ DIFFERENCES: tuple[Difference, ...] = tuple(
             LEFT_OUT,
             "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
         ),
+        ("DeleteGroups.results", BY_NAME, "Kafka's order is that of a hash table"),
+        ("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
         ("DescribeConfigs.results.configs", BY_NAME, "Kafka's order is that of a hash table"),
         (
             "DescribeConfigs.results.configs[log.retention.ms].read_only",
@@ -134,16 +136,17 @@ def without_differences(api: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
 
 
 def _strip(path: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
-    how = next((each.how for each in DIFFERENCES if each.path == path), None)
+    any_row = re.sub(r"\[.*\]", "[*]", path)
+    how = next((each.how for each in DIFFERENCES if each.path in (path, any_row)), None)
     if how == LEFT_OUT:
         return "<explained>", "<explained>"
     if how and isinstance(ours, list) and isinstance(theirs, list):
         if how == COMMON_NAMES and theirs and _has_all(ours):
             ours, theirs = _rows_in(ours, theirs), _rows_in(theirs, ours)
         ours, theirs = sorted(ours, key=_name), sorted(theirs, key=_name)
-        if [row["name"] for row in ours] != [row["name"] for row in theirs]:
+        if [_name(row) for row in ours] != [_name(row) for row in theirs]:
             return ours, theirs
-        rows = [_strip(f"{path}[{pair[0]['name']}]", *pair) for pair in zip(ours, theirs, strict=True)]
+        rows = [_strip(f"{path}[{_name(pair[0])}]", *pair) for pair in zip(ours, theirs, strict=True)]
         return [row[0] for row in rows], [row[1] for row in rows]
     if how == SAYS_MORE and ours == "<some text>" and theirs in (None, "<empty text>"):
         return "<explained>", "<explained>"
@@ -157,7 +160,7 @@ def _strip(path: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
 
 
 def _name(row: Any) -> str:
-    return row["name"]
+    return row.get("name", row.get("group_id"))
 
 
 def _rows_in(rows: list, others: list) -> list:

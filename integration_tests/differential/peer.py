@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.protocol.messages import create_topics, describe_cluster, find_coordinator, list_offsets, metadata
+from isthmus.protocol.messages import (
+    create_topics,
+    describe_cluster,
+    describe_groups,
+    find_coordinator,
+    list_offsets,
+    metadata,
+)
 from isthmus.protocol.schema import Struct
 
 from .wire import Connection, plain
@@ -110,11 +117,12 @@ class Case:
 
     def coordinator(self, group: str | None = None) -> None:
         """Wait until the broker coordinates the group and has loaded its partition."""
-        request = find_coordinator.Request(coordinator_keys=[group or self.name])
+        find = find_coordinator.Request(coordinator_keys=[group or self.name])
+        describe = describe_groups.Request(groups=[group or self.name])
 
         def found() -> bool:
-            [answer] = self.prepare(request).coordinators
-            return answer.error_code == 0
+            [coordinator], [described] = self.prepare(find).coordinators, self.prepare(describe).groups
+            return coordinator.error_code == 0 and described.error_code not in (14, 15, 16)  # loading, not there
 
         self.wait_until(found, f"a coordinator for {group or self.name}")
 
