@@ -306,13 +306,31 @@ class Log(LogReader):
         if found is not None:
             active.truncate(files, found)
             TransactionIndex.truncate(files, active, found.base_offset)
-        self.log_end_offset = end = max(active.last_offset + 1, self.log_start_offset)
+        self.log_end_offset = end = active.last_offset + 1
+        if end < self.log_start_offset:
+            self._begin_at(self.log_start_offset)  # only what is not served any more was left
+            return
         self.recovery_point = min(self.recovery_point, end)
         self.epochs.truncate_end(end)
         remove_snapshots(files, self.directory, above=end)
         self.producers = load_producers(files, self.directory, self._segments, end, self._wall_ms)
         # Synced with its directory: after a crash no segment that was cut off comes back.
         files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        self.epochs.dirty = False
+
+    def _begin_at(self, offset: int) -> None:
+        self._cut = True
+        while self._segments:
+            self._segments.pop().unlink(self.files)
+        remove_snapshots(self.files, self.directory, above=-1)
+        self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
+        self._segments.append(self._active)
+        self._bases[:] = [offset]
+        self._positions.clear()
+        self.epochs.clear()
+        self.producers.clear()
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
         self.epochs.dirty = False
 
     async def reset_to(self, offset: int) -> None:
@@ -323,17 +341,7 @@ class Log(LogReader):
             if self.save_recovery_point is not None:
                 await self.save_recovery_point()
             try:
-                while self._segments:
-                    self._segments.pop().unlink(self.files)
-                remove_snapshots(self.files, self.directory, below=2**63)
-                self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
-                self._segments.append(self._active)
-                self._bases[:] = [offset]
-                self._positions.clear()
-                self.epochs.clear()
-                self.producers.clear()
-                self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-                self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+                self._begin_at(offset)
             except OSError as error:
                 raise self._fail(error, "cannot reset") from error
 

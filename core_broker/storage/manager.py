@@ -261,8 +261,6 @@ class LogManager:
             if not self.files.exists(directory):
                 return
             self.files.rename(directory, doomed)
-            for saved in self._saved.values():
-                saved.pop(key, None)
             await self.save_checkpoints()
             await self.files.run(self.files.rmtree, doomed)
         except OSError as error:
@@ -292,13 +290,14 @@ class LogManager:
 
     async def _save(self, name: str, value: Callable[[Key, Log], int]) -> None:
         async with self._saving:
-            offsets = {**self._saved[name], **{key: value(key, log) for key, log in self.logs.items()}}
-            if offsets != self._saved[name] or not self.files.exists(self._path(name)):
+            offsets = {key: at for key, at in self._saved[name].items() if key in self._unopened}
+            offsets |= {key: value(key, log) for key, log in self.logs.items()}
+            if offsets != self._saved[name]:
                 try:
                     await self.files.run(self.files.write_atomic, self._path(name), render_offsets(offsets))
                 except OSError as error:
                     raise StorageError(error, self._path(name), "cannot save") from error
-            self._saved[name] = {key: at for key, at in offsets.items() if key in self.logs or key in self._unopened}
+                self._saved[name] = offsets
 
     # --- What recurs --------------------------------------------------------------------------------------------------
 

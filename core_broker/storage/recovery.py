@@ -146,9 +146,11 @@ class _Loader:
                 break
         end = self._end()
         if self.segments and end < self.log_start_offset:
-            self._note(f"all removed: it ended at {end}, before its log start offset {self.log_start_offset}")
+            if any(segment.size_bytes for segment in self.segments):
+                self._note(f"all removed: it ended at {end}, before its log start offset {self.log_start_offset}")
             while self.segments:
                 self.segments.pop().unlink(files)
+            remove_snapshots(files, directory, above=-1)
             self.epochs.clear()
         if not self.segments:
             self.segments.append(Segment.create(files, directory, self.log_start_offset, self.wall_ms))

@@ -19,6 +19,15 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run what never waits, as with BrokenFiles, without a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
 def batch(
     count: int = 1, *, timestamp: int = NOW_MS, size: int = 10, key: bytes | None = b"k", codec: Any = "none", **header: Any
 ) -> bytes:  # fmt: skip

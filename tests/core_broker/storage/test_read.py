@@ -90,7 +90,11 @@ def test_time_gives_the_first_record_of_that_time_or_later(files, tmp_path):
             if expected is None:
                 assert found is None
             else:
-                assert (found.timestamp, found.offset, found.leader_epoch) == (expected.timestamp_ms, expected.offset, 0)
+                assert (found.timestamp, found.offset, found.leader_epoch) == (
+                    expected.timestamp_ms,
+                    expected.offset,
+                    0,
+                )
 
 
 def test_time_search_begins_at_the_log_start(files, tmp_path):

@@ -1,0 +1,144 @@
+"""A disk that refuses: the log is as before, or offline with the reason; never in between."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from isthmus.core_broker.storage.errors import StorageError
+from isthmus.core_broker.storage.files import TornWrite
+from isthmus.core_broker.storage.log import LogConfig
+from isthmus.protocol.errors import ErrorCode, KafkaError
+
+from .support import NOW_MS, BrokenFiles, append, batch, contents, open_log, run
+
+SMALL = LogConfig(segment_bytes=300)
+
+
+def failing(number: int, kinds: tuple[str, ...] = ("append",), part: str = "", error: type[OSError] = OSError):
+    def trap(kind: str, path: str) -> None:
+        if kind in kinds and part in path:
+            raise error(number, os.strerror(number), path)
+
+    return trap
+
+
+def ignore(kind: str, path: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_refused_append_changes_nothing_and_names_file_and_reason(tmp_path, number):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    data = batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, data)
+    files.trap = failing(number)
+    following = batch(1, producer_id=7, producer_epoch=0, base_sequence=1)
+    with pytest.raises(StorageError) as caught:
+        append(log, following, epoch=5)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert caught.value.errno == number
+    assert "00000000000000000000.log" in caught.value.message
+    assert os.strerror(number) in caught.value.message
+    assert (log.log_end_offset, log.latest_epoch) == (1, 0)
+    files.trap = ignore
+    assert append(log, following).first_offset == 1
+    assert append(log, following).duplicate
+
+
+def test_append_that_cannot_be_cut_back_takes_the_log_offline(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    files.trap = failing(errno.EIO, error=TornWrite)
+    with pytest.raises(StorageError):
+        append(log, batch(1))
+    files.trap = ignore
+    for use in (lambda: append(log, batch(1)), lambda: log.read(0, 100), lambda: run(log.sync())):
+        with pytest.raises(KafkaError) as caught:
+            use()
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "0000.log" in caught.value.message
+    assert open_log(files, tmp_path).log_end_offset == 1
+
+
+@pytest.mark.parametrize("part", [".index", ".timeindex", ".snapshot", "0003.log"])
+def test_roll_that_fails_anywhere_can_be_tried_again(tmp_path, part):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path, SMALL)
+    for _ in range(3):
+        append(log, batch(1))
+    files.trap = failing(errno.ENOSPC, ("open", "append", "pwrite", "truncate"), part)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="No space left"):
+            append(log, batch(1))
+    assert (log.log_end_offset, log.segments_count) == (3, 1)
+    files.trap = ignore
+    assert append(log, batch(1)).first_offset == 3
+    assert log.segments_count == 2
+    assert len(contents(log)) == 4 * len(batch(1))
+    assert open_log(files, tmp_path, SMALL).log_end_offset == 4
+
+
+def test_failed_sync_takes_the_log_offline(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    files.trap = failing(errno.EIO, ("sync",))
+    with pytest.raises(StorageError, match="Input/output error"):
+        run(log.sync())
+    files.trap = ignore  # the page cache may have thrown away what it could not write: no second try
+    with pytest.raises(KafkaError):
+        run(log.sync())
+    with pytest.raises(KafkaError):
+        append(log, batch(1))
+    run(log.close())
+    assert log.recovery_point == 0
+
+
+def test_failed_deletion_keeps_the_log_in_use(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path, SMALL)
+    for _ in range(9):
+        append(log, batch(1))
+    log.advance_start(6)
+    files.trap = failing(errno.EIO, ("unlink",))
+    with pytest.raises(StorageError):
+        run(log.enforce_retention(9, NOW_MS))
+    files.trap = ignore
+    assert append(log, batch(1)).first_offset == 9
+    assert open_log(files, tmp_path, SMALL, log_start_offset=6).log_end_offset == 10
+
+
+@pytest.mark.parametrize("kind", ["truncate", "unlink", "write_atomic"])
+def test_failed_truncation_takes_the_log_offline(tmp_path, kind):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path, SMALL)
+    for _ in range(9):
+        append(log, batch(1))
+    files.trap = failing(errno.EIO, (kind,))
+    with pytest.raises(StorageError):
+        run(log.truncate_to(4))
+    with pytest.raises(KafkaError):
+        append(log, batch(1))
+    files.trap = ignore
+    assert 4 <= open_log(files, tmp_path, SMALL).log_end_offset <= 9
+
+
+def test_unreadable_log_is_an_error_of_the_read_alone(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    for _ in range(3):
+        append(log, batch(1))
+    run(log.close())
+    log = open_log(files, tmp_path, clean=True)
+    files.trap = failing(errno.EIO, ("pread",))
+    with pytest.raises(StorageError):
+        log.read(1, 1000)
+    with pytest.raises(StorageError):
+        run(log.offset_for_timestamp(0))
+    files.trap = ignore
+    assert log.read(1, 1000).size_bytes

@@ -1,0 +1,116 @@
+"""The operating system behind the seam."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+
+import pytest
+
+from isthmus.core_broker.storage.files import DirectoryLocked, FileRange, TornWrite
+
+from .support import run
+
+
+def test_append_takes_more_buffers_than_one_call_does(files, tmp_path):
+    file = files.open(str(tmp_path / "a"))
+    parts = [bytes([n % 256]) * (n % 7) for n in range(5000)]
+    file.append(parts)
+    file.append([memoryview(b"xyz")[1:], bytearray(b"!")])
+    assert file.size == file.pread(1 << 20, 0).__len__() == sum(map(len, parts)) + 3
+    assert file.pread(1 << 20, 0) == b"".join(parts) + b"yz!"
+
+
+def test_append_that_does_not_fit_is_cut_back(files, tmp_path):
+    file = files.open(str(tmp_path / "a"))
+    file.append([b"a" * 100])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    import signal
+
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150, hard))
+    try:
+        with pytest.raises(OSError) as caught:
+            file.append([b"b" * 30, b"c" * 30])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(tmp_path / "a")
+    assert not isinstance(caught.value, TornWrite)
+    assert (file.size, os.path.getsize(tmp_path / "a")) == (100, 100)
+    file.append([b"d"])
+    assert file.pread(10, 98) == b"aad"
+
+
+def test_append_that_cannot_be_cut_back_says_so(files, tmp_path, monkeypatch):
+    file = files.open(str(tmp_path / "a"))
+
+    def refuse(*args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    with pytest.raises(TornWrite, match="Input/output error"):
+        file.append([b"x"])
+
+
+def test_atomic_write_leaves_the_old_file_when_it_fails(files, tmp_path, monkeypatch):
+    path = str(tmp_path / "a")
+    files.write_atomic(path, b"old")
+    files.write_atomic(path, b"newer")
+    assert files.read(path) == b"newer"
+
+    def refuse(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError):
+        files.write_atomic(path, b"newest")
+    assert files.listdir(str(tmp_path)) == ["a"]
+    assert files.read(path) == b"newer"
+
+
+def test_lock_is_held_by_one(files, tmp_path):
+    path = str(tmp_path / ".lock")
+    held = files.lock(path)
+    with pytest.raises(DirectoryLocked, match=str(tmp_path)):
+        files.lock(path)
+    held.release()
+    files.lock(path).release()
+
+
+def test_range_outlives_the_name_of_its_file(files, tmp_path):
+    path = str(tmp_path / "a")
+    file = files.open(path)
+    file.append([b"0123456789"])
+    part = FileRange(file, 2, 5)
+    files.unlink(path)
+    del file
+    assert (len(part), part.read()) == (5, b"23456")
+
+
+def test_open_without_create_misses(files, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.open(str(tmp_path / "a"), create=False)
+
+
+def test_descriptors_are_given_back(files, tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for n in range(50):
+        files.open(str(tmp_path / str(n))).append([b"x"])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_blocking_work_runs_beside_the_loop(files):
+    async def work():
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        await files.run(lambda: loop.call_soon_threadsafe(done.set))
+        await asyncio.wait_for(done.wait(), 5)
+        with pytest.raises(KeyError):
+            await files.run({}.__getitem__, "x")
+
+    run(work())

@@ -1,0 +1,72 @@
+"""The index files: Kafka's bytes, and equal answers from memory and from the file."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from isthmus.core_broker.storage.index import (
+    OffsetIndex,
+    TimeIndex,
+    search_offset_index,
+    search_time_index,
+)
+from isthmus.core_broker.storage.log import LogConfig
+
+from .support import NOW_MS, append, batch, open_log, run
+
+
+def test_entries_are_of_the_batch_that_crosses_the_interval(files, tmp_path):
+    log = open_log(files, tmp_path, LogConfig(index_interval_bytes=200))
+    times = [10, 30, 20, 40, 15, 50, 60]
+    size = len(batch(2))
+    for time in times:
+        append(log, batch(2, timestamp=time))
+    run(log.close())
+    step = 200 // size + 1  # batches until more than 200 bytes have gone by
+    at = range(step, len(times), step)
+    stored = (tmp_path / "t-0" / "00000000000000000000.index").read_bytes()
+    assert list(struct.iter_unpack(">ii", stored)) == [(n * 2 + 1, n * size) for n in at]
+    stored = (tmp_path / "t-0" / "00000000000000000000.timeindex").read_bytes()
+    expected = []
+    for n in [*at, len(times) - 1]:
+        newest = max(range(n + 1), key=lambda m: times[m])
+        entry = (times[newest] + 1, newest * 2 + 1)
+        if not expected or entry[0] > expected[-1][0]:
+            expected.append(entry)
+    assert list(struct.iter_unpack(">qi", stored)) == expected
+
+
+def test_memory_and_file_answer_alike(files, tmp_path):
+    chance = random.Random(1)
+    offsets, times = OffsetIndex(), TimeIndex()
+    relative = position = 0
+    timestamp = NOW_MS
+    for _ in range(200):
+        relative += chance.randint(1, 50)
+        position += chance.randint(61, 500)
+        timestamp += chance.randint(-20, 40)
+        offsets.append(relative, position)
+        times.append(timestamp, relative)
+    offset_path, time_path = str(tmp_path / "a.index"), str(tmp_path / "a.timeindex")
+    offsets.write(files, offset_path)
+    times.write(files, time_path)
+    for wanted in range(-1, relative + 10):
+        assert search_offset_index(files, offset_path, wanted) == offsets.lookup(wanted)
+    for wanted in range(NOW_MS - 30, timestamp + 30):
+        assert search_time_index(files, time_path, wanted) == times.lookup(wanted)
+    assert OffsetIndex.load(files.read(offset_path)).encode() == offsets.encode()
+    assert TimeIndex.load(files.read(time_path)).encode() == times.encode()
+
+
+def test_file_follows_through_growth_and_truncation(files, tmp_path):
+    chance = random.Random(2)
+    index, path = OffsetIndex(), str(tmp_path / "a.index")
+    for step in range(300):
+        if chance.random() < 0.2:
+            index.truncate(chance.randint(0, step * 100))
+        last = index.lookup(2**31 - 1)
+        index.append(last // 10 + 10, last + 100)
+        if chance.random() < 0.3:
+            index.write(files, path)
+            assert files.read(path) == index.encode()

@@ -1,0 +1,296 @@
+"""A data directory: whose it is, what its small files say, and which starts believe them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.primitives import uuid_to_str
+from isthmus.runtime import Runtime
+
+from .support import NOW_MS, BrokenFiles, append, batch, run
+
+TOPIC_ID = bytes(range(16))
+
+
+def manager(files, path, config=None, wall_ms=lambda: NOW_MS):
+    return LogManager(files, str(path), Runtime(random.Random(1), wall_ms, lambda: 0), config)
+
+
+@contextlib.asynccontextmanager
+async def opened(files, path, node_id=1, cluster_id=None, logs=True, **more):
+    made = manager(files, path, **more)
+    await made.open(node_id, cluster_id)
+    if logs:
+        await made.open_logs(lambda topic: LogConfig())
+    yield made
+    await made.close()
+
+
+def killed(made: LogManager) -> None:
+    """The process is gone; only its lock is given back."""
+    made._release()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(p.name for p in path.iterdir())
+
+
+def test_files_are_kafkas(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path, 3, "abcdefghijklmnopqrstuw") as made:
+            for topic, index in (("b", 0), ("a", 11), ("a", 2)):
+                log = await made.create(topic, index, TOPIC_ID, LogConfig())
+                for _ in range(index + 1):
+                    append(log, batch(1))
+            made.logs["a", 11].advance_start(4)
+            made.high_watermark_of = lambda topic, index: 1 if topic == "b" else None
+        return made
+
+    made = run(work())
+    properties = (tmp_path / "meta.properties").read_text().splitlines()
+    assert properties[1:] == [
+        "cluster.id=abcdefghijklmnopqrstuw", f"directory.id={made.directory_id}", "node.id=3", "version=1"
+    ]  # fmt: skip
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n3\na 2 3\na 11 12\nb 0 1\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n3\na 2 0\na 11 4\nb 0 0\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n3\na 2 3\na 11 12\nb 0 1\n"
+    stored = (tmp_path / "a-2" / "partition.metadata").read_text()
+    assert stored == f"version: 0\ntopic_id: {uuid_to_str(TOPIC_ID)}"
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_ids_are_made_once_and_kept(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as first:
+            pass
+        async with opened(files, tmp_path) as second:
+            assert (first.cluster_id, first.directory_id) == (second.cluster_id, second.directory_id)
+            assert len(first.cluster_id) == 22
+
+    run(work())
+
+
+@pytest.mark.parametrize(("node_id", "cluster_id", "what"), [(2, None, "node 1"), (1, "other", "cluster")])
+def test_directory_of_another_node_or_cluster_is_refused(files, tmp_path, node_id, cluster_id, what):
+    async def work():
+        async with opened(files, tmp_path):
+            pass
+        with pytest.raises(KafkaError, match=what):
+            await manager(files, tmp_path).open(node_id, cluster_id)
+        async with opened(files, tmp_path):  # and the lock was given back
+            pass
+
+    run(work())
+
+
+def test_directory_in_use_is_refused(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path):
+            with pytest.raises(KafkaError, match="in use by another process"):
+                await manager(files, tmp_path).open(1)
+
+    run(work())
+
+
+def test_directory_that_cannot_be_written_is_named(tmp_path):
+    files = BrokenFiles()
+
+    def trap(kind, path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    files.trap = trap
+    with pytest.raises(KafkaError, match="Read-only file system") as caught:
+        run(manager(files, tmp_path / "data").open(1))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert str(tmp_path / "data") in caught.value.message
+
+
+def test_logs_come_back_with_their_offsets(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            log = await made.create("t", 0, TOPIC_ID, LogConfig())
+            for _ in range(9):
+                append(log, batch(1))
+            log.advance_start(4)
+            assert await made.create("t", 0, TOPIC_ID, LogConfig()) is log
+        async with opened(files, tmp_path) as made:
+            assert made.was_clean
+            assert made.found() == [("t", 0)]
+            assert made.topic_id("t", 0) == TOPIC_ID
+            assert made.saved_high_watermark("t", 0) == 9
+            log = made.get("t", 0)
+            assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (4, 9, 9)
+
+    run(work())
+
+
+def test_marker_is_believed_once(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            await made.create("t", 0, TOPIC_ID, LogConfig())
+        made = manager(files, tmp_path)
+        await made.open(1)
+        assert made.was_clean
+        killed(made)
+        made = manager(files, tmp_path)
+        await made.open(1)
+        assert not made.was_clean
+        killed(made)
+
+    run(work())
+
+
+def test_no_marker_while_a_log_is_in_doubt(files, tmp_path):
+    async def work():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        append(await made.create("t", 0, TOPIC_ID, LogConfig()), batch(1))
+        killed(made)
+        # It is not opened this time: a clean shutdown of the others says nothing of it.
+        async with opened(files, tmp_path, logs=False) as made:
+            await made.create("u", 0, TOPIC_ID, LogConfig())
+        assert ".kafka_cleanshutdown" not in names(tmp_path)
+        async with opened(files, tmp_path) as made:
+            made.logs["t", 0].failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+        assert ".kafka_cleanshutdown" not in names(tmp_path)
+
+    run(work())
+
+
+def test_torn_tail_is_found_after_a_kill_not_looked_for_after_a_clean_shutdown(files, tmp_path):
+    async def work():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        log = await made.create("t", 0, TOPIC_ID, LogConfig())
+        for _ in range(5):
+            append(log, batch(1))
+        await log.sync()
+        await made.save_checkpoints()
+        append(log, batch(1))
+        killed(made)
+        path = tmp_path / "t-0" / "00000000000000000000.log"
+        path.write_bytes(path.read_bytes()[:-1])
+        async with opened(files, tmp_path) as made:
+            log = made.get("t", 0)
+            assert (log.log_end_offset, log.recovery_point) == (5, 5)
+            assert log.recovery_notes
+
+    run(work())
+
+
+def test_deleted_log_is_gone_and_a_new_one_of_its_name_is_not_vouched_for(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            log = await made.create("t", 0, TOPIC_ID, LogConfig())
+            for _ in range(9):
+                append(log, batch(1))
+            await log.sync()
+            await made.save_checkpoints()
+            part = log.read(0, 100)
+            await made.delete("t", 0)
+            assert not [name for name in names(tmp_path) if name.startswith("t-0")]
+            assert "t 0" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+            assert len(part.ranges[0].read()) == 100
+            with pytest.raises(KafkaError):
+                append(log, batch(1))
+            again = await made.create("t", 0, bytes(16), LogConfig())
+            assert (again.log_end_offset, again.recovery_point) == (0, 0)
+            await made.delete("nobody", 0)
+
+    run(work())
+
+
+def test_checkpoint_of_a_directory_that_is_gone_is_forgotten_at_the_start(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path):
+            pass
+        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 500\n")
+        (tmp_path / "t-1.0123-delete").mkdir()
+        async with opened(files, tmp_path) as made:
+            assert "t-1.0123-delete" not in names(tmp_path)
+            assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+            assert (await made.create("t", 0, TOPIC_ID, LogConfig())).recovery_point == 0
+
+    run(work())
+
+
+def test_broken_checkpoint_means_that_logs_are_read_through(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            append(await made.create("t", 0, TOPIC_ID, LogConfig()), batch(1))
+        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n7\nt 0 1\n")
+        async with opened(files, tmp_path) as made:
+            assert not made.was_clean
+            assert made.get("t", 0).log_end_offset == 1
+
+    run(work())
+
+
+def test_truncation_lowers_the_checkpoint_on_disk(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            log = await made.create("t", 0, TOPIC_ID, LogConfig())
+            for _ in range(9):
+                append(log, batch(1))
+            await log.sync()
+            await made.save_checkpoints()
+            await log.truncate_to(3)
+            assert "t 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+    run(work())
+
+
+def test_one_task_saves_flushes_and_retains(tmp_path):
+    files = BrokenFiles()
+    now = [NOW_MS]
+    config = ManagerConfig(checkpoint_interval_ms=20, high_watermark_interval_ms=20, retention_interval_ms=20)
+
+    async def work():
+        async with opened(files, tmp_path, config=config, wall_ms=lambda: now[0]) as made:
+            flushed = await made.create("f", 0, TOPIC_ID, LogConfig(flush_ms=1000))
+            kept = await made.create("k", 0, TOPIC_ID, LogConfig(segment_bytes=100, retention_ms=1000))
+            made.start()
+            made.start()
+            for log in (flushed, kept):
+                append(log, batch(1))
+                append(log, batch(1))
+            now[0] += 1001
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if flushed.recovery_point == 2 and kept.log_start_offset == 2:
+                    break
+            assert (flushed.recovery_point, kept.recovery_point, kept.log_start_offset) == (2, 0, 2)
+            text = ""
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                text = (tmp_path / "recovery-point-offset-checkpoint").read_text()
+                if "f 0 2" in text:
+                    break
+            assert "f 0 2" in text
+
+    run(work())
+
+
+def test_retention_of_one_log_that_fails_does_not_stop_the_others(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            logs = []
+            for index in range(2):
+                log = await made.create("t", index, TOPIC_ID, LogConfig(segment_bytes=100, retention_ms=0))
+                append(log, batch(1, timestamp=5))
+                logs.append(log)
+            logs[0].failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+            await made.enforce_retention()
+            assert [log.log_start_offset for log in logs] == [0, 1]
+
+    run(work())
