@@ -70,6 +70,7 @@ cdef class ColumnWriter:
     cdef Py_ssize_t capacity
     cdef Py_ssize_t data_capacity
     cdef Py_ssize_t data_used
+    cdef Py_ssize_t key_room
     cdef readonly Py_ssize_t key_size
     cdef readonly Py_ssize_t value_size
     cdef readonly Py_ssize_t key_nulls
@@ -89,6 +90,7 @@ cdef class ColumnWriter:
     cdef readonly bytearray header_value_data
     cdef readonly list header_nulls
 
+    cdef _grow_keys(self, Py_ssize_t needed)
     cdef _add_headers(self, list headers, Py_ssize_t row)
     cdef _pad_header_rows(self, Py_ssize_t rows)
 

@@ -536,7 +536,8 @@ class ColumnWriter:
         self.timestamps = array("q", (0,)) * rows
         self.key_offsets = array("i", (0,)) * (rows + 1)
         self.value_offsets = array("i", (0,)) * (rows + 1)
-        self.key_data = _blank(data_bytes)
+        self.key_room = data_bytes // 8  # grows; room for all twice over would be given back and faulted in each time
+        self.key_data = _blank(self.key_room)
         self.value_data = _blank(data_bytes)
         self.key_valid = bytearray(b"\xff") * ((rows + 7) // 8)
         self.value_valid = bytearray(b"\xff") * ((rows + 7) // 8)
@@ -576,6 +577,10 @@ class ColumnWriter:
             n = section.key_size
             at = section.key_at
             if n > 0:
+                if n > self.key_room - key_end:
+                    self._grow_keys(key_end + n)
+                    if cython.compiled:
+                        key_data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self.key_data))
                 if cython.compiled:
                     memcpy(key_data + key_end, section.b + at, n)
                 else:
@@ -603,6 +608,15 @@ class ColumnWriter:
         self.rows = row
         self.key_size = key_end
         self.value_size = value_end
+
+    @cython.cfunc
+    def _grow_keys(self, needed: cython.Py_ssize_t):
+        room: cython.Py_ssize_t = min(max(needed, 2 * self.key_room), self.data_capacity)
+        if cython.compiled:
+            PyByteArray_Resize(self.key_data, room)
+        else:
+            self.key_data.extend(bytes(room - self.key_room))
+        self.key_room = room
 
     @cython.cfunc
     def _add_headers(self, headers: list, row: cython.Py_ssize_t):
