@@ -19,7 +19,8 @@ from .hosts import PROCESS, Process
 if TYPE_CHECKING:
     from .runner import Simulation
 
-MAX_TURNS_AT_ONE_TIME = 50_000
+MAX_TURNS_AT_ONE_TIME = 50_000  # without once having nothing to do
+TURN_S = 1e-6  # what a turn of the loop takes, at least
 
 
 class SimulationError(AssertionError):
@@ -47,6 +48,7 @@ class Kernel:
 
     def select(self, timeout: float | None) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
         self.turn += 1
+        self.now += TURN_S
         heap = self._heap
         before = self.now
         if heap and heap[0][0] <= self.now:
@@ -161,6 +163,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return True
 
     def _process_events(self, event_list: list[tuple[Callable[..., object], tuple[Any, ...]]]) -> None:
+        if self.unhandled and not self.tearing_down:
+            raise SimulationError("an error that nobody handled") from self.sim.first_unhandled
         for callback, args in event_list:
             callback(*args)
 
@@ -222,7 +226,8 @@ class SimLoop(asyncio.BaseEventLoop):
         process = PROCESS.get()
         if process is None:
             raise AssertionError("only a process of a simulated machine can listen")
-        return self.sim.network.listen(process, protocol_factory, int(port or 0))
+        serve = options.get("start_serving", True)
+        return self.sim.network.listen(process, protocol_factory, int(port or 0), serve)
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         return [(2, 1, 6, "", (host, port))]

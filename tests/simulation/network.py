@@ -44,20 +44,21 @@ class Link:
 class SimServer(asyncio.AbstractServer):
     """A listening port."""
 
-    def __init__(self, network: Network, process: Process, factory: Callable[[], Any], port: int) -> None:
+    def __init__(self, network: Network, process: Process, factory: Callable[[], Any], port: int, serve: bool) -> None:
         self.network = network
         self.process = process
         self.factory = factory
         self.port = port
         self.context = contextvars.copy_context()
-        self._serving = True
+        self._bound = True
+        self._serving = serve
 
     @property
     def sockets(self) -> tuple[SimSocket, ...]:
-        return (SimSocket((self.process.machine.name, self.port), None),) if self._serving else ()
+        return (SimSocket((self.process.machine.name, self.port), None),) if self._bound else ()
 
     def close(self) -> None:
-        self._serving = False
+        self._bound = self._serving = False
         listeners = self.process.machine.listeners
         if listeners.get(self.port) is self:
             del listeners[self.port]
@@ -69,7 +70,7 @@ class SimServer(asyncio.AbstractServer):
         return self._serving
 
     async def start_serving(self) -> None:
-        pass
+        self._serving = self._bound
 
     async def serve_forever(self) -> None:
         await self.network.sim.loop.create_future()
@@ -162,14 +163,14 @@ class Network:
 
     # -- sockets
 
-    def listen(self, process: Process, factory: Callable[[], Any], port: int) -> SimServer:
+    def listen(self, process: Process, factory: Callable[[], Any], port: int, serve: bool = True) -> SimServer:
         process.check_alive()
         machine = process.machine
         if port == 0:
             port = self._free_port(machine)
         elif port in machine.listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        server = SimServer(self, process, factory, port)
+        server = SimServer(self, process, factory, port, serve)
         machine.listeners[port] = server
         self.sim.trace.add("listen", process.name, port)
         return server
@@ -268,7 +269,8 @@ class _Attempt:
                 self._answer(None, OSError(errno.ETIMEDOUT, f"no answer from {self.target}:{self.port}"))
             return
         back = self.link.delay(network.random)
-        if self.port not in machine.listeners:
+        listener = machine.listeners.get(self.port)
+        if listener is None or not listener.is_serving():
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"{self.target}:{self.port} refused the connection")
             kernel.after(back, self._answer, None, error)
             return

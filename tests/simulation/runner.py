@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from .hosts import Machine
-from .loop import SimLoop
+from .loop import SimLoop, SimulationError
 from .network import Network
 from .trace import Trace
 
@@ -94,7 +94,7 @@ def run(seed: int, scenario: Scenario, *, limit_s: float = 100_000.0, sink: Text
             error = failure
         if error is None and sim.network.observer is not None and sim.network.observer.violations:
             error = AssertionError("; ".join(sim.network.observer.violations[:5]))
-        if error is None and sim.loop.unhandled:
+        if sim.loop.unhandled and (error is None or isinstance(error, SimulationError)):
             error = AssertionError("errors that nobody handled: " + "; ".join(sim.loop.unhandled[:5]))
             error.__cause__ = sim.first_unhandled
         result = Result(
@@ -149,7 +149,7 @@ def _tear_down(sim: Simulation) -> None:
         for task in asyncio.all_tasks(loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
         for machine in sim.machines.values():
             machine.process = None
         loop.kernel.close()

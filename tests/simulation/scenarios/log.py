@@ -61,14 +61,14 @@ def sequence_of(batch: Batch) -> tuple[int, int]:
 async def log(sim: Simulation) -> None:
     machine = sim.machine("disk")
     model = LogModel(sim)
-    clean = False
-    for life in range(LIVES):
+    clean = lost_power = False
+    for _ in range(LIVES):
         process = machine.start()
         process.files.makedirs("/data")
         opened = process.outcome(open_log(process, clean))
         try:
             log = await opened
-            check(sim, model, log, power=life > 0 and lost_power, was_clean=clean)
+            check(sim, model, log, power=lost_power, was_clean=clean)
             if sim.random.random() < 0.8:
                 machine.kill_at_disk_operation(sim.random.randint(1, 60), power=sim.random.random() < 0.7)
             clean = await process.outcome(live(sim, model, log, process))

@@ -1,0 +1,68 @@
+"""200 seeds of each scenario hold; the faults in them really happened; and the planted bugs are found.
+
+`make simulate SEEDS=…` runs more of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from .batch import Summary, run_seeds
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
+PROCESSES = 2
+
+# scenario -> counter -> in how large a part of the runs it must have counted: a calm run proves nothing
+LIVELY = {
+    "broker-start": {"kills_at_start": 0.5, "power_cuts": 0.8},
+    "cuts": {"cuts": 0.8, "partitions": 0.3, "acked": 1.0},
+    "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
+    "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
+    "log": {"crashes_with_loss": 0.8, "crashes_torn": 0.6, "truncations": 0.2, "clean_closes": 0.3},
+    "mirror": {"fault_double": 0.2, "fault_target": 0.4, "fault_source": 0.3, "mirrored_batches": 1.0},
+    "producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95},
+}
+
+# planted bug -> the scenario that finds it
+FOUND_BY = {
+    "ack-before-write": "producers",
+    "answers-out-of-order": "cuts",
+    "append-without-expected-offset": "mirror",
+    "producers-not-recovered": "producers",
+    "recovery-without-crc": "producers",
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def failures(summary: Summary) -> str:
+    first = summary.failed[0]
+    return (
+        f"{len(summary.failed)} of {summary.runs} seeds failed, among them {[r.seed for r in summary.failed[:10]]}; "
+        f"python -m tests.simulation --scenario {summary.scenario} --seed {first.seed}\n{first.tail}\n{first.error}"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(LIVELY))
+def test_every_seed_holds_and_its_faults_happened(name: str) -> None:
+    summary = run_seeds(name, range(SEEDS), processes=PROCESSES)
+    assert not summary.failed, failures(summary)
+    for counter, part in LIVELY[name].items():
+        share = summary.runs_with[counter] / summary.runs
+        assert share >= part, f"{counter} counted in {share:.0%} of the runs of {name}, not in {part:.0%}"
+
+
+@pytest.mark.parametrize("plant", sorted(FOUND_BY))
+def test_a_planted_bug_is_found(plant: str) -> None:
+    summary = run_seeds(FOUND_BY[plant], range(200), plant=plant, processes=PROCESSES, stop_at_failure=True)
+    assert summary.failed, f"200 seeds of {FOUND_BY[plant]} do not see {plant}"
+    assert summary.failed[0].error_type == "AssertionError", failures(summary)
