@@ -153,7 +153,8 @@ def _unsnappy_block(data: memoryview, room: int, max_bytes: int) -> bytearray:
 
 
 def _lz4(data: Buffer) -> bytes:
-    return lz4.frame.compress(data, store_size=False)
+    # Kafka's Java reader takes frames of independent blocks only ("Dependent block stream is unsupported").
+    return lz4.frame.compress(data, store_size=False, block_linked=False)
 
 
 def _unlz4(data: memoryview, max_bytes: int) -> bytes:
