@@ -97,6 +97,17 @@ def test_a_static_member_that_misses_the_rebalance_stays_until_its_session_ends(
     assert {m.member_id for m in table.answers[token].members} == {first, second}
 
 
+def test_a_static_leader_that_misses_the_rebalance_leads_no_more():
+    table = Table()
+    first, second = two_static(table)
+    token = table.join(second, instance="two", protocols=(("range", b"changed"),))
+    table.group.members.get(first).session_timeout_ms = 120_000
+    table.heartbeat(first, instance="one")
+    table.pass_ms(60_000)
+    answer = table.answers[token]
+    assert answer.leader == second and len(answer.members) == 2 and first in table.group.members
+
+
 def test_a_group_of_static_members_of_which_none_comes_waits_for_their_sessions():
     table = Table()
     first, second = two_static(table)
