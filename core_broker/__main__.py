@@ -26,6 +26,7 @@ from .storage.files import RealFiles
 EXIT_FAILED, EXIT_USAGE = 1, 2
 # A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
 GC_THRESHOLDS = (50_000, 20, 100)
+CONNECTIONS_SHARE = 0.75  # of the files a process may open
 
 
 def options(arguments: list[str] | None = None) -> dict[str, str]:
@@ -67,18 +68,28 @@ async def serve(config: BrokerConfig) -> None:
     files.close()
 
 
-def raise_file_limit() -> None:
-    """As many files and connections as the system allows this process."""
+def raise_file_limit() -> int:
+    """Let this process have as many files and connections as the system allows; gives how many."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def leave_files(given: dict[str, str], limit: int) -> None:
+    """Where the system allows few files, connections must not take those that the logs need."""
+    most = int(limit * CONNECTIONS_SHARE)
+    if limit > 0 and "max.connections" not in given and most < BrokerConfig()["max.connections"]:
+        given["max.connections"] = str(max(most, 1))
 
 
 def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    raise_file_limit()
+    limit = raise_file_limit()
     try:
-        uvloop.run(serve(BrokerConfig(options(arguments))))
+        given = options(arguments)
+        leave_files(given, limit)
+        uvloop.run(serve(BrokerConfig(given)))
     except ConfigError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
         return EXIT_USAGE

@@ -30,6 +30,7 @@ ANSWER = struct.Struct(">ii")  # size, correlation id
 ANSWER_FLEXIBLE = struct.Struct(">iib")  # and no tagged fields
 MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
 GROWTH = 4  # a held buffer is at most this many times what has arrived
+REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 API_VERSIONS = 18
 
 
@@ -155,6 +156,9 @@ class Connection(asyncio.BufferedProtocol):
         self._server.held(self, len(held))
         if filled >= 4 and not 0 <= self._need - 4 <= self._server.max_request_bytes:
             self._need = 4  # a bad length: let _frames see it
+        if filled >= self._need and not self.busy and self.writable:
+            self._pause()  # others have their turn first
+            asyncio.get_running_loop().call_soon(self._next)
 
     def _grow(self) -> None:
         old = self._held
@@ -207,8 +211,10 @@ class Connection(asyncio.BufferedProtocol):
     def _next(self) -> None:
         if self.busy or not self.writable or self._transport.is_closing():
             return
-        if self._held is not None:
+        if self._held is not None and self._filled >= self._need:
             self._handle_held()
+        if self._held is not None and self._filled >= self._need:
+            return  # scheduled again, or waiting
         if not self.busy and self.writable and self._paused and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()
@@ -218,6 +224,7 @@ class Connection(asyncio.BufferedProtocol):
     def _frames(self, view: memoryview, end: int) -> int:
         """Handle the whole frames of view[:end] until one has to wait; the position after them."""
         position = 0
+        left = REQUESTS_A_TURN
         limit = self._server.max_request_bytes
         while end - position >= 4:
             size = SIZE.unpack_from(view, position)[0]
@@ -233,7 +240,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error))
                 return end
             position = stop
-            if self.busy:
+            left -= 1
+            if self.busy or not left:
                 break
         if self._out:
             self._flush()

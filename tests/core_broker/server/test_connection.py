@@ -211,6 +211,22 @@ def test_client_that_does_not_read_is_given_no_further_answers():
     asyncio.run(main())
 
 
+def test_many_requests_in_one_read_leave_others_their_turn():
+    server, transport = connect()
+    server.scratch = transport.protocol._scratch = memoryview(bytearray(10_000))
+
+    async def main():
+        transport.feed(b"".join(frame(b"", n) for n in range(100)))
+        assert 1 < len(server.seen) < 100
+        assert not transport.reading
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert transport.reading
+        assert transport.data == b"".join(answer(b"", n) for n in range(100))
+
+    asyncio.run(main())
+
+
 def test_lost_connection_abandons_what_waits():
     server, transport = connect()
     transport.feed(frame(b"wait", 1) + frame(b"x" * 500, 2)[:300])

@@ -1,0 +1,177 @@
+"""A partition moves its high watermark by its durability and wakes who waits, once."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.replication.partition import Partition
+from isthmus.protocol.errors import ErrorCode, KafkaError
+
+
+class FakeLog:
+    """Counts offsets; `sync` ends when the test says so."""
+
+    def __init__(self):
+        self.log_start_offset = self.log_end_offset = 0
+        self.first_unstable_offset = None
+        self.needs_flush = False
+        self.epoch = -1
+        self.syncs = []
+
+    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None):
+        first = self.log_end_offset
+        self.log_end_offset += records
+        return SimpleNamespace(first_offset=first, next_offset=self.log_end_offset)
+
+    def assign_epoch(self, epoch):
+        self.epoch = epoch
+
+    async def sync(self):
+        done = asyncio.get_running_loop().create_future()
+        self.syncs.append(done)
+        await done
+
+    def read(self, offset, max_bytes, upper, min_one):
+        return upper
+
+
+def make(**options):
+    log = FakeLog()
+    partition = Partition("t", b"\0" * 16, 0, log)
+    partition.configure(topic_config({name.replace("_", "."): text for name, text in options.items()}, BrokerConfig()))
+    return partition, log
+
+
+async def turns(n=5):
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def test_page_cache_moves_the_high_watermark_at_once():
+    partition, _ = make()
+    seen = []
+    partition.wait_for_high_watermark(2, lambda: seen.append("two"))
+    partition.wait_for_data(lambda: seen.append("data"))
+    partition.append(1, 0, 0)
+    assert partition.high_watermark == 1
+    assert seen == ["data"]
+    partition.append(1, 0, 0)
+    assert seen == ["data", "two"]
+
+
+def test_fsync_moves_it_after_the_sync_and_commits_in_groups():
+    partition, log = make(durability="fsync")
+    seen = []
+
+    async def main():
+        partition.append(1, 0, 0)
+        partition.wait_for_high_watermark(1, lambda: seen.append(1))
+        await turns()
+        for end in (2, 3, 4):
+            partition.append(1, 0, 0)
+            partition.wait_for_high_watermark(end, lambda end=end: seen.append(end))
+        assert (partition.high_watermark, seen, len(log.syncs)) == (0, [], 1)
+        log.syncs[0].set_result(None)
+        await turns()
+        assert (partition.high_watermark, seen, len(log.syncs)) == (1, [1], 2)
+        log.syncs[1].set_result(None)
+        await turns()
+        assert (partition.high_watermark, seen, len(log.syncs)) == (4, [1, 2, 3, 4], 2)
+
+    asyncio.run(main())
+
+
+def test_flush_messages_holds_the_high_watermark_back_until_synced():
+    partition, log = make()
+
+    async def main():
+        log.needs_flush = True
+        partition.append(1, 0, 0)
+        await turns()
+        assert partition.high_watermark == 0
+        log.syncs[0].set_result(None)
+        await turns()
+        assert partition.high_watermark == 1
+
+    asyncio.run(main())
+
+
+def test_failed_sync_takes_the_partition_offline_and_tells_all():
+    partition, log = make(durability="fsync")
+    seen = []
+
+    async def main():
+        partition.append(1, 0, 0)
+        partition.wait_for_high_watermark(1, lambda: seen.append("end"))
+        partition.wait_for_data(lambda: seen.append("data"))
+        await turns()
+        log.syncs[0].set_exception(OSError(5, "Input/output error"))
+        await turns()
+        assert seen == ["end", "data"]
+        assert partition.high_watermark == 0
+        with pytest.raises(KafkaError) as caught:
+            partition.append(1, 0, 0)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "t-0" in caught.value.message
+
+    asyncio.run(main())
+
+
+def test_cancelled_waits_are_not_called():
+    partition, _ = make()
+    seen = []
+    partition.wait_for_high_watermark(1, lambda: seen.append(1))()
+    partition.wait_for_data(lambda: seen.append(2))()
+    partition.append(1, 0, 0)
+    assert seen == []
+
+
+def test_waiting_for_what_is_there_already_calls_at_once():
+    partition, _ = make()
+    partition.append(3, 0, 0)
+    seen = []
+    partition.wait_for_high_watermark(3, lambda: seen.append(3))
+    assert seen == [3]
+
+
+def test_other_leader_epochs_are_fenced():
+    partition, log = make()
+    partition.become_leader(5)
+    assert log.epoch == 5
+    partition.check_epoch(5)
+    partition.check_epoch(-1)
+    with pytest.raises(KafkaError) as caught:
+        partition.check_epoch(4)
+    assert caught.value.code == ErrorCode.FENCED_LEADER_EPOCH
+    with pytest.raises(KafkaError) as caught:
+        partition.check_epoch(6)
+    assert caught.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_mirrored_log_is_given_no_epoch_of_ours():
+    partition, log = make(mirror_link="l")
+    partition.become_leader(5)
+    assert (partition.leader_epoch, log.epoch) == (5, -1)
+
+
+def test_read_committed_ends_at_the_first_open_transaction():
+    partition, log = make()
+    partition.append(10, 0, 0)
+    assert partition.last_stable_offset == 10
+    log.first_unstable_offset = 4
+    assert partition.last_stable_offset == 4
+    assert partition.read(0, 100) == 10
+    assert partition.read(0, 100, read_committed=True) == 4
+
+
+def test_closing_lets_go_of_all_who_wait():
+    partition, _ = make()
+    seen = []
+    partition.wait_for_high_watermark(1, lambda: seen.append(1))
+    partition.wait_for_data(lambda: seen.append(2))
+    partition.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted"))
+    assert seen == [1, 2]
+    with pytest.raises(KafkaError, match="deleted"):
+        partition.append(1, 0, 0)
