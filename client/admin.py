@@ -1,0 +1,232 @@
+"""Administration of a cluster: topics, options, offsets, groups. Asks again while brokers cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import (
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    incremental_alter_configs,
+    list_groups,
+    list_offsets,
+    metadata,
+)
+from .cluster import Client
+from .errors import ClientError, ConnectionLost
+from .membership import Membership
+from .types import TopicPartition
+
+TIMEOUT_MS = 30_000
+ATTEMPTS = 6
+TOPIC, BROKER = 2, 4  # resource types
+SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
+OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
+NAMES_UP_TO = 5  # versions of DeleteTopics whose names stand in a field of their own
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A topic to be made. -1: the cluster's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Admin:
+    """Uses a started `Client`. Raises KafkaError with the name of the thing, ClientError when nobody answers."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def _ask(self, message: Any, node_id: int | None = None, most_version: int | None = None) -> Any:
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self.client.request(message, node_id, most_version=most_version)
+            except ConnectionLost:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            await self.client.back_off(attempt)
+        raise AssertionError("unreachable")
+
+    # --- Topics -------------------------------------------------------------------------------------
+
+    async def list_topics(self) -> list[str]:
+        """Names of all topics, internal ones too, sorted."""
+        answer = await self._ask(metadata.Request(topics=None, allow_auto_topic_creation=False))
+        return sorted(topic.name for topic in answer.topics if not topic.error_code)
+
+    async def describe_topics(self, names: Sequence[str]) -> list[Any]:
+        """`metadata.MetadataResponseTopic` of each name, in order. UNKNOWN_TOPIC_OR_PARTITION for one not there."""
+        topics = [metadata.MetadataRequestTopic(name=name) for name in names]
+        answer = await self._ask(metadata.Request(topics=topics, allow_auto_topic_creation=False))
+        self.client.learn(answer)
+        found = {topic.name: topic for topic in answer.topics}
+        for name in names:
+            if code := found[name].error_code:
+                what = f"there is no topic {name}" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else f"topic {name}"
+                raise KafkaError.of(code, what)
+        return [found[name] for name in names]
+
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> None:
+        """Make topics; the error of the first that could not be made is raised after all were tried."""
+        request = create_topics.Request(
+            topics=[
+                create_topics.CreatableTopic(
+                    name=each.name,
+                    num_partitions=each.partitions,
+                    replication_factor=each.replication_factor,
+                    configs=[create_topics.CreatableTopicConfig(name=k, value=v) for k, v in each.configs.items()],
+                )
+                for each in topics
+            ],
+            timeout_ms=TIMEOUT_MS,
+            validate_only=validate_only,
+        )
+        answer = await self._ask(request)
+        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        request = delete_topics.Request(topic_names=list(names), timeout_ms=TIMEOUT_MS)
+        answer = await self._ask(request, most_version=NAMES_UP_TO)
+        for name in names:
+            self.client.topics.pop(name, None)
+        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.responses)
+
+    async def create_partitions(self, topic: str, count: int) -> None:
+        """Grow a topic to `count` partitions."""
+        wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
+        answer = await self._ask(create_partitions.Request(topics=[wanted], timeout_ms=TIMEOUT_MS))
+        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
+
+    # --- Options ------------------------------------------------------------------------------------
+
+    async def describe_configs(self, topics: Sequence[str]) -> dict[str, list[Any]]:
+        """topic -> `describe_configs.DescribeConfigsResourceResult` of each option."""
+        resources = [
+            describe_configs.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
+            for name in topics
+        ]
+        answer = await self._ask(describe_configs.Request(resources=resources))
+        _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.results)
+        return {each.resource_name: each.configs for each in answer.results}
+
+    async def alter_configs(self, topic: str, changes: Mapping[str, tuple[str, str | None]]) -> None:
+        """changes: option -> (set|delete|append|subtract, value)."""
+        configs = [
+            incremental_alter_configs.AlterableConfig(name=name, config_operation=OPERATIONS[operation], value=value)
+            for name, (operation, value) in changes.items()
+        ]
+        resource = incremental_alter_configs.AlterConfigsResource(
+            resource_type=TOPIC, resource_name=topic, configs=configs
+        )
+        answer = await self._ask(incremental_alter_configs.Request(resources=[resource]))
+        _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
+
+    # --- Offsets ------------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, str | int]
+    ) -> dict[TopicPartition, tuple[int, int, int]]:
+        """partition -> (offset, timestamp, leader epoch) of "earliest", "latest" or the first record at or after a
+        time in ms; offset -1 where there is none. Follows leaders; raises KafkaError when one stays away."""
+        found: dict[TopicPartition, tuple[int, int, int]] = {}
+        problem: KafkaError | ClientError | None = None
+        for attempt in range(ATTEMPTS):
+            missing = [tp for tp in wanted if tp not in found]
+            if not missing:
+                return found
+            if attempt:
+                await self.client.back_off(attempt)
+                await self.client.refresh_metadata(sorted({tp.topic for tp in missing}))
+            by_node: dict[int, list[TopicPartition]] = {}
+            for tp in missing:
+                by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
+            for node, tps in by_node.items():
+                try:
+                    answer = await self.client.request(_offsets_request(tps, wanted), node)
+                except ConnectionLost as error:
+                    problem = error
+                    continue
+                for topic in answer.topics:
+                    for each in topic.partitions:
+                        tp = TopicPartition(topic.name, each.partition_index)
+                        if not each.error_code:
+                            found[tp] = (each.offset, each.timestamp, each.leader_epoch)
+                            continue
+                        problem = KafkaError.of(each.error_code, f"offsets of {tp.topic}-{tp.partition}")
+                        if not problem.retriable:
+                            raise problem
+        if len(found) == len(wanted):
+            return found
+        raise problem or ConnectionLost("no broker answered")
+
+    # --- Groups -------------------------------------------------------------------------------------
+
+    async def list_groups(self) -> list[Any]:
+        """`list_groups.ListedGroup` of all brokers' groups."""
+        groups: dict[str, Any] = {}
+        for node in sorted(self.client.nodes):
+            answer = await self._ask(list_groups.Request(), node)
+            if answer.error_code:
+                raise KafkaError.of(answer.error_code, f"groups of node {node}")
+            groups |= {each.group_id: each for each in answer.groups}
+        return [groups[name] for name in sorted(groups)]
+
+    async def describe_groups(self, names: Sequence[str]) -> list[Any]:
+        """`describe_groups.DescribedGroup` of each; a group that does not exist is Dead."""
+        found = []
+        for name in names:
+            answer = await self._member(name).ask(describe_groups.Request(groups=[name]), most_version=5)
+            [group] = answer.groups
+            if group.error_code:
+                raise KafkaError.of(group.error_code, f"group {name}")
+            found.append(group)
+        return found
+
+    async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """All committed offsets of a group."""
+        from .consumer import fetch_committed
+
+        return await fetch_committed(self._member(group), None)
+
+    async def delete_groups(self, names: Sequence[str]) -> None:
+        for name in names:
+            answer = await self._member(name).ask(delete_groups.Request(groups_names=[name]), most_version=2)
+            _raise_first((f"group {each.group_id}", each.error_code, None) for each in answer.results)
+
+    def _member(self, group: str) -> Membership:
+        """Finds the group's coordinator; never joins."""
+        return Membership(self.client, group, None, 10_000, 10_000, 3_000)
+
+    # --- Cluster ------------------------------------------------------------------------------------
+
+    async def cluster(self) -> Any:
+        """`describe_cluster.Response`."""
+        return await self._ask(describe_cluster.Request())
+
+
+def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int]) -> Any:
+    topics: dict[str, Any] = {}
+    for tp in tps:
+        spec = wanted[tp]
+        timestamp = SPECIAL[spec] if isinstance(spec, str) else spec
+        topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
+        topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
+    return list_offsets.Request(replica_id=-1, topics=list(topics.values()), timeout_ms=TIMEOUT_MS)
+
+
+def _raise_first(results: Iterable[tuple[str, int, str | None]]) -> None:
+    for what, code, message in list(results):
+        if code:
+            raise KafkaError.of(code, f"{what}: {message or ErrorCode(code).name}")

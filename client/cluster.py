@@ -1,0 +1,227 @@
+"""`Client`: a cluster as seen from outside. Finds brokers, keeps metadata, sends each request where it belongs.
+
+One connection to a broker for requests, made when first needed and made again after it broke; fetches that wait on the
+broker get a connection of their own, since a broker answers one request of a connection at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import metadata
+from ..protocol.primitives import ZERO_UUID
+from ..runtime import Runtime, system
+from .connection import Connection, connect
+from .errors import ClientError, ConnectionLost
+from .types import TopicPartition
+
+CONNECT_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000
+START_TIMEOUT_MS = 30_000
+TOPICS_MAX = 10_000  # whose metadata is kept
+
+
+@dataclass
+class TopicMetadata:
+    """What the cluster says of one topic."""
+
+    topic_id: bytes = ZERO_UUID
+    leaders: dict[int, int] = field(default_factory=dict)  # partition -> node; -1: none
+    epochs: dict[int, int] = field(default_factory=dict)
+
+
+class Client:
+    """A cluster by its bootstrap addresses, `HOST:PORT` with commas between."""
+
+    def __init__(self, bootstrap: str, client_id: str = "isthmus", runtime: Runtime | None = None) -> None:
+        self.bootstrap = [address.strip() for address in bootstrap.split(",") if address.strip()]
+        for address in self.bootstrap:
+            if not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
+                raise ClientError(f"'{address}' is not HOST:PORT, such as 127.0.0.1:9092")
+        if not self.bootstrap:
+            raise ClientError("no bootstrap address was given: write HOST:PORT")
+        self.client_id = client_id
+        self.runtime = runtime or system()
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, str] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self._connections: dict[tuple[int, str], Connection] = {}  # (node or -1, lane)
+        self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
+        self._lanes = 0
+        self._closed = False
+
+    # --- Life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect to one of the bootstrap addresses; tries for START_TIMEOUT_MS, then raises ConnectionLost."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_TIMEOUT_MS / 1000
+        attempt = 0
+        while True:
+            try:
+                await self.refresh_metadata([])
+                return
+            except ConnectionLost as error:
+                if loop.time() > deadline:
+                    raise ConnectionLost(f"no broker of {', '.join(self.bootstrap)} answers: {error}") from None
+                await self.back_off(attempt)
+                attempt += 1
+
+    async def close(self) -> None:
+        self._closed = True
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+        await asyncio.sleep(0)  # transports finish closing on their next turn
+
+    def new_lane(self, what: str) -> str:
+        """A name for connections of one user's own."""
+        self._lanes += 1
+        return f"{what} {self._lanes}"
+
+    def close_lane(self, lane: str) -> None:
+        """Close the connections of a lane that nobody uses any more."""
+        for key in [key for key in self._connections if key[1] == lane]:
+            self._connections.pop(key).close()
+            self._connecting.pop(key, None)
+
+    async def back_off(self, attempt: int) -> None:
+        """Sleep before attempt number `attempt` + 1: doubling, with jitter."""
+        ms = min(BACKOFF_MIN_MS * 2 ** min(attempt, 10), BACKOFF_MAX_MS)
+        await asyncio.sleep(ms * (0.5 + self.runtime.random.random() / 2) / 1000)
+
+    # --- Connections --------------------------------------------------------------------------------
+
+    async def connection(self, node_id: int | None = None, lane: str = "main") -> Connection:
+        """A live connection to a node; None: to any. `lane` keeps what waits apart from what must not."""
+        if self._closed:
+            raise ConnectionLost(f"client {self.client_id} is closed")
+        key = (-1 if node_id is None else node_id, lane)
+        if (found := self._connections.get(key)) and found.alive:
+            return found
+        if node_id is None:
+            for (_, other_lane), found in self._connections.items():
+                if other_lane == lane and found.alive:
+                    return found
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            if (found := self._connections.get(key)) and found.alive:
+                return found
+            made = await self._connect(node_id)
+            if self._closed:
+                made.close()
+                raise ConnectionLost(f"client {self.client_id} is closed")
+            self._connections[key] = made
+            return made
+
+    async def _connect(self, node_id: int | None) -> Connection:
+        if node_id is not None:
+            address = self.nodes.get(node_id)
+            if address is None:
+                raise ConnectionLost(f"node {node_id} is not in the cluster's metadata")
+            return await connect(address, self.client_id, CONNECT_TIMEOUT_MS)
+        addresses = list(dict.fromkeys([*self.nodes.values(), *self.bootstrap]))
+        error: Exception = ConnectionLost("no address")
+        for address in addresses:
+            try:
+                return await connect(address, self.client_id, CONNECT_TIMEOUT_MS)
+            except ClientError as failed:
+                error = failed
+        raise error
+
+    async def request(
+        self,
+        message: Any,
+        node_id: int | None = None,
+        timeout_ms: float = REQUEST_TIMEOUT_MS,
+        lane: str = "main",
+        most_version: int | None = None,
+    ) -> Any:
+        """Send a request message and give its answer. No retry: what may be done twice is the caller's to know."""
+        connection = await self.connection(node_id, lane)
+        api = type(message).API
+        return await connection.request(api, message, timeout_ms, connection.version_of(api, most_version))
+
+    def supports(self, key: int) -> bool:
+        """Whether the brokers met so far list a request."""
+        known = [c for c in self._connections.values() if c.alive]
+        return bool(known) and all(key in connection.versions for connection in known)
+
+    # --- Metadata -----------------------------------------------------------------------------------
+
+    async def refresh_metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> None:
+        """Ask the cluster about topics; None: about those known already. Topics are made only with `create`.
+
+        A topic that does not exist has no partitions afterwards.
+        """
+        names = sorted(self.topics) if topics is None else list(topics)
+        message = metadata.Request(
+            topics=[metadata.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create
+        )
+        self.learn(await self.request(message))
+
+    def learn(self, answer: Any) -> None:
+        """Take a metadata answer in."""
+        self.nodes = {each.node_id: f"{each.host}:{each.port}" for each in answer.brokers} or self.nodes
+        self.cluster_id = answer.cluster_id or self.cluster_id
+        self.controller_id = answer.controller_id
+        for topic in answer.topics:
+            if topic.name is None:
+                continue
+            if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                self.topics.pop(topic.name, None)
+                continue
+            if topic.error_code and not topic.partitions:
+                continue  # such as LEADER_NOT_AVAILABLE: what was known stays
+            if len(self.topics) >= TOPICS_MAX and topic.name not in self.topics:
+                raise ClientError(f"metadata of more than {TOPICS_MAX} topics: use a client for each part of them")
+            self.topics[topic.name] = TopicMetadata(
+                topic.topic_id,
+                {each.partition_index: each.leader_id for each in topic.partitions},
+                {each.partition_index: each.leader_epoch for each in topic.partitions},
+            )
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partition numbers as last refreshed; empty when the topic is not known."""
+        found = self.topics.get(topic)
+        return sorted(found.leaders) if found else []
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """Node that leads a partition, as last refreshed."""
+        found = self.topics.get(tp[0])
+        node = found.leaders.get(tp[1], -1) if found else -1
+        return node if node in self.nodes else None
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        found = self.topics.get(tp[0])
+        return found.epochs.get(tp[1], -1) if found else -1
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """None when the topic is not known or the cluster has no ids."""
+        found = self.topics.get(topic)
+        return found.topic_id if found and found.topic_id != ZERO_UUID else None
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return next((name for name, each in self.topics.items() if each.topic_id == topic_id), None)
+
+    async def leader_of(self, tp: TopicPartition) -> int:
+        """Node that leads a partition, asked for when it is not known. Raises KafkaError."""
+        for attempt in range(LEADER_ATTEMPTS):
+            if (node := self.leader(tp)) is not None:
+                return node
+            await self.refresh_metadata([tp[0]])
+            if tp[0] not in self.topics or tp[1] not in self.topics[tp[0]].leaders:
+                raise KafkaError.of(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]} in the cluster"
+                )
+            if self.leader(tp) is None:
+                await self.back_off(attempt)
+        raise KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader: is its broker down?")
+
+
+LEADER_ATTEMPTS = 8

@@ -1,0 +1,321 @@
+"""The consumer: partitions by hand or by group, records or raw batches, positions the user can see and set."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..protocol import records
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import offset_commit, offset_fetch
+from ..protocol.records import Record
+from .admin import Admin
+from .cluster import Client
+from .errors import ClientError, NoOffset
+from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
+from .membership import COORDINATOR_GONE, Membership
+from .raw import READ_COMMITTED, READ_UNCOMMITTED
+from .types import TopicPartition
+
+NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
+COMMIT_ATTEMPTS = 20
+ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+RESETS = ("earliest", "latest", "none")
+
+Callback = Callable[[list[TopicPartition]], Any]
+
+
+class Consumer:
+    """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
+    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone."""
+
+    def __init__(
+        self,
+        client: Client,
+        group_id: str | None = None,
+        *,
+        auto_offset_reset: str = "earliest",
+        isolation: str = "read_uncommitted",
+        group_instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        heartbeat_interval_ms: int = 1_000,
+        partition_max_bytes: int = PARTITION_MAX_BYTES,
+    ) -> None:
+        if auto_offset_reset not in RESETS:
+            raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but can be {', '.join(RESETS)}")
+        if isolation not in ISOLATIONS:
+            raise ClientError(f"isolation is '{isolation}', but can be {', '.join(ISOLATIONS)}")
+        self.client = client
+        self.group_id = group_id
+        self.reset = auto_offset_reset
+        self._isolation = ISOLATIONS[isolation]
+        self._lane = client.new_lane("fetch")
+        self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
+        self._membership = (
+            Membership(
+                client, group_id, group_instance_id, session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms
+            )
+            if group_id
+            else None
+        )
+        self._subscribed = False
+        self._on_assigned: Callback | None = None
+        self._on_revoked: Callback | None = None
+        self._records: deque[tuple[TopicPartition, Record]] = deque()
+        self._delivered: dict[TopicPartition, int] = {}  # record by record, behind the fetcher's positions
+
+    # --- What to read -------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, topics: Iterable[str], on_assigned: Callback | None = None, on_revoked: Callback | None = None
+    ) -> None:
+        """Become a member of the group; partitions come with the first poll. The callbacks take the partitions, may
+        be async, and run inside polls; on_assigned may `seek`."""
+        if self._membership is None:
+            raise ClientError("subscribe() needs a group_id; assign() does not")
+        self._membership.topics = list(topics)
+        self._membership.must_join = True
+        self._subscribed = True
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        await self.client.refresh_metadata([*self.client.topics, *self._membership.topics])
+
+    def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Read these partitions from these offsets; None: the committed offset, else by auto_offset_reset."""
+        if self._subscribed:
+            raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
+        self._records.clear()
+        self._delivered.clear()
+        self._fetcher.assign(dict(positions))
+
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._fetcher.positions)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Raises ClientError for a partition that is not assigned."""
+        if tp not in self._fetcher.positions:
+            raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        self._forget([tp])
+        self._fetcher.seek(tp, offset)
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """Offset of the next record; None before it is known."""
+        if tp in self._delivered:
+            return self._delivered[tp]
+        found = self._fetcher.positions.get(tp)
+        return found.offset if found else None
+
+    # --- Reading ------------------------------------------------------------------------------------
+
+    async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
+        """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
+        await self._prepare()
+        fetcher = self._fetcher
+        if not fetcher.ready:
+            await self._wait(timeout_ms / 1000)
+            await self._prepare()
+        return fetcher.take()
+
+    async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
+        """Up to max_records records by partition; empty when none came within the time."""
+        if not self._records:
+            for batches in await self.poll_batches(timeout_ms):
+                self._delivered.setdefault(batches.tp, batches.from_offset)
+                for record in records.iter_records(batches.records):
+                    if record.offset >= batches.from_offset:
+                        self._records.append((batches.tp, record))
+                if not any(tp == batches.tp for tp, _ in self._records):
+                    self._delivered.pop(batches.tp, None)
+        elif self._subscribed:
+            await self._prepare()
+        found: dict[TopicPartition, list[Record]] = {}
+        while self._records and max_records > 0:
+            tp, record = self._records.popleft()
+            found.setdefault(tp, []).append(record)
+            self._delivered[tp] = record.offset + 1
+            max_records -= 1
+        if not self._records:
+            self._delivered.clear()  # all is delivered: the fetcher's positions are the truth, holes included
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[tuple[TopicPartition, Record]]:
+        """(partition, record) for ever."""
+        while True:
+            for tp, found in (await self.poll(1_000)).items():
+                for record in found:
+                    yield tp, record
+
+    async def _wait(self, seconds: float) -> None:
+        """For data, an error, or a rebalance."""
+        waits = [asyncio.ensure_future(self._fetcher.arrived.wait())]
+        if self._membership is not None and self._subscribed:
+            waits.append(asyncio.ensure_future(self._membership.changed.wait()))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def _prepare(self) -> None:
+        """Whatever must happen before data may be given out."""
+        if self._subscribed:
+            await self._rebalance()
+        fetcher = self._fetcher
+        if fetcher.error is not None:
+            error, fetcher.error = fetcher.error, None
+            raise error
+        if fetcher.out_of_range:
+            tps, fetcher.out_of_range = list(fetcher.out_of_range), {}
+            await self._reset([tp for tp in tps if tp in fetcher.positions], "is out of range")
+        unknown = [tp for tp, each in fetcher.positions.items() if each.offset is None]
+        if unknown:
+            await self._look_up(unknown)
+
+    async def _look_up(self, tps: Sequence[TopicPartition]) -> None:
+        """First positions: committed offsets, then the reset policy."""
+        committed = await self.committed(tps) if self.group_id else {}
+        for tp, offset in committed.items():
+            self._fetcher.seek(tp, offset)
+        await self._reset([tp for tp in tps if tp not in committed], "has no committed offset")
+
+    async def _reset(self, tps: Sequence[TopicPartition], why: str) -> None:
+        if not tps:
+            return
+        if self.reset == "none":
+            raise NoOffset(f"{tps[0].topic}-{tps[0].partition} {why}, and auto_offset_reset is none")
+        found = await Admin(self.client).list_offsets(dict.fromkeys(tps, self.reset))
+        for tp, (offset, *_) in found.items():
+            self._fetcher.seek(tp, offset)
+
+    # --- The group ----------------------------------------------------------------------------------
+
+    async def _rebalance(self) -> None:
+        membership = self._membership
+        assert membership is not None
+        if membership.error is not None:
+            error, membership.error = membership.error, None
+            raise error
+        if not membership.must_join:
+            return
+        membership.changed.clear()
+        if held := list(self._fetcher.positions):
+            await self._call(self._on_revoked, held)
+            self._forget(held)
+            self._fetcher.assign({})
+        assigned = await membership.join()
+        await self.client.refresh_metadata(sorted({*self.client.topics, *(tp.topic for tp in assigned)}))
+        self._fetcher.assign(dict.fromkeys(assigned))
+        await self._call(self._on_assigned, assigned)
+
+    async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
+        if callback is not None:
+            result = callback(tps)
+            if inspect.isawaitable(result):
+                await result
+
+    def _forget(self, tps: Iterable[TopicPartition]) -> None:
+        gone = dict.fromkeys(tps)
+        self._records = deque(each for each in self._records if each[0] not in gone)
+        for tp in gone:
+            self._delivered.pop(tp, None)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit these offsets, or all positions. Raises KafkaError, such as ILLEGAL_GENERATION after a rebalance."""
+        membership = self._membership
+        if membership is None:
+            raise ClientError("commit() needs a group_id")
+        if offsets is None:
+            offsets = {tp: at for tp in self._fetcher.positions if (at := self.position(tp)) is not None}
+        topics: dict[str, Any] = {}
+        for tp, offset in offsets.items():
+            topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        if not topics:
+            return
+        for attempt in range(COMMIT_ATTEMPTS):
+            request = offset_commit.Request(
+                group_id=membership.group_id,
+                generation_id_or_member_epoch=membership.generation if self._subscribed else -1,
+                member_id=membership.member_id if self._subscribed else "",
+                group_instance_id=membership.instance_id if self._subscribed else None,
+                topics=list(topics.values()),
+            )
+            error: Exception
+            try:
+                answer = await membership.ask(request, most_version=NAMES_UP_TO)
+                codes = {
+                    p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
+                }
+                codes.pop(0, None)
+                if not codes:
+                    return
+                code, (name, index) = next(iter(codes.items()))
+                error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}: {ErrorCode(code).name}")
+                if code in COORDINATOR_GONE:
+                    membership.coordinator = None
+                elif not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    raise error
+            except ClientError as failed:
+                error = failed
+            await self.client.back_off(attempt)
+        raise error
+
+    async def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Committed offsets of those partitions that have one."""
+        if self._membership is None:
+            raise ClientError("committed() needs a group_id")
+        return await fetch_committed(self._membership, list(tps))
+
+    async def close(self) -> None:
+        """Call on_revoked for what is held, leave the group, release everything."""
+        if self._subscribed and self._fetcher.positions:
+            await self._call(self._on_revoked, list(self._fetcher.positions))
+        self._subscribed = False
+        await self._fetcher.close()
+        if self._membership is not None:
+            await self._membership.leave()
+        self.client.close_lane(self._lane)
+
+
+async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] | None) -> dict[TopicPartition, int]:
+    """Committed offsets of a group; of all partitions that have one when `tps` is None."""
+    topics: dict[str, list[int]] = {}
+    for tp in tps or ():
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    asked = (
+        None
+        if tps is None
+        else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
+    )
+    request = offset_fetch.Request(
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
+    )
+    error: Exception
+    for attempt in range(COMMIT_ATTEMPTS):
+        try:
+            [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
+            codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
+            code = next((each for each in codes if each), 0)
+            if not code:
+                return {
+                    TopicPartition(topic.name, p.partition_index): p.committed_offset
+                    for topic in group.topics
+                    for p in topic.partitions
+                    if p.committed_offset >= 0
+                }
+            error = KafkaError.of(code, f"group {membership.group_id}, committed offsets: {ErrorCode(code).name}")
+            if code in COORDINATOR_GONE:
+                membership.coordinator = None
+            elif not error.retriable:
+                raise error
+        except ClientError as failed:
+            error = failed
+        await membership.client.back_off(attempt)
+    raise error

@@ -1,0 +1,37 @@
+"""Errors of the client; those with a Kafka error code are `KafkaError`s, these are the client's own.
+
+Each message names the peer, topic or partition concerned, and the way out where there is one.
+"""
+
+
+class ClientError(Exception):
+    """Base of this room's errors."""
+
+
+class ConnectionLost(ClientError):
+    """A broker cannot be reached, or the connection broke with requests under way. Safe to try again for requests
+    that may be done twice."""
+
+
+class RequestTimeout(ConnectionLost):
+    """A broker did not answer in time; the connection is closed, since later answers could not be told apart."""
+
+
+class UnsupportedVersion(ClientError):
+    """Client and broker share no version of a request, or the broker does not know it."""
+
+
+class BufferFull(ClientError):
+    """The producer holds as many bytes as it may: wait for `room()`."""
+
+
+class DeliveryTimeout(ClientError):
+    """A batch could not be delivered within delivery_timeout_ms; it may or may not be in the log."""
+
+
+class DataLost(ClientError):
+    """The broker no longer holds records it had acknowledged: producer state or offsets say so."""
+
+
+class NoOffset(ClientError):
+    """There is no committed offset and the reset policy is `none`, or the position is out of range."""

@@ -1,0 +1,261 @@
+"""Keeps fetches under way: one loop for each node, at most one answer ahead of the consumer for each partition.
+
+What is held is bounded by that: `fetch_max_bytes` for each node's answer, and a partition is asked for again only
+once its last answer was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from ..protocol import records
+from ..protocol.errors import ErrorCode, KafkaError
+from .cluster import Client
+from .errors import ClientError
+from .raw import READ_COMMITTED, RawFetch, fetch_raw
+from .types import TopicPartition
+
+FETCH_MAX_WAIT_MS = 500
+FETCH_MAX_BYTES = 32 << 20
+PARTITION_MAX_BYTES = 4 << 20
+PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
+IDLE_S = 0.05  # a node's loop with nothing to ask looks again at least this often
+
+
+@dataclass(frozen=True)
+class FetchedBatches:
+    """Raw batches of one partition. records: whole batches, of which the first may begin below the position asked
+    for; next_offset: the position after them."""
+
+    tp: TopicPartition
+    records: memoryview
+    from_offset: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+class Position:
+    """Where one assigned partition stands. offset None: still to be looked up."""
+
+    __slots__ = ("buffered", "epoch", "fetch_offset", "high_watermark", "max_bytes", "offset", "paused_until")
+
+    def __init__(self, offset: int | None, max_bytes: int) -> None:
+        self.offset = offset  # of the next record the user gets
+        self.fetch_offset = offset  # of the next fetch
+        self.epoch = -1
+        self.buffered = False
+        self.max_bytes = max_bytes
+        self.high_watermark = -1
+        self.paused_until = 0.0
+
+
+class Fetcher:
+    """Fetches for all positions. `ready` holds what was fetched; `error` what the user must be told."""
+
+    def __init__(self, client: Client, isolation: int, partition_max_bytes: int, lane: str) -> None:
+        self.client = client
+        self.isolation = isolation
+        self.partition_max_bytes = partition_max_bytes
+        self.lane = lane
+        self.positions: dict[TopicPartition, Position] = {}
+        self.ready: deque[FetchedBatches] = deque()
+        self.arrived = asyncio.Event()
+        self.error: Exception | None = None
+        self.out_of_range: dict[TopicPartition, None] = {}
+        self._loops: dict[int, asyncio.Task[None]] = {}
+        self._work: dict[int, asyncio.Event] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def assign(self, positions: dict[TopicPartition, int | None]) -> None:
+        """Replace the assignment; what was fetched for partitions that stay is kept."""
+        before = self.positions
+        self.positions = {}
+        for tp, offset in positions.items():
+            kept = before.get(tp)
+            if kept is not None and offset is None:
+                self.positions[tp] = kept
+            else:
+                self.positions[tp] = Position(offset, self.partition_max_bytes)
+        self.ready = deque(
+            each
+            for each in self.ready
+            if self.positions.get(each.tp) is not None and before.get(each.tp) is self.positions[each.tp]
+        )
+        self.wake()
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.positions[tp] = Position(offset, self.partition_max_bytes)
+        self.ready = deque(each for each in self.ready if each.tp != tp)
+        self.out_of_range.pop(tp, None)
+        self.wake()
+
+    def take(self) -> list[FetchedBatches]:
+        """All that is ready; the positions move on past it."""
+        taken = list(self.ready)
+        self.ready.clear()
+        self.arrived.clear()
+        for each in taken:
+            position = self.positions[each.tp]
+            position.offset = each.next_offset
+            position.buffered = False
+        if taken:
+            self.wake()
+        return taken
+
+    def wake(self) -> None:
+        """Start a loop for each node that leads something, and let all loops look again."""
+        loop = asyncio.get_running_loop()
+        for tp in self.positions:
+            node = self.client.leader(tp)
+            if node is None:
+                self._refresh()
+            elif node not in self._loops or self._loops[node].done():
+                self._work[node] = asyncio.Event()
+                name = f"{self.client.client_id} fetch {node}"
+                self._loops[node] = loop.create_task(self._fetch_loop(node), name=name)
+        for event in self._work.values():
+            event.set()
+
+    async def close(self) -> None:
+        tasks = [*self._loops.values(), *([self._refreshing] if self._refreshing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._loops.clear()
+
+    # --- One node -----------------------------------------------------------------------------------
+
+    async def _fetch_loop(self, node: int) -> None:
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        event = self._work[node]
+        while True:
+            event.clear()
+            now = loop.time()
+            asked = {
+                tp: position
+                for tp, position in self.positions.items()
+                if position.fetch_offset is not None
+                and not position.buffered
+                and position.paused_until <= now
+                and self.client.leader(tp) == node
+            }
+            if not asked:
+                try:
+                    async with asyncio.timeout(IDLE_S if self._waiting(node, now) else None):
+                        await event.wait()
+                except TimeoutError:
+                    pass
+                continue
+            try:
+                answers = await fetch_raw(
+                    self.client,
+                    {tp: (position.fetch_offset or 0, -1, -1) for tp, position in asked.items()},
+                    node_id=node,
+                    max_wait_ms=FETCH_MAX_WAIT_MS,
+                    max_bytes=FETCH_MAX_BYTES,
+                    partition_max_bytes=max(position.max_bytes for position in asked.values()),
+                    isolation=self.isolation,
+                    lane=self.lane,
+                )
+            except (ClientError, KafkaError):
+                await self.client.back_off(attempt)
+                attempt += 1
+                await self._refresh_now()
+                continue
+            attempt = 0
+            for answer in answers:
+                if self.positions.get(answer.tp) is asked[answer.tp]:
+                    self._take_in(answer, asked[answer.tp])
+
+    def _waiting(self, node: int, now: float) -> bool:
+        """Whether some partition of the node waits for time to pass."""
+        return any(p.paused_until > now and self.client.leader(tp) == node for tp, p in self.positions.items())
+
+    def _take_in(self, answer: RawFetch, position: Position) -> None:
+        if answer.error_code:
+            self._failed(answer, position)
+            return
+        position.high_watermark = (
+            answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
+        )
+        if not answer.records:
+            return
+        data, next_offset, epoch = whole_batches(answer)
+        if next_offset is None:
+            position.max_bytes = min(2 * position.max_bytes, PARTITION_MAX_BYTES_LIMIT)
+            return
+        assert position.fetch_offset is not None
+        if next_offset <= position.fetch_offset:
+            return
+        if self.isolation == READ_COMMITTED and answer.aborted:
+            data = without_aborted(data, answer.aborted)
+        fetched = FetchedBatches(
+            answer.tp, data, position.fetch_offset, next_offset, answer.high_watermark, answer.last_stable_offset
+        )
+        position.fetch_offset, position.epoch = next_offset, epoch
+        position.buffered = True
+        self.ready.append(fetched)
+        self.arrived.set()
+
+    def _failed(self, answer: RawFetch, position: Position) -> None:
+        code = answer.error_code
+        error = KafkaError.of(code, f"{answer.tp.topic}-{answer.tp.partition}: {ErrorCode(code).name}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            position.fetch_offset = None  # until the reset policy has spoken
+            self.out_of_range[answer.tp] = None
+            self.arrived.set()
+        elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+            position.paused_until = asyncio.get_running_loop().time() + 0.1
+            self._refresh()
+        else:
+            self.error = error
+            position.fetch_offset = None
+            self.arrived.set()
+
+    # --- Metadata -----------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+
+            async def refresh() -> None:
+                await self.client.back_off(1)
+                await self._refresh_now()
+
+            self._refreshing = asyncio.get_running_loop().create_task(refresh())
+
+    async def _refresh_now(self) -> None:
+        try:
+            await self.client.refresh_metadata(sorted({tp.topic for tp in self.positions}))
+        except (ClientError, KafkaError):
+            pass  # whoever needs it asks again
+        asyncio.get_running_loop().call_soon(self.wake)
+
+
+def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:
+    """The answer's records without a torn batch at the end, the offset after them (None: there is no whole batch) and
+    the last one's leader epoch."""
+    end, next_offset, epoch = 0, None, -1
+    for at, header in records.walk(answer.records):
+        end, next_offset, epoch = at + header.size_bytes, header.next_offset, header.partition_leader_epoch
+    return answer.records[:end], next_offset, epoch
+
+
+def without_aborted(data: memoryview, aborted: tuple[tuple[int, int], ...]) -> memoryview:
+    """Batches that no aborted transaction wrote: what KafkaConsumer's read_committed gives (KIP-98)."""
+    pending = sorted(aborted, key=lambda each: each[1])
+    open_ids: dict[int, None] = {}
+    kept: list[Any] = []
+    for at, header in records.walk(data):
+        while pending and pending[0][1] <= header.last_offset:
+            open_ids[pending.pop(0)[0]] = None
+        if header.is_control:
+            open_ids.pop(header.producer_id, None)
+        elif header.is_transactional and header.producer_id in open_ids:
+            continue
+        kept.append(data[at : at + header.size_bytes])
+    return memoryview(b"".join(kept))

@@ -1,0 +1,123 @@
+"""Raw batches: record batches fetched and appended as bytes, never looked into. Mirrors and the consumer stand on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import fetch, produce
+from ..protocol.primitives import ZERO_UUID
+from .cluster import REQUEST_TIMEOUT_MS, Client
+from .types import TopicPartition
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+IDS_FROM = 13  # versions of Fetch and Produce that name topics by id
+
+
+class RawFetch(NamedTuple):
+    """One partition of a fetch answer. records: whole batches, perhaps with a torn one at the end, as a view into the
+    answer. diverging_epoch: (epoch, end offset) where the log parts from the asker's, KIP-595. aborted: (producer id,
+    first offset) pairs where read_committed was asked for."""
+
+    tp: TopicPartition
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    diverging_epoch: tuple[int, int] | None
+    records: memoryview
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+async def fetch_raw(
+    client: Client,
+    positions: Mapping[TopicPartition, tuple[int, int, int]],
+    *,
+    node_id: int,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 16 << 20,
+    partition_max_bytes: int = 4 << 20,
+    isolation: int = READ_UNCOMMITTED,
+    lane: str = "fetch",
+) -> list[RawFetch]:
+    """One Fetch to one node. positions: partition -> (offset, epoch of the last batch had or -1, current leader epoch
+    or -1). Answers in the order of `positions`; partition errors are in them, the request's raise KafkaError."""
+    connection = await client.connection(node_id, lane)
+    version = connection.version_of(fetch.API)
+    topics: dict[str, Any] = {}
+    for tp, (offset, last_epoch, leader_epoch) in positions.items():
+        if tp.topic not in topics:
+            topic_id = client.topic_id(tp.topic)
+            if topic_id is None:
+                version = min(version, IDS_FROM - 1)
+            topics[tp.topic] = fetch.FetchTopic(topic=tp.topic, topic_id=topic_id or ZERO_UUID, partitions=[])
+        topics[tp.topic].partitions.append(
+            fetch.FetchPartition(
+                partition=tp.partition,
+                fetch_offset=offset,
+                last_fetched_epoch=last_epoch,
+                current_leader_epoch=leader_epoch,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    names = {topic.topic_id: name for name, topic in topics.items()}
+    request = fetch.Request(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        session_epoch=-1,  # no fetch session
+        topics=list(topics.values()),
+    )
+    answer = await connection.request(fetch.API, request, max_wait_ms + REQUEST_TIMEOUT_MS, version)
+    if answer.error_code:
+        raise KafkaError.of(answer.error_code, f"fetch from node {node_id}")
+    found = {}
+    for topic in answer.responses:
+        name = names[topic.topic_id] if version >= IDS_FROM else topic.topic
+        for each in topic.partitions:
+            tp = TopicPartition(name, each.partition_index)
+            found[tp] = _one(tp, each)
+    return [found[tp] for tp in positions if tp in found]
+
+
+def _one(tp: TopicPartition, each: Any) -> RawFetch:
+    diverging = each.diverging_epoch
+    parts = None if diverging is None or diverging.end_offset < 0 else (diverging.epoch, diverging.end_offset)
+    return RawFetch(
+        tp,
+        each.error_code,
+        each.high_watermark,
+        each.last_stable_offset,
+        each.log_start_offset,
+        parts,
+        each.records if each.records is not None else memoryview(b""),
+        tuple((aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()),
+    )
+
+
+async def append_raw(
+    client: Client, tp: TopicPartition, batches: Any, acks: int = -1, timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> int:
+    """Produce batches as they are; the base offset they got. Raises KafkaError with the partition's name."""
+    node = await client.leader_of(tp)
+    connection = await client.connection(node)
+    version = connection.version_of(produce.API)
+    topic_id = client.topic_id(tp.topic)
+    if topic_id is None:
+        version = min(version, IDS_FROM - 1)
+    topic = produce.TopicProduceData(
+        name=tp.topic,
+        topic_id=topic_id or ZERO_UUID,
+        partition_data=[produce.PartitionProduceData(index=tp.partition, records=batches)],
+    )
+    request = produce.Request(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+    answer = await connection.request(produce.API, request, timeout_ms + REQUEST_TIMEOUT_MS, version)
+    [one] = answer.responses[0].partition_responses
+    if one.error_code:
+        raise KafkaError.of(
+            one.error_code, f"{tp.topic}-{tp.partition}: {one.error_message or ErrorCode(one.error_code).name}"
+        )
+    return one.base_offset
