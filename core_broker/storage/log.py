@@ -313,7 +313,9 @@ class Log(LogReader):
         self.recovery_point = min(self.recovery_point, end)
         self.epochs.truncate_end(end)
         remove_snapshots(files, self.directory, above=end)
+        complete = self.producers.complete
         self.producers = load_producers(files, self.directory, self._segments, end, self._wall_ms)
+        self.producers.complete = complete
         # Synced with its directory: after a crash no segment that was cut off comes back.
         files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
         self.epochs.dirty = False

@@ -57,9 +57,12 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log."""
 
-    __slots__ = ("_entries", "_open")
+    __slots__ = ("_entries", "_open", "complete")
 
     def __init__(self) -> None:
+        # After a crash, when all that the log ever held is still there to be read: a producer that is unknown and goes
+        # on with a later sequence has lost its records, and must be told. Kafka takes any sequence from the unknown.
+        self.complete = False
         self._entries: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
 
@@ -76,6 +79,12 @@ class ProducerStates:
         """Whether a producer may write this batch now: None, or the batch that it repeats. Raises KafkaError."""
         entry = self._entries.get(producer_id)
         if entry is None:
+            if self.complete and first_sequence:
+                raise KafkaError.of(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} writes sequence {first_sequence}, but nothing before it is in the log: "
+                    "it was lost in a crash",
+                )
             return None  # nothing is known, because nothing was or all of it has been deleted: any sequence
         batches = entry.batches
         if epoch == entry.epoch:
@@ -164,6 +173,7 @@ class ProducerStates:
             if entry.transaction_start < 0 and wall_ms - entry.timestamp >= expiration_ms
         ]:
             del self._entries[producer_id]
+            self.complete = False
 
     def borrow(self, other: ProducerStates, producer_id: int) -> None:
         """Copy one producer from another collection, if it is there and not here."""

@@ -161,13 +161,23 @@ class _Loader:
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start)
         remove_snapshots(files, directory, above=end)
+        crashed = bool(bases) and not self.clean
         producers = load_producers(files, directory, self.segments, end, self.wall_ms, self.recovered_from)
+        producers.complete = crashed and start == 0 and self._none_can_have_expired()
         if not self.clean or self.epochs.dirty:
             # Also puts on disk what was removed or renamed in this directory.
             files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
             self.epochs.dirty = False
         recovery_point = end if self.clean else min(self.recovery_point, end)
         return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, self.notes)
+
+    def _none_can_have_expired(self) -> bool:
+        """Whether the log says of every producer that ever wrote to it what it wrote last."""
+        if self.segments[0].base_offset:
+            return False
+        if not snapshots(self.files, self.directory):
+            return True
+        return 0 <= self.wall_ms - self.segments[0].first_timestamp < self.config.producer_id_expiration_ms
 
     def _note(self, what: str) -> None:
         self.notes.append(what)

@@ -29,8 +29,14 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def batch(
-    count: int = 1, *, timestamp: int = NOW_MS, size: int = 10, key: bytes | None = b"k", codec: Any = "none", **header: Any
-) -> bytes:  # fmt: skip
+    count: int = 1,
+    *,
+    timestamp: int = NOW_MS,
+    size: int = 10,
+    key: bytes | None = b"k",
+    codec: Any = "none",
+    **header: Any,
+) -> bytes:
     return build_batch([(timestamp + n, key, bytes([n % 251]) * size, ()) for n in range(count)], codec, **header)
 
 
