@@ -41,11 +41,12 @@ peers:  ## what the outside peers of the integration tests need
 
 # --- Checks ---------------------------------------------------------------------------------------------------------
 
-lint: env  ## ruff, mypy, and the project's own rules of architecture
+lint: env  ## ruff, mypy, the rules of architecture, and that the reference pages are what the code says
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.architecture
+	$(BIN)/python -m docs.generate --check
 
 format: env  ## rewrite as `make lint` wants it
 	$(BIN)/ruff check --fix .
