@@ -71,7 +71,7 @@ class Producer:
         self._flushing = 0
         self._producer_id, self._producer_epoch = -1, -1
         self._sender: asyncio.Task[None] | None = None
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs: dict[asyncio.Task[None], None] = {}
         self._waiting: dict[str, list[Any]] = {}  # records of topics that are still to be learnt
         self._refresh: asyncio.Task[None] | None = None
         self._closed = False
@@ -192,8 +192,8 @@ class Producer:
                     future.exception()
 
         job = self._loop.create_task(learn(), name=f"learn {topic}")
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        self._jobs[job] = None
+        job.add_done_callback(lambda done: self._jobs.pop(done, None))
 
     def _put(
         self,
@@ -465,8 +465,8 @@ class Producer:
             self._wake.set()
 
         job = self._loop.create_task(reset(), name=f"reset {each.tp}")
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        self._jobs[job] = None
+        job.add_done_callback(lambda done: self._jobs.pop(done, None))
 
     def _release(self, each: Accumulator, batch: Batch) -> None:
         self.buffered_bytes -= batch.size_bytes

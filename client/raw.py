@@ -1,4 +1,4 @@
-"""Raw batches: record batches fetched and appended as bytes, never looked into. Mirrors and the consumer stand on it."""
+"""Raw batches: record batches fetched and appended as bytes, never looked into; mirrors and consumers stand on it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class MirrorWorker:
         self.room = asyncio.Event()
         self.work = asyncio.Event()  # something became fetchable
         self.fetchers: dict[int, asyncio.Task[None]] = {}
-        self.appends: set[asyncio.Task[None]] = set()
+        self.appends: dict[asyncio.Task[None], None] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self.told: dict[tuple[str, int], str] = {}
         self.source_lost_ms: int | None = None
@@ -277,8 +277,8 @@ class MirrorWorker:
         doubts = [each.doubts for each, _, _ in batch]
         request = self._request(parts)
         task = asyncio.get_running_loop().create_task(self._append(leader, request, batch, doubts))
-        self.appends.add(task)
-        task.add_done_callback(self.appends.discard)
+        self.appends[task] = None
+        task.add_done_callback(lambda done: self.appends.pop(done, None))
 
     def _request(
         self, parts: list[tuple[PartitionMirror, mirror_append.MirrorAppendPartition]]
