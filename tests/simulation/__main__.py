@@ -10,12 +10,12 @@ import sys
 from .batch import run_seeds
 from .controls import PLANTS, planted
 from .runner import Result, run
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, load
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="default: all; repeatable")
+    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="default: all; repeatable")
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="one seed, with its report")
@@ -27,7 +27,7 @@ def main() -> int:
     args = parser.parse_args()
     if not args.verbose:
         logging.disable(logging.CRITICAL)
-    names = args.scenario or sorted(SCENARIOS)
+    names = args.scenario or SCENARIOS
     if args.seed is not None:
         return show(names[0], args)
     bad = 0
@@ -57,7 +57,7 @@ def show(name: str, args: argparse.Namespace) -> int:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     with planted(args.plant), contextlib.ExitStack() as stack:
         sink = stack.enter_context(open(args.trace, "w")) if args.trace else None
-        result = run(args.seed, SCENARIOS[name], sink=sink)
+        result = run(args.seed, load(name), sink=sink)
     if args.digest:
         print(result.digest)
     else:

@@ -47,10 +47,10 @@ class Summary:
 def run_one(name: str, seed: int, plant: str | None = None) -> Result:
     """One seed of a scenario by name, optionally with a planted bug."""
     from .controls import planted
-    from .scenarios import SCENARIOS
+    from .scenarios import load
 
     with planted(plant):
-        return run(seed, SCENARIOS[name])
+        return run(seed, load(name))
 
 
 def run_seeds(

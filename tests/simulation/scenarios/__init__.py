@@ -1,24 +1,18 @@
-"""Scenarios by name. Each is a coroutine function of a `Simulation` that raises when a check fails."""
+"""Scenarios by name: `a-name` is the coroutine function `a_name` of the module `a_name` here.
+
+Each takes a `Simulation` and raises when a check fails.
+"""
 
 from __future__ import annotations
 
-from ..runner import Scenario
-from .broker_start import broker_start
-from .cuts import cuts
-from .diverged import diverged
-from .echo import echo
-from .log import log
-from .mirror import mirror
-from .producers import producers
-from .wire_producers import wire_producers
+import importlib
 
-SCENARIOS: dict[str, Scenario] = {
-    "broker-start": broker_start,
-    "cuts": cuts,
-    "diverged": diverged,
-    "echo": echo,
-    "log": log,
-    "mirror": mirror,
-    "producers": producers,
-    "wire-producers": wire_producers,
-}
+from ..runner import Scenario
+
+SCENARIOS = ("broker-start", "cuts", "diverged", "echo", "log", "mirror", "producers", "wire-producers")
+
+
+def load(name: str) -> Scenario:
+    python_name = name.replace("-", "_")
+    scenario: Scenario = getattr(importlib.import_module(f".{python_name}", __package__), python_name)
+    return scenario
