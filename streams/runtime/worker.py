@@ -130,7 +130,7 @@ class StreamWorker:
             return  # revoked while the fetch was under way
         topic = self.topics[batches.tp.topic]
         from_offset = run.task.position(batches.tp.topic)
-        columns = records.decode_lists(batches.records)
+        columns = records.decode_lists(batches.records, from_offset=from_offset)
         skip = self._skip if topic.skips else None
         found = events(batches.tp.topic, batches.tp.partition, columns, topic.codec, from_offset, skip)
         await run.process(batches.tp.topic, found, max(batches.next_offset, from_offset))
