@@ -57,6 +57,7 @@ class PartitionMirror:
         self.append_offset = 0  # end of the target's log once all under way is acknowledged
         self.fetch_offset = 0
         self.fetch_epoch = -1
+        self.quiet_at = -1  # `append_offset` at the last discovery
         self.in_flight = 0  # appends
         self.doubts = 0  # counts resets: answers to what was sent before one are ignored
         self.source_high_watermark = -1

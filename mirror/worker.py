@@ -107,6 +107,7 @@ class MirrorWorker:
                 for found in await self.discovery.look():
                     self._adopt(found.topic, found.target_topic, found.topic_id, found.partitions, found.problem)
                 self._assign()
+                self._doubt_the_quiet()
             except TROUBLE as error:
                 self._source_trouble(error)
             self.room.set()
@@ -136,6 +137,13 @@ class MirrorWorker:
         for node in dict.fromkeys(self.source.leader(tp) for tp in self.partitions):
             if node is not None and (node not in self.fetchers or self.fetchers[node].done()):
                 self.fetchers[node] = loop.create_task(self._fetch_loop(node), name=f"{self.link.name} fetch {node}")
+
+    def _doubt_the_quiet(self) -> None:
+        """A target that loses its power may lose what it acknowledged; where nothing is appended nobody would notice."""
+        for each in self.partitions.values():
+            if each.probed and not each.held and not each.in_flight and each.append_offset == each.quiet_at:
+                each.doubt()
+            each.quiet_at = each.append_offset
 
     # --- Source to target ---------------------------------------------------------------------------
 

@@ -40,12 +40,26 @@ async def mirror(sim: Simulation) -> None:
         await disturb(sim, source, target, workers)
         check_mirrors(source, target, TOPIC, PARTITIONS)
     await asyncio.wait_for(running, SETTLE_S)
-    await sim.until(lambda: same(source, target, TOPIC, PARTITIONS), "the target equals the source", SETTLE_S)
+    await catch_up(sim, source, target, workers)
     check_mirrors(source, target, TOPIC, PARTITIONS)
     stored = [each for i in range(PARTITIONS) for each in values_in(target.partition(f"src.{TOPIC}", i), i)]
     check_stored([workload], stored)
     check_acked([workload], stored)
     sim.counters["mirrored_batches"] += sum(len(target.partition(f"src.{TOPIC}", i)) for i in range(PARTITIONS))
+
+
+async def catch_up(sim: Simulation, source: BrokerHost, target: BrokerHost, workers: list[WorkerHost]) -> None:
+    try:
+        await sim.until(lambda: same(source, target, TOPIC, PARTITIONS), "the target equals the source", SETTLE_S)
+    except AssertionError as error:
+        for index in range(PARTITIONS):
+            there = [
+                (batch.base_offset, batch.last_offset, batch.leader_epoch)
+                for host, topic in ((source, TOPIC), (target, f"src.{TOPIC}"))
+                for batch in host.partition(topic, index)[-2:]
+            ]
+            error.add_note(f"partition {index}: {there}, {[worker.status(index) for worker in workers]}")
+        raise
 
 
 async def disturb(sim: Simulation, source: BrokerHost, target: BrokerHost, workers: list[WorkerHost]) -> None:
