@@ -290,7 +290,8 @@ class Producer:
             self._learn_leaders()
             return
         while batches:
-            part, size = [], 0
+            part: list[tuple[Accumulator, Batch]] = []
+            size = 0
             while batches and (not part or size + len(batches[0][1].build()) <= REQUEST_BYTES_MAX):
                 size += len(batches[0][1].build())
                 part.append(batches.pop(0))

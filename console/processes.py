@@ -125,9 +125,9 @@ def worker(
 
 def demo(context: typer.Context) -> None:
     """Three airports, one aggregate, answers from Spark: the flights of 2013, end to end and checked."""
-    from ..examples.flights import demo as flights
+    from ..examples.flights.demo import main
 
-    raise typer.Exit(flights.main(context.args))
+    raise typer.Exit(main(context.args))
 
 
 def located(file: Path, data: Path | None) -> tuple[Topology, Path]:

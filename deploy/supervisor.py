@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -144,7 +144,7 @@ class Process:
         self.status.pid = self.child.pid
         self.supervisor.save()
 
-    async def _lines(self, stream: asyncio.StreamReader):  # type: ignore[no-untyped-def]
+    async def _lines(self, stream: asyncio.StreamReader) -> AsyncIterator[str]:
         with open(self.log, "ab", buffering=0) as log:
             while True:
                 try:

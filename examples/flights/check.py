@@ -174,7 +174,7 @@ def check_rows(place: str, expected: Mapping[Any, Any], found: Mapping[Any, Any]
     return verdict
 
 
-def merge_hours(partials: Iterable[tuple[tuple[str, int], Mapping[str, int]]]) -> dict[tuple[str, int], dict[str, int]]:
+def merge_hours(partials: Iterable[tuple[Any, Mapping[str, int]]]) -> dict[tuple[str, int], dict[str, int]]:
     """Sum the partial cells that each task partition keeps of the table of hours."""
     cells: dict[tuple[str, int], dict[str, int]] = {}
     for where, partial in partials:

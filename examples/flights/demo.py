@@ -87,7 +87,7 @@ class Demo:
         self.overlapped: dict[str, bool] = {}
 
     async def run(self) -> int:
-        flights = await asyncio.to_thread(read_flights, self.options.flights)
+        flights = read_flights(self.options.flights)
         events = 2 * len(flights)
         totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
         self.screen = Screen(self.history, totals)
@@ -245,12 +245,13 @@ class Demo:
         state = read_state(self.folder)
         jobs = read_state(self.folder / "jobs")
         found = {each.name: each for each in [*(state.processes if state else ()), *(jobs.processes if jobs else ())]}
-        if target not in found or not found[target].pid:
+        pid = found[target].pid if target in found else None
+        if not pid:
             raise DemoError(f"--kill {target}: no such process runs; there are {', '.join(sorted(found))}")
-        os.kill(found[target].pid, signal.SIGKILL)  # type: ignore[arg-type]
+        os.kill(pid, signal.SIGKILL)
         self.history.kills.append((self.history.now_s(), target))
         self.killed.append(target)
-        self.screen.killed(f"kill -9 {target} (pid {found[target].pid}) with {share:.0%} of its records through")
+        self.screen.killed(f"kill -9 {target} (pid {pid}) with {share:.0%} of its records through")
 
     def tell_restarts(self) -> None:
         """Say what the topology's supervisor did since the last look."""

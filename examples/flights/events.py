@@ -11,7 +11,7 @@ import csv
 import importlib.util
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources.abc import Traversable
 from operator import itemgetter
@@ -56,7 +56,7 @@ class Event(NamedTuple):
     row: int
     kind: str
     key: bytes | None
-    body: dict[str, object]  # shared by the events of a flight
+    body: Mapping[str, object]  # shared by the events of a flight
 
     @property
     def value(self) -> bytes:
@@ -77,7 +77,7 @@ def data_file(name: str) -> Traversable:
 
 def read_flights(limit: int | None = None, origin: str | None = None) -> list[Flight]:
     """The first `limit` rows of flights.csv (all: 336,776), of them those from `origin` if given."""
-    with data_file("flights.csv.zip").open("rb") as packed, zipfile.ZipFile(packed) as archive:  # type: ignore[arg-type]
+    with data_file("flights.csv.zip").open("rb") as packed, zipfile.ZipFile(packed) as archive:
         lines = csv.reader(io.TextIOWrapper(archive.open("flights.csv"), "ascii"))
         column = {name: i for i, name in enumerate(next(lines))}
         at = [

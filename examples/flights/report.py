@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from .check import Verdict
 from .screen import cell
 from .watch import History
 
+FEW = 30  # departures that a mean is made of at the least
 NEW_YORK = ZoneInfo("America/New_York")
 COLOURS = {
     "ewr": "#1b6ca8",
@@ -98,9 +100,8 @@ def plot_delays(hours: Mapping[tuple[str, int], Mapping[str, int]], path: Path) 
         at[1] += counts["departed"]
     figure, axes = plt.subplots(figsize=(9, 4), dpi=120)
     for origin in sorted(sums):
-        points = [(hour, total / count) for hour, (total, count) in enumerate(sums[origin]) if count >= 30]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, color=COLOURS[origin.lower()], label=origin)
+        means = [total / count if count >= FEW else math.nan for total, count in sums[origin]]
+        axes.plot(range(24), means, marker="o", markersize=3, color=COLOURS[origin.lower()], label=origin)
     axes.set(xlabel="hour of departure in New York", ylabel="mean delay, minutes", xlim=(0, 23))
     axes.axhline(0, color="#888", linewidth=0.8)
     axes.grid(alpha=0.25)

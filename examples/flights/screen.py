@@ -13,6 +13,7 @@ from rich.text import Text
 from .check import Verdict
 from .watch import History, Sample
 
+BAR_WIDTH = 16
 RATE_OVER_S = 1.0  # rates are those of the last second
 
 
@@ -20,7 +21,7 @@ class Screen:
     """Wraps a rich Live; outside of `with` it only prints."""
 
     def __init__(self, history: History, totals: Mapping[str, int]) -> None:
-        self.console = Console(highlight=False)
+        self.console = Console(highlight=False, soft_wrap=True)
         self.history = history
         self.totals = totals  # datacenter -> events that it will have
         self.rows_in_delta = 0
@@ -46,20 +47,18 @@ class Screen:
             self.history.samples[0] if self.history.samples else sample,
         )
         span_s = max(sample.at_s - before.at_s, 0.001)
-        grid = Table.grid(padding=(0, 2))
-        for _ in range(2):
-            grid.add_column()
-        for _ in range(3):
-            grid.add_column(justify="right")
+        grid = Table.grid(padding=(0, 1))
+        for justify in ("left", "left", "right", "right", "right"):
+            grid.add_column(justify=justify, no_wrap=True)
         for name, total in self.totals.items():
             have, mirrored = sample.source[name], sample.mirrored[name]
             rate = (have - before.source[name]) / span_s
             lag = have - mirrored
             grid.add_row(
                 Text(name, style="bold"),
-                ProgressBar(total=total, completed=have, width=24),
-                f"{have:,} of {total:,} events",
-                f"{rate:,.0f} records/s",
+                ProgressBar(total=total, completed=have, width=BAR_WIDTH),
+                f"{have:,} of {total:,}",
+                f"{rate:,.0f} rec/s",
                 Text(f"mirror lag {lag:,}", style="yellow" if lag else "green"),
             )
         everything = sum(self.totals.values())
@@ -67,16 +66,16 @@ class Screen:
         arriving = (arrived - sum(before.mirrored.values())) / span_s
         grid.add_row(
             Text("aggregate", style="bold"),
-            ProgressBar(total=everything, completed=arrived, width=24),
-            f"{arrived:,} of {everything:,} events",
-            f"{arriving:,.0f} records/s",
+            ProgressBar(total=everything, completed=arrived, width=BAR_WIDTH),
+            f"{arrived:,} of {everything:,}",
+            f"{arriving:,.0f} rec/s",
             Text(f"stream lag {arrived - sample.streamed:,}", style="yellow" if arrived > sample.streamed else "green"),
         )
         if self.rows_in_delta:
             grid.add_row(
                 Text("delta", style="bold"),
-                ProgressBar(total=everything, completed=self.rows_in_delta, width=24),
-                f"{self.rows_in_delta:,} of {everything:,} rows",
+                ProgressBar(total=everything, completed=self.rows_in_delta, width=BAR_WIDTH),
+                f"{self.rows_in_delta:,} of {everything:,}",
             )
         self.live.update(Group(grid))
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from ...client import Admin, Client, Consumer, Producer, TopicPartition
+from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
 from ...protocol import records
@@ -186,7 +186,7 @@ class StreamWorker:
 
     def _write(
         self, task: Task, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]]
-    ) -> asyncio.Future[object]:
+    ) -> asyncio.Future[RecordMetadata]:
         return self.producer.send(
             self.app.changelog_topic,
             value,
