@@ -1,4 +1,4 @@
-"""Our data directories and Kafka's are the same files: its tools verify ours, and each goes on where the other stopped."""
+"""Our data directories and Kafka's are the same: its tools verify ours, each goes on where the other stopped."""
 
 from __future__ import annotations
 
