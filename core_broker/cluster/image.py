@@ -80,7 +80,7 @@ class Delta:
 
     created: dict[str, TopicImage] = field(default_factory=dict)
     deleted: dict[str, TopicImage] = field(default_factory=dict)
-    changed: dict[str, list[int]] = field(default_factory=dict)
+    changed: dict[str, dict[int, None]] = field(default_factory=dict)
     reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, but not new ones
     brokers: dict[int, None] = field(default_factory=dict)
     links: dict[str, None] = field(default_factory=dict)
@@ -106,6 +106,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self._names: dict[bytes, str] = {}  # by topic id
         self._similar: dict[str, list[str]] = {}  # topic names by the name with every "." as "_"
+        self._fresh: dict[str, dict[int, PartitionImage]] = {}  # partitions that the present apply may write in place
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):
@@ -130,7 +131,7 @@ class MetadataImage:
         """The delta from an empty image to this one."""
         delta = Delta()
         delta.created.update(self.topics)
-        delta.changed.update({name: list(topic.partitions) for name, topic in self.topics.items()})
+        delta.changed.update({name: dict.fromkeys(topic.partitions) for name, topic in self.topics.items()})
         delta.brokers.update(dict.fromkeys(self.brokers))
         delta.links.update(dict.fromkeys(self.links))
         return delta
@@ -145,6 +146,10 @@ class MetadataImage:
             _FOLD[type(record)](self, record, delta)
         self.offset = offset
         self.epoch = epoch
+        for name, partitions in self._fresh.items():
+            if list(partitions) != sorted(partitions):
+                self.topics[name] = replace(self.topics[name], partitions=dict(sorted(partitions.items())))
+        self._fresh = {}
         # A topic's delta tells its last state, and nothing of a topic that the same records deleted again.
         for name in delta.created:
             delta.created[name] = self.topics[name]
@@ -195,6 +200,7 @@ class MetadataImage:
         topic = self._topic(record.topic_id)
         del self.topics[topic.name]
         del self._names[topic.id]
+        self._fresh.pop(topic.name, None)
         similar = [name for name in self.similar_topics(topic.name) if name != topic.name]
         if similar:
             self._similar[_unified(topic.name)] = similar
@@ -206,13 +212,12 @@ class MetadataImage:
             delta.deleted[topic.name] = topic
 
     def _set_partition(self, topic: TopicImage, index: int, partition: PartitionImage, delta: Delta) -> None:
-        partitions = {**topic.partitions, index: partition}
-        if index not in topic.partitions:
-            partitions = dict(sorted(partitions.items()))
-        self.topics[topic.name] = replace(topic, partitions=partitions)
-        changed = delta.changed.setdefault(topic.name, [])
-        if index not in changed:
-            changed.append(index)
+        partitions = self._fresh.get(topic.name)
+        if partitions is None:
+            partitions = self._fresh[topic.name] = dict(topic.partitions)
+            self.topics[topic.name] = replace(topic, partitions=partitions)
+        partitions[index] = partition
+        delta.changed.setdefault(topic.name, {})[index] = None
 
     def _create_partition(self, record: r.PartitionRecord, delta: Delta) -> None:
         partition = PartitionImage(
