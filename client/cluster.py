@@ -74,11 +74,14 @@ class Client:
                 attempt += 1
 
     async def close(self) -> None:
+        """Close all connections; nothing of the client is left in the loop when this returns."""
         self._closed = True
-        for connection in list(self._connections.values()):
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
-        await asyncio.sleep(0)  # transports finish closing on their next turn
+        for connection in connections:
+            connection.close()
+        for connection in connections:
+            await connection.closed()
 
     def new_lane(self, what: str) -> str:
         """A name for connections of one user's own."""

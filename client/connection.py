@@ -2,16 +2,19 @@
 
 A broker answers a connection's requests in the order they came (and so do ours and Kafka's), so a queue of waiters is
 all the bookkeeping there is. A timed-out request closes the connection: its answer could still come and would be
-taken for the next one's.
+taken for the next one's. A frame that does not end in the read buffer gets one of its exact size, which the transport
+then fills directly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from typing import Any, cast
 
-from ..protocol.errors import DecodeError
+from .. import __version__
+from ..protocol.errors import DecodeError, ErrorCode
 from ..protocol.header import RequestHeader, decode_response_header, frame_request
 from ..protocol.messages import api_versions
 from ..protocol.schema import Api
@@ -20,8 +23,12 @@ from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
 FRAME_MAX_BYTES = 256 << 20  # a larger answer is taken for garbage
 IN_FLIGHT_MAX = 64  # requests under way; the next waits
 WRITE_BUFFER_BYTES = 4 << 20  # above it `request` waits until the kernel took some
-TIMEOUT_CHECK_S = 0.25
-SOFTWARE_NAME, SOFTWARE_VERSION = "isthmus", "0.1.0"
+READ_BUFFER_BYTES = 64 << 10
+IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request meets the broker's close
+CLOSE_TIMEOUT_S = 1.0  # for the transport to let go
+SOFTWARE_NAME = "isthmus"
+
+_INT32 = struct.Struct(">i")
 
 
 class Waiter:
@@ -37,25 +44,28 @@ class Waiter:
         self.deadline = deadline
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Made by `connect`. `lost` is done once the connection is gone."""
 
-    def __init__(self, address: str, client_id: str) -> None:
+    def __init__(self, address: str, client_id: str, idle_ms: int = IDLE_MS) -> None:
         self.address = address
         self.client_id = client_id
         self.versions: dict[int, tuple[int, int]] = {}
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._released: asyncio.Future[None] = self._loop.create_future()  # the transport has let go
         self._transport: asyncio.Transport | None = None
         self._waiters: deque[Waiter] = deque()
         self._correlation_id = 0
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._writable = asyncio.Event()
         self._writable.set()
-        self._frame: bytearray | None = None  # the answer being received
-        self._filled = 0
-        self._head = bytearray()  # of its size, fewer than 4 bytes
-        self._timer: asyncio.TimerHandle | None = None
+        self._read = bytearray(READ_BUFFER_BYTES)
+        self._frame: bytearray | None = None  # of an answer that does not end in _read
+        self._filled = 0  # bytes of _frame, or else of _read
+        self._idle_s = idle_ms / 1000
+        self._used_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline, or the end of idleness
         self._error: Exception | None = None
 
     @property
@@ -97,37 +107,40 @@ class Connection(asyncio.Protocol):
         if not self.alive:
             future.set_exception(self._gone())
             return future
-        assert self._transport is not None
         version = self.version_of(api) if version is None else version
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(api.key, version, self._correlation_id, self.client_id)
-        deadline = self._loop.time() + timeout_ms / 1000
+        self._write(api, message, version)
+        deadline = self._used_at + timeout_ms / 1000
         self._waiters.append(Waiter(api, version, self._correlation_id, future, deadline))
-        self._transport.writelines(frame_request(header, api.encode_request(message, version)))
-        if self._timer is None:
-            self._timer = self._loop.call_later(TIMEOUT_CHECK_S, self._check_deadlines)
+        if self._timer is None or deadline < self._timer.when():
+            self._arm(deadline)
         return future
 
     def post(self, api: Api, message: Any, version: int | None = None) -> None:
         """Write a request that has no answer (Produce with acks=0)."""
         if not self.alive:
             raise self._gone()
+        self._write(api, message, self.version_of(api) if version is None else version)
+
+    def _write(self, api: Api, message: Any, version: int) -> None:
         assert self._transport is not None
-        version = self.version_of(api) if version is None else version
+        body = api.encode_request(message, version)  # raises before anything has changed
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(api.key, version, self._correlation_id, self.client_id)
-        self._transport.writelines(frame_request(header, api.encode_request(message, version)))
+        self._transport.writelines(frame_request(header, body))
+        self._used_at = self._loop.time()
 
     async def handshake(self, timeout_ms: float) -> None:
         """Learn the broker's versions; falls back to version 0 for brokers that do not know ours."""
         version = api_versions.API.max_version
         while True:
-            message = api_versions.Request(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+            message = api_versions.Request(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
             answer = await self.request(api_versions.API, message, timeout_ms, version)
-            if answer.error_code == 35 and version > 0:  # UNSUPPORTED_VERSION: the answer is of version 0
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:  # the answer is of version 0
                 theirs = {each.api_key: each.max_version for each in answer.api_keys}
                 version = min(version - 1, theirs.get(api_versions.API.key, 0))
                 continue
+            if answer.error_code:
+                raise ConnectionLost(f"{self.address} refused ApiVersions with error {answer.error_code}")
             self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
             return
 
@@ -137,6 +150,10 @@ class Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self._error is not None:  # closed before it was made
+            transport.abort()
+            return
+        self._arm(self._used_at + self._idle_s)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -144,39 +161,43 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    def data_received(self, data: bytes) -> None:
-        view, at, size = memoryview(data), 0, len(data)
-        while at < size:
-            if self._frame is None:
-                if self._head or size - at < 4:
-                    take = min(4 - len(self._head), size - at)
-                    self._head += view[at : at + take]
-                    at += take
-                    if len(self._head) < 4:
-                        return
-                    length = int.from_bytes(self._head, "big", signed=True)
-                    self._head.clear()
-                else:
-                    length = int.from_bytes(view[at : at + 4], "big", signed=True)
-                    at += 4
-                if not 4 <= length <= FRAME_MAX_BYTES:
-                    self.close(ConnectionLost(f"{self.address} sent a frame of {length} bytes: it speaks no Kafka"))
-                    return
-                if size - at >= length:  # the common case: all of it is here
-                    self._received(view[at : at + length])
-                    at += length
-                    continue
+    def eof_received(self) -> bool:
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._read if self._frame is None else self._frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._frame is None:
+            self._cut_frames()
+        elif self._filled == len(self._frame):
+            frame, self._frame, self._filled = self._frame, None, 0
+            self._received(memoryview(frame))
+
+    def _cut_frames(self) -> None:
+        """Whole frames of the read buffer; the rest moves to its beginning, or into a frame of its own."""
+        view, at, end = memoryview(self._read), 0, self._filled
+        while end - at >= 4 and not self.lost.done():
+            (length,) = _INT32.unpack_from(view, at)
+            if not 4 <= length <= FRAME_MAX_BYTES:
+                self.close(ConnectionLost(f"{self.address} sent a frame of {length} bytes: it speaks no Kafka"))
+                return
+            at += 4
+            if end - at < length:
                 self._frame = bytearray(length)
-                self._filled = 0
-            take = min(len(self._frame) - self._filled, size - at)
-            self._frame[self._filled : self._filled + take] = view[at : at + take]
-            self._filled += take
-            at += take
-            if self._filled == len(self._frame):
-                frame, self._frame = self._frame, None
-                self._received(memoryview(frame))
+                self._filled = end - at
+                self._frame[: self._filled] = view[at:end]
+                return
+            self._received(memoryview(bytes(view[at : at + length])))
+            at += length
+        self._filled = end - at
+        if at and self._filled:
+            view[: self._filled] = bytes(view[at:end])
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self._released.done():
+            self._released.set_result(None)
         if self._error is None:
             self._error = ConnectionLost(f"connection to {self.address} lost: {error or 'closed by the broker'}")
         self._end()
@@ -185,13 +206,23 @@ class Connection(asyncio.Protocol):
         """Close at once; requests under way fail with `error`."""
         self._error = self._error or error or ConnectionLost(f"connection to {self.address} was closed")
         if self._transport is not None:
-            self._transport.abort() if error else self._transport.close()
+            if error or self._transport.get_write_buffer_size():
+                self._transport.abort()
+            else:
+                self._transport.close()
         self._end()
+
+    async def closed(self) -> None:
+        """After `close`: until the transport has let go."""
+        if self._transport is not None and not self._released.done():
+            await asyncio.wait([self._released], timeout=CLOSE_TIMEOUT_S)
 
     def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._frame = None
+        self._filled = 0
         self._writable.set()
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
@@ -207,43 +238,53 @@ class Connection(asyncio.Protocol):
         if not self._waiters:
             self.close(ConnectionLost(f"{self.address} answered what was not asked"))
             return
-        waiter = self._waiters.popleft()
+        waiter = self._waiters[0]
         correlation_id = int.from_bytes(frame[:4], "big")
         if correlation_id != waiter.correlation_id:
-            self._waiters.appendleft(waiter)
             self.close(
                 ConnectionLost(f"{self.address} answered request {correlation_id}, expected {waiter.correlation_id}")
             )
             return
-        if waiter.future.done():  # cancelled; the answer is dropped
-            return
-        try:
-            waiter.future.set_result(self._decode(waiter, frame))
-        except DecodeError as error:
-            waiter.future.set_exception(error)
-            self.close(ConnectionLost(f"{self.address}: answer to {waiter.api.name} v{waiter.version}: {error}"))
+        self._used_at = self._loop.time()
+        if not waiter.future.done():  # else cancelled: the answer is dropped
+            try:
+                waiter.future.set_result(self._decode(waiter, frame))
+            except DecodeError as error:
+                self.close(ConnectionLost(f"{self.address}: answer to {waiter.api.name} v{waiter.version}: {error}"))
+                return
+        self._waiters.popleft()
 
     def _decode(self, waiter: Waiter, frame: memoryview) -> Any:
         api, version = waiter.api, waiter.version
         if api.key == api_versions.API.key:
             error_code = int.from_bytes(frame[4:6], "big", signed=True)
-            return api.decode_response(frame, 4, 0 if error_code == 35 else version)
+            return api.decode_response(frame, 4, 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version)
         _, offset = decode_response_header(frame, api.response_header_version(version))
         return api.decode_response(frame, offset, version)
 
-    def _check_deadlines(self) -> None:
+    # --- Time ---------------------------------------------------------------------------------------
+
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._time_over)
+
+    def _time_over(self) -> None:
+        """The earliest deadline or the end of idleness has come, or was put off meanwhile."""
         self._timer = None
         now = self._loop.time()
-        for waiter in self._waiters:
-            if waiter.deadline <= now and not waiter.future.done():
-                self.close(
-                    RequestTimeout(
-                        f"{self.address} did not answer {waiter.api.name} in time: is it overloaded or hung?"
-                    )
-                )
+        waiting = [waiter for waiter in self._waiters if not waiter.future.done()]
+        if waiting:
+            first = min(waiting, key=lambda each: each.deadline)
+            if first.deadline > now:
+                self._arm(first.deadline)
                 return
-        if self._waiters:
-            self._timer = self._loop.call_later(TIMEOUT_CHECK_S, self._check_deadlines)
+            what = f"{self.address} did not answer {first.api.name} in time: is it overloaded or hung?"
+            self.close(RequestTimeout(what))
+        elif now - self._used_at >= self._idle_s:
+            self.close()
+        else:
+            self._arm(self._used_at + self._idle_s)
 
 
 async def connect(address: str, client_id: str, timeout_ms: float) -> Connection:
@@ -251,9 +292,16 @@ async def connect(address: str, client_id: str, timeout_ms: float) -> Connection
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     connection: Connection | None = None
+
+    def protocol() -> Connection:
+        nonlocal connection
+        connection = Connection(address, client_id)
+        return connection
+
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, connection = await loop.create_connection(lambda: Connection(address, client_id), host, int(port))
+            await loop.create_connection(protocol, host.strip("[]"), int(port))
+            assert connection is not None
             await connection.handshake(timeout_ms)
             return connection
     except TimeoutError:
