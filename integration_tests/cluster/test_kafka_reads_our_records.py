@@ -1,0 +1,116 @@
+"""Kafka's own tool reads what our controller and group coordinator write: same records, same fields."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+from integration_tests.peers.peers import run
+from isthmus.core_broker.cluster.controller import (
+    AllocateProducerIds,
+    Controller,
+    CreatePartitions,
+    CreatePartitionsTopic,
+    CreateTopics,
+    DeleteTopics,
+    RegisterBroker,
+    new_topic,
+)
+from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
+from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.storage.files import RealFiles
+from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.protocol.messages import group_records as g
+from isthmus.protocol.primitives import uuid_to_str
+from isthmus.protocol.records import build_batch
+from isthmus.runtime import Runtime
+
+
+def dump(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """The payloads that DumpLogSegments decodes, in order."""
+    files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
+    text = run("org.apache.kafka.tools.DumpLogSegments", "--files", files, "--print-data-log", *options).stdout
+    found = []
+    for line in text.splitlines():
+        if not line.startswith("| "):
+            continue
+        key, payload = re.search(r" key: (\{.*\}) payload: ", line), re.search(r"payload: (.*)$", line)
+        assert payload is not None, line
+        value = None if payload[1] == "<DELETE>" else json.loads(payload[1])
+        found.append({"key": json.loads(key[1]) if key else None, "value": value})
+    return found
+
+
+def test_the_metadata_log(tmp_path):
+    async def write() -> bytes:
+        runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
+        log = await MetadataLog.open(RealFiles(1), str(tmp_path), runtime)
+        controller = Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+        submit = controller.submit_wait
+        for _ in range(2):
+            await submit(RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack"))
+            await submit(CreateTopics([new_topic("t", 1, configs={"retention.ms": "5"})]))
+        await submit(CreatePartitions([CreatePartitionsTopic(name="t", count=2, assignments=None)]))
+        await submit(AllocateProducerIds())
+        topic_id = controller.image.topics["t"].id
+        await submit(DeleteTopics(names=["t"]))
+        await controller.close()
+        return topic_id
+
+    topic = uuid_to_str(asyncio.run(write()))
+    records = [each["value"] for each in dump(tmp_path / "__cluster_metadata-0", "--cluster-metadata-decoder")]
+    assert [record["type"] for record in records] == [
+        "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD", "REGISTER_BROKER_RECORD",
+        "PARTITION_CHANGE_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
+    ]  # fmt: skip
+    broker, first, option, partition, _, change, _, ids, removed = (record["data"] for record in records)
+    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", False)
+    assert broker["endPoints"] == [{"name": "PLAINTEXT", "host": "h", "port": 9092, "securityProtocol": 0}]
+    assert first == {"name": "t", "topicId": topic} and removed == {"topicId": topic}
+    assert option == {"resourceType": 2, "resourceName": "t", "name": "retention.ms", "value": "5"}
+    assert (partition["replicas"], partition["isr"], partition["leader"], partition["leaderEpoch"]) == ([1], [1], 1, 0)
+    assert (change["partitionId"], change["topicId"], change["leader"]) == (0, topic, 1)
+    assert ids["nextProducerId"] > 0
+
+
+def test_group_records(tmp_path):
+    member = g.MemberMetadata(
+        member_id="m", group_instance_id="i", client_id="c", client_host="/h", rebalance_timeout=1, session_timeout=2,
+        subscription=b"s", assignment=b"a",
+    )  # fmt: skip
+    committed = (
+        g.OffsetCommitKey(group="g", topic="t", partition=3),
+        g.OffsetCommitValue(offset=7, leader_epoch=2, metadata="note", commit_timestamp=5),
+    )
+    group = (
+        g.GroupMetadataKey(group="g"),
+        g.GroupMetadataValue(
+            protocol_type="consumer", generation=4, protocol="range", leader="m", current_state_timestamp=6,
+            members=[member],
+        ),
+    )  # fmt: skip
+    folder = tmp_path / "__consumer_offsets-0"
+
+    async def write() -> None:
+        log = await Log.open(RealFiles(1), str(folder), LogConfig(cleanup_policy="compact"))
+        rows = [(0, g.encode_key(key), g.encode_value(value), ()) for key, value in (committed, group)]
+        rows.append((0, g.encode_key(group[0]), None, ()))
+        log.append(build_batch(rows), Origin.COORDINATOR, 0, 0)
+        await log.close()
+
+    asyncio.run(write())
+    first, second, removed = dump(folder, "--offsets-decoder")
+    assert first["key"]["data"] == {"group": "g", "topic": "t", "partition": 3}
+    assert first["value"]["data"] == {"offset": 7, "leaderEpoch": 2, "metadata": "note", "commitTimestamp": 5}
+    assert second["key"]["data"] == removed["key"]["data"] == {"group": "g"} and removed["value"] is None
+    stored = second["value"]["data"]
+    assert (stored["protocolType"], stored["generation"], stored["protocol"], stored["leader"]) == (
+        "consumer", 4, "range", "m"
+    )  # fmt: skip
+    assert stored["currentStateTimestamp"] == 6
+    assert (stored["members"][0]["memberId"], stored["members"][0]["groupInstanceId"]) == ("m", "i")
