@@ -54,8 +54,14 @@ def fill(log: Log) -> None:
 
 
 def dump(paths: list[Path], *options: str) -> str:
+    """What the tool prints. It complains on stderr; of logs only about offsets that are missing, as ours have."""
     files = ",".join(map(str, paths))
-    return run("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options).stdout
+    done = run("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options)
+    complaints = re.sub(
+        r"^Non-consecutive offsets in .*\.log\n(  -?\d+ is followed by \d+\n)*", "", done.stderr, flags=re.M
+    )
+    assert complaints == ""
+    return done.stdout
 
 
 def sections(text: str) -> dict[str, str]:
@@ -96,8 +102,6 @@ def test_dump_log_segments_finds_nothing_wrong(tmp_path, how):
 
     # The tool compares every entry with the log and says so where they differ.
     text = dump([*indexes, *sorted(directory.glob("*.snapshot"))])
-    for complaint in ("ismatch", "not found", "out of order", "orrupt", "Exception", "should"):
-        assert complaint not in text, text
     shown = sections(text)
     assert shown.keys() == {path.name for path in [*indexes, *directory.glob("*.snapshot")]}
     for path in indexes:
@@ -109,7 +113,7 @@ def test_dump_log_segments_finds_nothing_wrong(tmp_path, how):
     for pid, sequence in re.findall(r"producerId: (\d+) .*lastSequence: (-?\d+)", last):
         found[int(pid)] = int(sequence)
     assert sorted(found.items()) == [(pid, sequence) for pid, sequence in producers]
-    assert "Mismatches" not in dump(indexes, "--verify-index-only")
+    dump(indexes, "--verify-index-only")
     dump([path for path in indexes if path.suffix != ".txnindex"], "--index-sanity-check")
 
 
