@@ -25,7 +25,7 @@ from isthmus.connectors.delta import DeltaWriter
 from isthmus.connectors.errors import SessionError
 from isthmus.connectors.session import local_session
 
-from .events import data_file
+from .events import PARTITIONS, data_file
 
 FLIGHTS = ("ewr.flights", "jfk.flights", "lga.flights")
 WEATHER = ("ewr.weather", "jfk.weather", "lga.weather")
@@ -51,7 +51,8 @@ QUESTIONS = {
         FROM events LEFT JOIN airlines USING (carrier)
         WHERE kind = 'departed' GROUP BY 1 ORDER BY avg(dep_delay) DESC, 1""",
     "Ten worst routes": """
-        SELECT concat(origin, ' to ', dest) AS route, count(*) AS departed, round(avg(dep_delay), 1) AS `mean delay, min`
+        SELECT concat(origin, ' to ', dest) AS route, count(*) AS departed,
+               round(avg(dep_delay), 1) AS `mean delay, min`
         FROM events WHERE kind = 'departed' GROUP BY origin, dest
         HAVING count(*) >= {route_flights} ORDER BY avg(dep_delay) DESC, 1 LIMIT 10""",
     "Delay against wind": """
@@ -109,7 +110,7 @@ class Queries:
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", ",".join(FLIGHTS))
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", max(1, -(-records // BATCHES)))
+            .option("maxOffsetsPerTrigger", records // BATCHES + PARTITIONS * len(FLIGHTS))
             .load()
         )
         writer = DeltaWriter(delta, "flights")
@@ -143,9 +144,9 @@ class Queries:
         """The tables that the questions name. Each topic is read once: what was decoded is kept."""
         decoded(self.topics(*FLIGHTS), FLIGHT).cache().createOrReplaceTempView("events")
         decoded(self.topics(*WEATHER), HOUR).createOrReplaceTempView("weather")
-        last = self.topics(CARRIED).groupBy("key").agg({"struct(offset, value)": "max"})  # a key is in one partition
-        last = last.selectExpr("`max(struct(offset, value))`.value AS value").where("value IS NOT NULL")
-        decoded(last, PAIR).createOrReplaceTempView("carried")
+        self.topics(CARRIED).createOrReplaceTempView("carried_log")  # its key is the flight: the last word on it holds
+        last = self.spark.sql("SELECT max_by(value, offset) AS value FROM carried_log GROUP BY key")
+        decoded(last.where("value IS NOT NULL"), PAIR).createOrReplaceTempView("carried")
         with data_file("airlines.csv").open("r") as file:
             airlines = [(line["carrier"], line["name"]) for line in csv.DictReader(file)]
         self.spark.createDataFrame(airlines, "carrier string, name string").createOrReplaceTempView("airlines")

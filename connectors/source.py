@@ -1,0 +1,213 @@
+"""`format("isthmus")`: the PySpark data source, batch and stream, without a jar.
+
+Spark talks to these classes in three kinds of process: the driver's plans and offsets, and workers that read. All of
+them are pickled, so they hold options alone. Stream offsets are JSON: {"topic": {"partition": offset}}, keys sorted,
+as Spark's own Kafka source writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..client import Client, TopicPartition
+from ..client.errors import ClientError
+from ..protocol.errors import KafkaError
+from .errors import SourceError
+from .options import EARLIEST, LATEST, Bound, SourceOptions, parse
+from .planning import OffsetRange, batch_ranges, bounds, limited, partitions_of, ranges_between, tasks
+from .reading import read_ranges
+
+SCHEMA = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+
+T = TypeVar("T")
+Offsets = dict[str, dict[str, int]]
+
+
+def ask(options: SourceOptions, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine with a client of its own, and name the cluster in what goes wrong."""
+
+    async def run() -> T:
+        client = Client(options.bootstrap, client_id=options.client_id)
+        try:
+            await client.start()
+            return await question(client)
+        except (KafkaError, ClientError) as error:
+            raise SourceError(f"cluster at {options.bootstrap}: {error}") from error
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+class Task(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, wanted: tuple[OffsetRange, ...]) -> None:
+        self.wanted = wanted
+
+
+def read(options: SourceOptions, task: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Runs in a worker. Spark plans one empty task of its own where there is none."""
+    return read_ranges(options, task.wanted, columns) if isinstance(task, Task) else iter(())
+
+
+class IsthmusDataSource(DataSource):
+    """The entry point Spark finds; see `connectors.options.OPTIONS`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "isthmus"
+
+    def schema(self) -> StructType:
+        headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        return with_headers() if headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse(self.options, streaming=False), columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse(self.options, streaming=True), columns_of(schema))
+
+
+def with_headers() -> StructType:
+    return StructType([*SCHEMA.fields, StructField("headers", HEADERS)])
+
+
+def columns_of(schema: StructType) -> list[str]:
+    """Names of the columns to read: all, or those of the user's `.schema(…)`, which must have the right types."""
+    known = {field.name: field.dataType for field in with_headers()}
+    for field in schema:
+        if field.name not in known:
+            raise SourceError(f"there is no column {field.name}; there are {', '.join(known)}")
+        if (right := known[field.name]) != field.dataType:
+            raise SourceError(f"column {field.name} is {right.simpleString()}, not {field.dataType.simpleString()}")
+    return schema.fieldNames()
+
+
+class BatchReader(DataSourceReader):
+    """A batch query: everything between two sets of offsets."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self.options = options
+        self.columns = list(columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges = ask(self.options, lambda client: batch_ranges(client, self.options))
+        return [Task(each) for each in tasks(ranges, self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self.options, partition, self.columns)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query. `pinned`: the end that an available-now run must reach and not pass."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self.options = options
+        self.columns = list(columns)
+        self.pinned: Offsets | None = None
+        self.latest: Offsets | None = None
+
+    def initialOffset(self) -> dict:
+        async def first(client: Client) -> Offsets:
+            partitions = await partitions_of(client, self.options)
+            return to_json(await bounds(client, self.options, partitions, self.options.starting, "startingOffsets"))
+
+        return ask(self.options, first)
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        self.latest = self.pinned or self._ends()
+        starts, ends = from_json(start), from_json(self.latest)
+        missing = [tp for tp in ends if tp not in starts]
+        starts |= self._earliest(missing)
+        gone = {tp: offset for tp, offset in starts.items() if tp not in ends}
+        for tp, offset in gone.items():
+            if self.options.fail_on_data_loss:
+                raise SourceError(
+                    f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there; failOnDataLoss=false "
+                    "goes on without it"
+                )
+        for tp, end in ends.items():
+            if end < starts[tp] and self.options.fail_on_data_loss:
+                raise SourceError(
+                    f"{tp.topic}-{tp.partition} ends at offset {end}, but was read up to {starts[tp]} already: was "
+                    "the topic made anew? failOnDataLoss=false goes on from where it now ends"
+                )
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json({**gone, **limited(starts, ends, most)})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def reportLatestOffset(self) -> dict | None:
+        return self.latest
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.pinned = self._ends()
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        starts, ends = from_json(start), from_json(end)
+        new = [tp for tp in ends if tp not in starts]
+        starts |= self._earliest(new)
+        return [Task(each) for each in tasks(ranges_between(starts, ends), self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self.options, partition, self.columns)
+
+    def _ends(self) -> Offsets:
+        async def last(client: Client) -> Offsets:
+            partitions = await partitions_of(client, self.options)
+            return to_json(await bounds(client, self.options, partitions, Bound(everywhere=LATEST), "endingOffsets"))
+
+        return ask(self.options, last)
+
+    def _earliest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """A partition that appears while a stream runs is read from its beginning."""
+        if not partitions:
+            return {}
+        bound = Bound(everywhere=EARLIEST)
+        return ask(self.options, lambda client: bounds(client, self.options, partitions, bound, "startingOffsets"))
+
+
+def to_json(offsets: dict[TopicPartition, int]) -> Offsets:
+    """Sorted, because Spark compares offsets as text."""
+    found: Offsets = {}
+    for tp in sorted(offsets):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return found
+
+
+def from_json(offsets: Offsets) -> dict[TopicPartition, int]:
+    return {TopicPartition(t, int(p)): offset for t, each in offsets.items() for p, offset in each.items()}
