@@ -33,6 +33,7 @@ class Generations:
         self.pending_join: dict[str, None] = {}  # ids given out (MEMBER_ID_REQUIRED), not used yet
         self.pending_sync: dict[str, None] = {}  # members of this generation that have not synced
         self.effects: list[Effect] = []
+        self.is_busy = False  # the caller's: it is doing the effects
         self._wall_ms = wall_ms
         self._new_id = new_id
         self._initial_ms: tuple[int, int] | None = None  # of the initial delay: this part, and what is left after it

@@ -29,7 +29,7 @@ from ..cluster.image import Delta
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
 from ..purgatory import Pending, Purgatory
-from . import find, offsets
+from . import find, inspection, offsets
 from .effects import Caller, Cancel, Limits, Reply, Schedule, Store
 from .group import Group
 from .group_shard import GroupShard
@@ -39,9 +39,6 @@ from .timers import Timers
 
 MAX_GROUPS = 100_000  # on this broker; more are told that there is no coordinator
 LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that nobody answered by then is told to ask again
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
-NOT_ASKED = -0x80000000
-CLASSIC = "classic"
 EXPIRE = ("expire",)
 
 logger = logging.getLogger(__name__)
@@ -65,7 +62,6 @@ class GroupCoordinator:
         self._limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._timers = Timers(self._fired)
-        self._performing: Group | None = None
         self._shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -116,9 +112,9 @@ class GroupCoordinator:
 
     def _perform(self, shard: Shard[GroupShard], group: Group) -> None:
         """Do what the group asks for, until it asks for nothing more."""
-        if self._performing is group:
-            return  # further up it is being done
-        before, self._performing = self._performing, group
+        if group.is_busy:
+            return  # an answer led straight to the next request; further up its effects are done in their turn
+        group.is_busy = True
         try:
             while effects := group.take_effects():
                 for effect in effects:
@@ -132,7 +128,7 @@ class GroupCoordinator:
                         case Store():
                             self._store(shard, group, effect)
         finally:
-            self._performing = before
+            group.is_busy = False
 
     def _let_go(self, group: Group) -> None:
         """Of a group that is not coordinated here any more only the answers are given."""
@@ -144,6 +140,8 @@ class GroupCoordinator:
         def done(error: KafkaError | None) -> None:
             if error is not None:
                 logger.error("group %s could not be stored: %s", group.group_id, error)
+            else:
+                logger.info("group %s: generation %d, %d members", group.group_id, group.generation, len(group.members))
             group.stored(store.tag, ErrorCode.NONE if error is None else told(error.code))
             self._perform(shard, group)
 
@@ -355,45 +353,10 @@ class GroupCoordinator:
     # --- Describe, list, delete, find ---------------------------------------------------------------------------------
 
     def describe_groups(self, request: dsg.Request, version: int, client_id: str, client_host: str) -> Any:
-        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        described = []
-        for group_id in request.groups:
-            answer = dsg.DescribedGroup(group_id=group_id, authorized_operations=operations)
-            described.append(answer)
-            try:
-                group = self._shard_of(group_id).state.groups.get(group_id)
-            except KafkaError as error:
-                answer.error_code, answer.authorized_operations = error.code, NOT_ASKED
-                continue
-            if group is not None:
-                _describe(group, answer)
-                continue
-            answer.group_state = State.DEAD.value
-            if version >= 6:
-                answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                answer.error_message = f"Group {group_id} not found."
-        return dsg.Response(groups=described)
+        return inspection.describe(request, version, lambda group_id: self._shard_of(group_id).state)
 
     def list_groups(self, request: lsg.Request, version: int, client_id: str, client_host: str) -> Any:
-        states = [state.strip().lower() for state in request.states_filter]
-        types = [kind.strip().lower() for kind in request.types_filter]
-        listed = []
-        for index in sorted(self._shards.shards):
-            shard = self._shards.shards[index]
-            if shard.failure is not None:
-                return lsg.Response(error_code=shard.failure.code)
-            for group in shard.state.groups.values():
-                if (states and group.state.value.lower() not in states) or (types and CLASSIC not in types):
-                    continue
-                listed.append(
-                    lsg.ListedGroup(
-                        group_id=group.group_id,
-                        protocol_type=group.protocol_type or "",
-                        group_state=group.state.value,
-                        group_type=CLASSIC,
-                    )
-                )
-        return lsg.Response(groups=listed)
+        return inspection.listed(request, [self._shards.shards[index] for index in sorted(self._shards.shards)])
 
     def delete_groups(self, request: dlg.Request, version: int, client_id: str, client_host: str) -> Any:
         results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
@@ -483,21 +446,3 @@ def _join_told(response: jg.Response, version: int) -> jg.Response:
 def _host(client_host: str) -> str:
     """As Kafka writes it."""
     return client_host if client_host.startswith("/") else f"/{client_host}"
-
-
-def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
-    is_stable = group.state is State.STABLE
-    answer.group_state = group.state.value
-    answer.protocol_type = group.protocol_type or ""
-    answer.protocol_data = (group.protocol_name or "") if is_stable else ""
-    answer.members = [
-        dsg.DescribedGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
-            member_assignment=member.assignment,
-        )
-        for member in group.members
-    ]

@@ -1,0 +1,79 @@
+"""DescribeGroups and ListGroups: what can be said of groups, read only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages import describe_groups as dsg
+from ...protocol.messages import list_groups as lsg
+from .group import Group
+from .group_shard import GroupShard
+from .group_states import State
+from .runtime import Shard
+
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
+NOT_ASKED = -0x80000000
+CLASSIC = "classic"
+
+
+def describe(request: dsg.Request, version: int, shard_of: Callable[[str], GroupShard]) -> dsg.Response:
+    """shard_of: the shard of a group, or KafkaError."""
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = []
+    for group_id in request.groups:
+        answer = dsg.DescribedGroup(group_id=group_id, authorized_operations=operations)
+        described.append(answer)
+        try:
+            group = shard_of(group_id).groups.get(group_id)
+        except KafkaError as error:
+            answer.error_code, answer.authorized_operations = error.code, NOT_ASKED
+            continue
+        if group is not None:
+            _describe(group, answer)
+            continue
+        answer.group_state = State.DEAD.value
+        if version >= 6:
+            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            answer.error_message = f"Group {group_id} not found."
+    return dsg.Response(groups=described)
+
+
+def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
+    is_stable = group.state is State.STABLE
+    answer.group_state = group.state.value
+    answer.protocol_type = group.protocol_type or ""
+    answer.protocol_data = (group.protocol_name or "") if is_stable else ""
+    answer.members = [
+        dsg.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+            member_assignment=member.assignment,
+        )
+        for member in group.members
+    ]
+
+
+def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Response:
+    """The groups of all shards, by the filters that are set; an error while any shard cannot be used."""
+    states = [state.strip().lower() for state in request.states_filter]
+    types = [kind.strip().lower() for kind in request.types_filter]
+    found = []
+    for shard in shards:
+        if shard.failure is not None:
+            return lsg.Response(error_code=shard.failure.code)
+        for group in shard.state.groups.values():
+            if (states and group.state.value.lower() not in states) or (types and CLASSIC not in types):
+                continue
+            found.append(
+                lsg.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=CLASSIC,
+                )
+            )
+    return lsg.Response(groups=found)
