@@ -13,17 +13,19 @@ from typing import NamedTuple
 from ...protocol.crc import crc32c
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import validate_batch, with_append_time
-from .config import LogConfig
+from .config import MAX_INT64, LogConfig
 from .errors import OffsetMismatch
 from .files import Buffer
 from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
-from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD
+from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAX_RELATIVE
 
 MAGIC = 2
 COMPRESSION = 0x07
+LAST_CODEC = 4  # zstd
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what is assigned, outside the CRC
@@ -58,31 +60,13 @@ RULES: tuple[Rules, ...] = (
 )
 
 
-class Checked(NamedTuple):
-    """A batch as it will be in the log."""
+# A batch as it will be in the log: size in bytes, base offset, last offset, max timestamp, leader epoch, producer id,
+# producer epoch, base sequence, attributes, position in the buffer it came in. Plain tuples: one is made a request.
+Checked = tuple[int, int, int, int, int, int, int, int, int, int]
 
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    attributes: int
-    start: int  # in the buffer it came in
-
-
-class Plan(NamedTuple):
-    """An append that may be made: the bytes to write and what they are."""
-
-    parts: list[Buffer]
-    batches: list[Checked]
-    size_bytes: int
-    records_count: int
-    max_timestamp: int
-    log_append_time_ms: int  # -1 under CreateTime
-    duplicate: ProducerBatch | None  # the whole append repeats this batch
+# An append that may be made: the parts to write, their batches, size in bytes, number of records, max timestamp,
+# LogAppendTime (-1 under CreateTime), and the batch that the whole append repeats, if it does.
+Plan = tuple[list[Buffer], list[Checked], int, int, int, int, ProducerBatch | None]
 
 
 def check(
@@ -110,6 +94,8 @@ def check(
     append_time = -1
     stamps = assigns and config.message_timestamp_type == "LogAppendTime"
     needs_keys = checks_client and config.compacts
+    earliest = wall_ms - config.message_timestamp_before_max_ms
+    latest = wall_ms + config.message_timestamp_after_max_ms
     tentative: ProducerStates | None = None
     while total - position >= HEADER_SIZE:
         (
@@ -140,10 +126,20 @@ def check(
         if delta < 0 or count < 0:
             raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records up to offset delta {delta}", base)
         if checks_client:
-            _check_client(
-                name, config, base, attributes, delta, count, base_timestamp, max_timestamp, producer_id,
-                base_sequence, wall_ms,
-            )  # fmt: skip
+            if (
+                base
+                or count <= 0
+                or delta + 1 != count
+                or attributes & NOT_FOR_CLIENTS
+                or attributes & COMPRESSION > LAST_CODEC
+                or (base_sequence < 0 <= producer_id)
+                or not earliest <= base_timestamp
+                or max_timestamp > latest
+            ):
+                _refuse_client(
+                    name, config, base, attributes, delta, count, base_timestamp, max_timestamp, producer_id,
+                    base_sequence, wall_ms,
+                )  # fmt: skip
             if needs_keys and validate_batch(view, position).null_keys:
                 raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
         if producer_id >= 0 and checks_producers and base_sequence >= 0:
@@ -152,7 +148,7 @@ def check(
             repeated = known.check(producer_id, producer_epoch, base_sequence, last_sequence)
             if repeated is not None:
                 if not batches and end == total:
-                    return Plan([], [], 0, 0, -1, -1, repeated)
+                    return [], [], 0, 0, -1, -1, repeated
                 raise _refuse(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name,
                     f"producer {producer_id} repeats sequence {base_sequence} among other batches", base,
@@ -179,11 +175,13 @@ def check(
                 parts.append(view[position + _PREFIX_SIZE : end])
         elif base < offset:
             raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
+        elif base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
+            raise _refuse(ErrorCode.INVALID_RECORD, name, f"offsets up to {base + delta} are too far away", base)
         if max_timestamp > top_timestamp:
             top_timestamp = max_timestamp
         records += count
         batches.append(
-            Checked(
+            (
                 size, base, base + delta, max_timestamp, batch_epoch, producer_id, producer_epoch, base_sequence,
                 attributes, position,
             )
@@ -199,10 +197,10 @@ def check(
         raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"{name}: no whole record batch in {total} bytes")
     if not assigns and batches:
         parts.append(view[:position])
-    return Plan(parts, batches, position, records, top_timestamp, append_time, None)
+    return parts, batches, position, records, top_timestamp, append_time, None
 
 
-def _check_client(
+def _refuse_client(
     name: str,
     config: LogConfig,
     base: int,
@@ -215,17 +213,20 @@ def _check_client(
     base_sequence: int,
     wall_ms: int,
 ) -> None:
-    """What Kafka's LogValidator asks of a producer's batch, as far as its header shows."""
+    """Say what is wrong with a producer's batch, in the order of Kafka's LogValidator, as far as its header shows."""
     if base != 0:
         raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
     if count <= 0 or delta + 1 != count:
         raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records where offsets are for {delta + 1}", base)
-    if attributes & (CONTROL | TRANSACTIONAL | LOG_APPEND_TIME):
+    if attributes & NOT_FOR_CLIENTS:
         if attributes & CONTROL:
             raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
         if attributes & TRANSACTIONAL:
             raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
         raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
+    if attributes & COMPRESSION > LAST_CODEC:
+        codec = attributes & COMPRESSION
+        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"codec {codec} is not one of Kafka's", base)
     if producer_id >= 0 and base_sequence < 0:
         raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
     if config.message_timestamp_type == "CreateTime":

@@ -29,8 +29,8 @@ class LogConfig:
 
     @property
     def deletes(self) -> bool:
-        return "delete" in self.cleanup_policy.split(",")
+        return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy.split(",")
+        return "compact" in self.cleanup_policy

@@ -157,7 +157,7 @@ class Log(LogReader):
             stamped = repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
             return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
         segment = self._active
-        first_offset, last_offset = checked[0].base_offset, checked[-1].last_offset
+        first_offset, last_offset = checked[0][1], checked[-1][2]
         if segment.must_roll(self.config, size, last_offset, max_timestamp, wall_ms):
             # Segments begin where the one before ends, so that recovery can tell a lost tail from a hole in offsets.
             segment = self._roll(end if last_offset - end <= MAX_RELATIVE else first_offset, wall_ms)

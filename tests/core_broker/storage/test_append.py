@@ -86,6 +86,7 @@ def test_every_flipped_byte_under_the_crc_is_refused(files, tmp_path):
         (22, b"\x20", ErrorCode.INVALID_RECORD),  # control
         (22, b"\x10", ErrorCode.INVALID_TXN_STATE),
         (22, b"\x08", ErrorCode.INVALID_TIMESTAMP),  # LogAppendTime
+        (22, b"\x05", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (43, (9).to_bytes(8, "big"), ErrorCode.INVALID_RECORD),  # a producer id without a sequence
         (8, (-1).to_bytes(4, "big", signed=True), ErrorCode.CORRUPT_MESSAGE),  # length
         (8, (10).to_bytes(4, "big"), ErrorCode.CORRUPT_MESSAGE),
@@ -209,6 +210,13 @@ def test_hole_that_an_index_cannot_span_begins_a_segment(files, tmp_path):
     assert spans(contents(log)) == [(0, 1), (2**40, 2**40)]
     assert spans(contents(log, 2)) == [(2**40, 2**40)]
     assert open_log(files, tmp_path).log_end_offset == 2**40 + 1
+
+
+def test_offsets_that_cannot_be_are_refused(files, tmp_path):
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    refused(log, at(batch(2), 2**63 - 2), ErrorCode.INVALID_RECORD, origin=Origin.MIRROR)
+    refused(log, at(batch(1), 5) + at(batch(1), 2**32), ErrorCode.INVALID_RECORD, origin=Origin.MIRROR)
 
 
 def test_coordinator_may_write_control_and_transactional_batches(files, tmp_path):
