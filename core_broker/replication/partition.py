@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..config import MAX_LONG
 
 if TYPE_CHECKING:
     from ..storage.log import AppendInfo, Log, LogSlice, Origin
@@ -29,6 +30,7 @@ class Partition:
     __slots__ = (
         "_data_waiters",
         "_end_waiters",
+        "_holds_back",
         "_sequence",
         "_sync_task",
         "configs",
@@ -56,6 +58,7 @@ class Partition:
         self.min_insync_replicas = 1
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
+        self._holds_back = False  # an append may have to wait for a sync
         self.high_watermark: int = log.log_start_offset
         self.failure: KafkaError | None = None
         self._end_waiters: list[tuple[int, int, Callable[[], None] | None]] = []  # heap: offset, sequence, callback
@@ -78,6 +81,7 @@ class Partition:
         self.min_insync_replicas = options["min.insync.replicas"]
         self.mirror_link = options["mirror.link"] or ""
         self.fsync = options["durability"] == "fsync"
+        self._holds_back = self.fsync or options["flush.messages"] < MAX_LONG
 
     def become_leader(self, leader_epoch: int) -> None:
         """Lead under an epoch. A mirrored log holds its source's epochs and none of ours."""
@@ -107,10 +111,16 @@ class Partition:
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 log.error("%s: %s", self, error.message)
             raise
-        if self.fsync or self.log.needs_flush:
+        if self._holds_back and (self.fsync or self.log.needs_flush):
             self._sync_soon()
-        else:
-            self._advance(self.log.log_end_offset)
+            return info
+        end = self.log.log_end_offset
+        if end > self.high_watermark:
+            self.high_watermark = end
+            if self._end_waiters:
+                self._wake_end_waiters()
+            if self._data_waiters:
+                self._wake_data_waiters()
         return info
 
     def read(self, offset: int, max_bytes: int, *, read_committed: bool = False, min_one: bool = True) -> LogSlice:

@@ -32,6 +32,7 @@ MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
 GROWTH = 4  # a held buffer is at most this many times what has arrived
 REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 API_VERSIONS = 18
+HEAD_SIZE = HEAD.size
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -228,14 +229,16 @@ class Connection(asyncio.BufferedProtocol):
         limit = self._server.max_request_bytes
         while end - position >= 4:
             size = SIZE.unpack_from(view, position)[0]
-            if not HEAD.size <= size <= limit:
+            if not HEAD_SIZE <= size <= limit:
                 self.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
                 return end
-            stop = position + 4 + size
+            position += 4
+            stop = position + size
             if stop > end:
+                position -= 4
                 break
             try:
-                self._request(view[position + 4 : stop])
+                self._request(view[position:stop])
             except (ProtocolError, struct.error) as error:
                 self.close(str(error))
                 return end
@@ -249,22 +252,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def _request(self, frame: memoryview) -> None:
         server = self._server
+        context = self.context
         key, version, correlation, client_length = HEAD.unpack_from(frame)
-        route = server.routes[(key << 16 | version) if version >= 0 <= key else -1]
+        route = server.routes[key << 16 | version]
+        body = HEAD_SIZE
         if route is None:
             route = self._unknown(key, version)
             if route is None:
                 return
             body = -1
         else:
-            body = HEAD.size + client_length if client_length > 0 else HEAD.size
-            client = frame[HEAD.size : body]
-            if client != self._client:
-                self._client = bytes(client)
-                self.context.client_id = self._client.decode("utf-8", "replace")
+            if client_length > 0:
+                body += client_length
+                client = frame[HEAD_SIZE:body]
+                if client != self._client:
+                    self._client = bytes(client)
+                    context.client_id = self._client.decode("utf-8", "replace")
+            elif self._client:
+                self._client, context.client_id = b"", ""
             if route.flexible_request:
                 body = skip_tags(frame, body)
-        context = self.context
         context.version = version
         try:
             request = route.decode(frame, body)[0] if body >= 0 else None
@@ -276,22 +283,19 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"{route.api.name} v{version}: {error}")
             return
         except Exception:
-            log.exception("%s v%d from %s: closing the connection", route.api.name, version, self.context.client_host)
+            log.exception("%s v%d from %s: closing the connection", route.api.name, version, context.client_host)
             self.close()
             return
         self.tick = server.tick
-        if answer is None:
-            return
-        if isinstance(answer, Pending):
+        if type(answer) is Pending:
             if not answer.done:
                 self.busy = True
                 self._pending, self._route, self._correlation = answer, route, correlation
                 answer.when_done(self._answered)
                 return
             answer = answer.answer
-            if answer is None:
-                return
-        self._answer(route, correlation, answer)
+        if answer is not None:
+            self._answer(route, correlation, answer)
 
     def _unknown(self, key: int, version: int) -> Route | None:
         """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
@@ -321,20 +325,21 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("%s v%d: the answer cannot be encoded: %r", route.api.name, route.version, answer)
             self.close()
             return
-        size = 4
-        ranges = False
-        for part in parts:
-            size += len(part)
-            if type(part) not in BUFFERS:
-                ranges = True
-        if route.flexible_response:
-            self._out.append(ANSWER_FLEXIBLE.pack(size + 1, correlation, 0))
+        out = self._out
+        if len(parts) == 1:
+            size = len(parts[0]) + 4
+            ranges = False
         else:
-            self._out.append(ANSWER.pack(size, correlation))
-        self._out += parts
+            size = sum(map(len, parts)) + 4
+            ranges = not all(type(part) in BUFFERS for part in parts)
+        if route.flexible_response:
+            out.append(ANSWER_FLEXIBLE.pack(size + 1, correlation, 0))
+        else:
+            out.append(ANSWER.pack(size, correlation))
+        out += parts
         if ranges:
             self._send_ranges()
-        elif size > JOIN_BYTES or not self.writable:
+        elif size > JOIN_BYTES:
             self._flush()
 
     def _send_ranges(self) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     Request,
     Response,
     TopicProduceResponse,
 )
-from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...storage.log import Origin
@@ -27,7 +25,9 @@ ZSTD = 4
 ZSTD_SINCE = 7  # version of this request
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
+ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
+NO_PARTITIONS: dict[int, Partition] = {}
 LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -42,51 +42,59 @@ LOG_NOT_REACHED = (  # errors that come without the log start offset
 
 def handle(request: Request, context: Context) -> Any:
     acks = request.acks
-    wrong_acks = acks not in (-1, 0, 1)
-    by_id = context.version >= TOPIC_IDS_SINCE
+    version = context.version
     services = context.services
+    all_partitions = services.replicas.partitions
     wall_ms = services.runtime.wall_ms()
     waits: list[tuple[Partition, int, PartitionProduceResponse]] = []
-    response = Response()
+    topics: list[TopicProduceResponse] = []
     for topic in request.topic_data:
         name = topic.name
-        if by_id:
+        if version >= TOPIC_IDS_SINCE:
             image = services.image.topic_by_id(topic.topic_id)
-            name = image.name if image is not None else ""
-        partitions = services.replicas.partitions.get(name)
-        answers = []
+            name = "" if image is None else image.name
+        partitions = all_partitions.get(name, NO_PARTITIONS)
+        answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            partition = None if partitions is None else partitions.get(data.index)
+            index = data.index
+            records = data.records
+            partition = partitions.get(index)
             try:
-                if wrong_acks:
+                if acks not in ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
-                    raise _unknown(by_id and not name, name, data.index)
-                answer = _append(partition, data, context.version, acks, wall_ms)
+                    raise _unknown(version, name, index)
+                if partition.mirror_link or records is None or version < ZSTD_SINCE or acks == -1:
+                    _check(partition, records, version, acks)
+                info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
                 if acks == 0:
-                    raise CloseConnection(f"produce with acks=0 to {name}-{data.index}: {error}") from None
-                answer = _failed(data.index, error, partition)
-            else:
-                if acks and partition.high_watermark < partition.log.log_end_offset:
-                    waits.append((partition, partition.log.log_end_offset, answer))
-            answers.append(answer)
-        response.responses.append(
-            TopicProduceResponse(
-                name=name, topic_id=topic.topic_id if by_id else ZERO_UUID, partition_responses=answers
+                    raise CloseConnection(f"produce with acks=0 to {name}-{index}: {error}") from None
+                answers.append(
+                    PartitionProduceResponse(
+                        index=index, error_code=error.code, base_offset=-1, error_message=error.message
+                    )
+                )
+                continue
+            answer = PartitionProduceResponse(
+                index=index,
+                base_offset=info.first_offset,
+                log_append_time_ms=info.log_append_time_ms,
+                log_start_offset=info.log_start_offset,
             )
-        )
+            answers.append(answer)
+            if partition.high_watermark < info.next_offset:
+                waits.append((partition, info.next_offset, answer))
+        topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
     if acks == 0:
         return None
     if waits:
-        return _wait(waits, response, request.timeout_ms, context)
-    return response
+        return _wait(waits, Response(responses=topics), request.timeout_ms, context)
+    return Response(responses=topics)
 
 
-def _append(
-    partition: Partition, data: PartitionProduceData, version: int, acks: int, wall_ms: int
-) -> PartitionProduceResponse:
-    records = data.records
+def _check(partition: Partition, records: Any, version: int, acks: int) -> None:
+    """What can be wrong besides the batch itself. Raises KafkaError."""
     if partition.mirror_link:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -104,27 +112,12 @@ def _append(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.min_insync_replicas}",
         )
-    info = partition.append(records, CLIENT, wall_ms)
-    return PartitionProduceResponse(
-        index=data.index,
-        base_offset=info.first_offset,
-        # Of a batch that is there already Kafka tells its largest timestamp, whoever's clock gave it.
-        log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
-        log_start_offset=info.log_start_offset,
-    )
 
 
-def _unknown(unknown_id: bool, name: str, index: int) -> KafkaError:
-    if unknown_id:
+def _unknown(version: int, name: str, index: int) -> KafkaError:
+    if version >= TOPIC_IDS_SINCE and not name:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index}")
-
-
-def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
-    if partition is not None and error.code not in LOG_NOT_REACHED:
-        answer.log_start_offset = partition.log.log_start_offset
-    return answer
 
 
 def _wait(

@@ -84,7 +84,7 @@ def test_fsync_moves_it_after_the_sync_and_commits_in_groups():
 
 
 def test_flush_messages_holds_the_high_watermark_back_until_synced():
-    partition, log = make()
+    partition, log = make(flush_messages="1")
 
     async def main():
         log.needs_flush = True
