@@ -98,7 +98,7 @@ def test_group_records(tmp_path):
 
     async def write() -> None:
         log = await Log.open(RealFiles(1), str(folder), LogConfig(cleanup_policy="compact"))
-        rows = [(0, g.encode_key(key), g.encode_value(value), ()) for key, value in (committed, group)]
+        rows: list[Any] = [(0, g.encode_key(key), g.encode_value(value), ()) for key, value in (committed, group)]
         rows.append((0, g.encode_key(group[0]), None, ()))
         log.append(build_batch(rows), Origin.COORDINATOR, 0, 0)
         await log.close()

@@ -1,0 +1,83 @@
+"""Named deadlines on one heap, on simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from isthmus.core_broker.coordinators.timers import Timers
+from tests.simulation.runner import Simulation, run
+
+
+def simulated(scenario: Callable[[Simulation], Awaitable[None]]) -> None:
+    result = run(1, scenario)
+    assert result.error is None, result.error
+
+
+def test_names_fire_in_order_of_their_deadlines_once():
+    async def scenario(sim: Simulation) -> None:
+        fired: list[tuple[object, int]] = []
+        timers = Timers(lambda name: fired.append((name, round(sim.loop.time() * 1000))))
+        start = round(sim.loop.time() * 1000)
+        timers.schedule("b", 200)
+        timers.schedule("a", 100)
+        timers.schedule("c", 200)
+        timers.cancel("c")
+        await asyncio.sleep(1)
+        assert fired == [("a", start + 100), ("b", start + 200)] and len(timers) == 0
+
+    simulated(scenario)
+
+
+def test_a_deadline_can_move_both_ways():
+    async def scenario(sim: Simulation) -> None:
+        fired: list[object] = []
+        timers = Timers(fired.append)
+        timers.schedule("later", 100)
+        timers.schedule("later", 500)
+        timers.schedule("sooner", 500)
+        timers.schedule("sooner", 100)
+        timers.schedule("again", 100)
+        timers.cancel("again")
+        timers.schedule("again", 300)
+        await asyncio.sleep(0.2)
+        assert fired == ["sooner"]
+        await asyncio.sleep(0.2)
+        assert fired == ["sooner", "again"]
+        await asyncio.sleep(0.2)
+        assert fired == ["sooner", "again", "later"]
+
+    simulated(scenario)
+
+
+def test_heartbeats_do_not_make_the_heap_grow():
+    async def scenario(sim: Simulation) -> None:
+        timers = Timers(lambda name: None)
+        for _ in range(1000):
+            for name in range(10):
+                timers.schedule(name, 10_000)
+            await asyncio.sleep(0.01)
+        assert len(timers) == 10 and len(timers._heap) <= 10
+
+    simulated(scenario)
+
+
+def test_what_fires_may_schedule_again():
+    async def scenario(sim: Simulation) -> None:
+        fired: list[float] = []
+
+        def fire(name: object) -> None:
+            fired.append(sim.loop.time())
+            if len(fired) < 5:
+                timers.schedule(name, 100)
+
+        timers = Timers(fire)
+        timers.schedule("x", 100)
+        await asyncio.sleep(2)
+        assert len(fired) == 5
+        timers.schedule("y", 100)
+        timers.close()
+        await asyncio.sleep(1)
+        assert len(fired) == 5
+
+    simulated(scenario)
