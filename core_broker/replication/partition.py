@@ -28,6 +28,7 @@ class Partition:
     """See the module. Made by the ReplicaManager; `log` is open."""
 
     __slots__ = (
+        "_complained",
         "_data_waiters",
         "_end_waiters",
         "_holds_back",
@@ -63,6 +64,7 @@ class Partition:
         self.failure: KafkaError | None = None
         self._end_waiters: list[tuple[int, int, Callable[[], None] | None]] = []  # heap: offset, sequence, callback
         self._data_waiters: dict[int, Callable[[], None]] = {}
+        self._complained = False  # of a full disk, once
         self._sequence = 0
         self._sync_task: asyncio.Task[None] | None = None
 
@@ -108,9 +110,13 @@ class Partition:
         try:
             info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset)
         except KafkaError as error:
-            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                log.error("%s: %s", self, error.message)
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._complained:
+                self._complained = True
+                log.error("%s: %s; appends are refused while this lasts", self, error.message)
             raise
+        if self._complained:
+            self._complained = False
+            log.info("%s: appends go on", self)
         if self._holds_back and (self.fsync or self.log.needs_flush):
             self._sync_soon()
             return info
