@@ -14,6 +14,8 @@ from .hosts import Machine
 from .runner import Simulation
 from .workload import Sent, Workload
 
+OUTSTANDING = 12  # values that an application leaves unanswered before it waits
+
 
 async def produce(
     sim: Simulation,
@@ -64,6 +66,8 @@ async def produce(
                 future.add_done_callback(lambda done, each=each: settle(done, each))  # type: ignore[misc]
                 futures.append(future)
             await asyncio.sleep(chance.uniform(0.0, 2 * pause_s))
+            while sum(not future.done() for future in futures) > OUTSTANDING and not broken:
+                await asyncio.sleep(pause_s)
         await asyncio.gather(*futures, return_exceptions=True)
         await producer.close()
         sim.counters["producer_lives"] += 1

@@ -79,4 +79,5 @@ def check_mirrors(source: BrokerHost, target: BrokerHost, topic: str, partitions
 
 
 def same(source: BrokerHost, target: BrokerHost, topic: str, partitions: int) -> bool:
-    return all(mirrored(target, topic, i) == source.partition(topic, i) for i in range(partitions))
+    copy = LINK.target_name(topic)
+    return all(target.partition_bytes(copy, i) == source.partition_bytes(topic, i) for i in range(partitions))

@@ -86,7 +86,7 @@ class BrokerHost:
         names = disk.durable_names if durable else disk.names
         directory = f"{DATA}/{topic}-{index}"
         batches: list[Batch] = []
-        for path in sorted(p for p in names if posixpath.dirname(p) == directory and p.endswith(".log")):
+        for path in _segments(names, directory):
             data = names[path].durable() if durable else bytes(names[path].data)
             found = batches_of(data)
             if batches and found and found[0].base_offset != batches[-1].last_offset + 1:
@@ -95,6 +95,15 @@ class BrokerHost:
             if sum(len(batch.data) for batch in found) < len(data):
                 break
         return batches
+
+    def partition_bytes(self, topic: str, index: int = 0) -> bytes:
+        """All of a partition's segments, as the page cache has them, unexamined."""
+        names = self.machine.disk.names
+        return b"".join(names[path].data for path in _segments(names, f"{DATA}/{topic}-{index}"))
+
+
+def _segments(names: Mapping[str, Any], directory: str) -> list[str]:
+    return sorted(p for p in names if p.endswith(".log") and posixpath.dirname(p) == directory)
 
 
 async def retried(what: Any, *, attempts: int = 200, pause_s: float = 0.3) -> Any:

@@ -74,7 +74,7 @@ class Simulation:
         while not condition():
             if self.loop.time() > deadline:
                 raise AssertionError(f"not within {timeout_s} simulated seconds: {what}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
 
 def run(seed: int, scenario: Scenario, *, limit_s: float = 100_000.0, sink: TextIO | None = None) -> Result:

@@ -24,16 +24,23 @@ LIVELY = {
     "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
     "log": {"crashes_with_loss": 0.8, "crashes_torn": 0.6, "truncations": 0.2, "clean_closes": 0.3},
     "mirror": {"fault_double": 0.2, "fault_target": 0.4, "fault_source": 0.3, "mirrored_batches": 1.0},
-    "producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95},
+    "producers": {
+        "power_cuts": 0.5,
+        "kills": 0.3,
+        "crashes_that_lost_acked": 0.05,
+        "told_of_loss": 0.02,
+        "acked": 0.95,
+    },
+    "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
 }
 
 # planted bug -> the scenario that finds it
 FOUND_BY = {
     "ack-before-write": "producers",
-    "answers-out-of-order": "cuts",
+    "answers-out-of-order": "producers",
     "append-without-expected-offset": "mirror",
     "producers-not-recovered": "producers",
-    "recovery-without-crc": "producers",
+    "recovery-without-crc": "log",
 }
 
 

@@ -61,6 +61,7 @@ class Sender(asyncio.Protocol):
 async def serve(process: Process) -> None:
     log = process.files.open("/log")
     log.truncate(log.size // RECORD.size * RECORD.size)
+    process.files.sync_directory("/")
     await asyncio.get_running_loop().create_server(lambda: Server(process), "0.0.0.0", PORT)
 
 
