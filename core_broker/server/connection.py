@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         self.tick = server.tick
-        if type(answer) is Pending:
+        if isinstance(answer, Pending):
             if not answer.done:
                 self.busy = True
                 self._pending, self._route, self._correlation = answer, route, correlation

@@ -57,6 +57,10 @@ class FakeTransport(asyncio.Transport):
             data = data[n:]
 
 
+class Kind(Pending):
+    """A room may have its own kind of Pending."""
+
+
 class FakeServer:
     """What a connection asks of its server; a request's body decides how it is answered."""
 
@@ -89,7 +93,7 @@ class FakeServer:
         if body.startswith(b"silent"):
             return None
         if body.startswith(b"wait"):
-            pending = Pending(lambda: b"expired")
+            pending = Kind(lambda: b"expired")
             self.pending.append(pending)
             return pending
         return body
