@@ -42,6 +42,7 @@ from .log import Log
 logger = logging.getLogger(__name__)
 
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
 MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
@@ -255,8 +256,7 @@ class LogManager:
         if log is not None:
             log.abandon()
         directory = self._path(f"{topic}-{index}")
-        unique = f".{self.runtime.uuid().hex()}{DELETE_SUFFIX}"
-        doomed = self._path(f"{topic}-{index}"[: MAX_NAME - len(unique)] + unique)
+        doomed = self._path(self._aside(topic, index, DELETE_SUFFIX))
         try:
             if not self.files.exists(directory):
                 return
@@ -265,6 +265,28 @@ class LogManager:
             await self.files.run(self.files.rmtree, doomed)
         except OSError as error:
             raise StorageError(error, directory, "cannot delete") from error
+
+    async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
+        """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
+
+        Their data is kept: what does not know them may be what is wrong. Raises StorageError.
+        """
+        renamed = []
+        for topic, index in [key for key in self._unopened if is_stray(*key)]:
+            name = self._aside(topic, index, STRAY_SUFFIX)
+            try:
+                self.files.rename(self._path(f"{topic}-{index}"), self._path(name))
+            except OSError as error:
+                raise StorageError(error, self._path(f"{topic}-{index}"), "cannot rename") from error
+            del self._unopened[topic, index]
+            logger.warning("%s-%d belongs to no topic; kept as %s", topic, index, name)
+            renamed.append(name)
+        return renamed
+
+    def _aside(self, topic: str, index: int, suffix: str) -> str:
+        """A name, unique and not too long, that is no partition's."""
+        unique = f".{self.runtime.uuid().hex()}{suffix}"
+        return f"{topic}-{index}"[: MAX_NAME - len(unique)] + unique
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 

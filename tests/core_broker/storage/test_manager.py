@@ -210,6 +210,34 @@ def test_deleted_log_is_gone_and_a_new_one_of_its_name_is_not_vouched_for(files,
     run(work())
 
 
+def test_directory_that_nobody_knows_is_kept_under_another_name(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            for topic in ("known", "gone", "broken"):
+                append(await made.create(topic, 0, TOPIC_ID, LogConfig()), batch(1))
+        async with opened(files, tmp_path, logs=False) as made:
+            await made.open_logs(lambda topic: LogConfig(), [("known", 0)])
+            (name,) = await made.set_aside(lambda topic, index: topic == "gone")
+            assert name.startswith("gone-0.") and name.endswith("-stray")
+            assert (tmp_path / name / "00000000000000000000.log").stat().st_size == len(batch(1))
+            assert made.found() == [("broken", 0), ("known", 0)]
+        async with opened(files, tmp_path) as made:
+            assert sorted(made.logs) == [("broken", 0), ("known", 0)]
+            assert made.was_clean
+
+    run(work())
+
+
+def test_longest_topic_name_can_be_deleted(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            await made.create("t" * 249, 12345, TOPIC_ID, LogConfig())
+            await made.delete("t" * 249, 12345)
+            assert not [name for name in names(tmp_path) if name.startswith("t")]
+
+    run(work())
+
+
 def test_checkpoint_of_a_directory_that_is_gone_is_forgotten_at_the_start(files, tmp_path):
     async def work():
         async with opened(files, tmp_path):

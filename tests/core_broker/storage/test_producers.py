@@ -135,6 +135,28 @@ def test_five_batches_are_known_after_a_restart(files, tmp_path, clean, segment_
     assert produce(again, 51, pid=8).next_offset == 27
 
 
+def test_producer_whose_records_a_crash_took_is_told(files, tmp_path):
+    log = open_log(files, tmp_path)
+    produce(log, 0, pid=1)
+    kept = log.size_bytes
+    produce(log, 0, pid=2)
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[:kept])
+    again = open_log(files, tmp_path)
+    refused(again, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, pid=2)
+    assert produce(again, 1, pid=1).first_offset == 1
+    assert produce(again, 0, pid=2).first_offset == 2
+
+
+def test_producer_whose_records_retention_took_is_not_held_up(files, tmp_path):
+    log = open_log(files, tmp_path)
+    for n in range(3):
+        produce(log, n)
+    run(log.truncate_to(2))
+    log.advance_start(1)
+    assert produce(open_log(files, tmp_path, log_start_offset=1), 77, pid=9).next_offset == 3
+
+
 def test_unreadable_snapshot_is_made_up_for_by_the_log(files, tmp_path):
     log = open_log(files, tmp_path)
     for n in range(6):
