@@ -34,12 +34,14 @@ FINAL_EPOCH = -1
 class _Wanted:
     """One partition of a request."""
 
-    __slots__ = ("asked", "error", "partition")
+    __slots__ = ("asked", "cancel", "error", "partition", "size")
 
     def __init__(self, asked: FetchPartition, partition: Partition | None, error: int) -> None:
         self.asked = asked
         self.partition = partition
         self.error = error
+        self.size = 0  # bytes that were there at the last look
+        self.cancel: Callable[[], None] | None = None
 
 
 def handle(request: Request, context: Context) -> Any:
@@ -55,15 +57,14 @@ def handle(request: Request, context: Context) -> Any:
 class _Fetch:
     """One request while it is answered or waits."""
 
-    __slots__ = ("_cancels", "_context", "_loop", "_max_bytes", "_pending", "_request", "_topics", "_woken")
+    __slots__ = ("_context", "_loop", "_max_bytes", "_pending", "_request", "_topics", "_woken")
 
     def __init__(self, request: Request, context: Context) -> None:
         self._request = request
         self._context = context
         self._max_bytes = min(request.max_bytes, context.services.config["fetch.max.bytes"])
         self._topics: list[tuple[str, bytes, list[_Wanted]]] = []
-        self._cancels: list[Callable[[], None]] = []
-        self._woken = False
+        self._woken: list[_Wanted] = []
         replicas, image = context.services.replicas, context.services.image
         by_id = context.version >= TOPIC_IDS_SINCE
         for topic in request.topics:
@@ -91,7 +92,7 @@ class _Fetch:
                 if data.error_code or data.diverging_epoch is not None:
                     at_once = True
                 elif data.records is not None:
-                    read = sum(map(len, data.records))
+                    read = one.size = sum(map(len, data.records))
                     size += read
                     left -= read
             response.responses.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=answers))
@@ -135,36 +136,41 @@ class _Fetch:
     def wait(self) -> Pending:
         self._loop = asyncio.get_running_loop()
         self._pending = Pending(lambda: self.read()[0], self._stop_waiting)
-        self._register()
-        return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
-
-    def _register(self) -> None:
         for _, _, wanted in self._topics:
             for one in wanted:
-                if one.partition is not None:
-                    self._cancels.append(one.partition.wait_for_data(self._wake))
+                self._register(one)
+        return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
+
+    def _register(self, one: _Wanted) -> None:
+        if one.partition is not None:
+            one.cancel = one.partition.wait_for_data(lambda: self._wake(one))
 
     def _stop_waiting(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        self._cancels.clear()
+        for _, _, wanted in self._topics:
+            for one in wanted:
+                if one.cancel is not None:
+                    one.cancel()
 
-    def _wake(self) -> None:
-        """Something was appended: look again in the next turn, when more may have been."""
+    def _wake(self, one: _Wanted) -> None:
+        """Something was appended: look in the next turn, when more may have been."""
         if not self._woken:
-            self._woken = True
             self._loop.call_soon(self._look_again)
+        self._woken.append(one)
 
     def _look_again(self) -> None:
-        self._woken = False
+        """Measure the partitions that changed; answer when there is enough."""
+        woken, self._woken = self._woken, []
         if self._pending.done:
             return
-        response, enough = self.read()
-        if enough:
-            self._pending.complete(response)
-            return
-        self._stop_waiting()
-        self._register()
+        for one in woken:
+            data = self._read_one(one, self._max_bytes, True)
+            if data.error_code or data.diverging_epoch is not None:
+                one.size = self._request.min_bytes
+                continue
+            one.size = sum(map(len, data.records))
+            self._register(one)
+        if sum(one.size for _, _, wanted in self._topics for one in wanted) >= self._request.min_bytes:
+            self._pending.complete(self.read()[0])
 
 
 def _diverged(partition: Partition, asked: FetchPartition, data: PartitionData) -> bool:
