@@ -1,136 +1,294 @@
 """What the producer holds for one partition: batches in order, their sequences, and what became of them. No I/O.
 
-Order is by sequence: batches leave from the front, and one that must be sent again goes back to where it was. After a
-failure nothing more is sent until all under way has come back, so that sequences stay in order (KIP-98, KIP-360).
+A batch gets its sequence when it is first sent and keeps it as long as nobody can say whether it is in the log: that
+is how a broker knows a repeated batch (KIP-98). Batches leave from the front, one that must be sent again goes back to
+where it was, and up to five are under way. When one is given up, those behind it may find a gap: the broker then
+refuses them, which says they are not in the log, and all are numbered anew under the next producer epoch (KIP-360).
+A gap that nobody here has made is lost data.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
-from dataclasses import dataclass, field
 
+from ..protocol.crc import crc32c
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchBuilder
+from .errors import DataLost
 from .types import RecordMetadata, TopicPartition
 
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
 SEQUENCE_MASK = 0x7FFFFFFF
+EPOCH_MAX = 32766
+
+_CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
+_PRODUCER = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
 
 
-@dataclass(eq=False)
 class Batch:
-    """Records that travel together. data: built when it is first sent."""
+    """Records that travel together."""
 
-    builder: BatchBuilder
-    created_at: float  # loop time
-    deadline: float
-    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    size_bytes: int = 0  # that it holds of the producer's buffer
-    data: bytes | None = None
-    attempts: int = 0
-    sequence: int = -1
-    index: int = -1  # place in the partition's order
+    __slots__ = (
+        "attempts",
+        "builder",
+        "created_at",
+        "data",
+        "deadline",
+        "done",
+        "epoch",
+        "futures",
+        "number",
+        "sequence",
+        "settled",
+        "size_bytes",
+        "timestamps",
+    )
 
-    def build(self) -> bytes:
-        if self.data is None:
-            self.data = self.builder.build()
-        return self.data
+    def __init__(self, builder: BatchBuilder, number: int, created_at: float, deadline: float) -> None:
+        self.builder: BatchBuilder | None = builder  # until it is first sent
+        self.number = number  # place in the partition's order
+        self.created_at = created_at  # loop time
+        self.deadline = deadline
+        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.timestamps: list[int] = []
+        self.size_bytes = 0  # that it holds of the producer's buffer
+        self.data: bytes | None = None
+        self.sequence = -1
+        self.epoch = -1
+        self.attempts = 0
+        self.done = False  # its futures are resolved; it may still be under way
+        self.settled: asyncio.Future[None] | None = None  # for who waits until it is done
+
+    @property
+    def count(self) -> int:
+        return len(self.futures)
+
+    def finish(self) -> None:
+        self.done = True
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_result(None)
+
+    def succeed(self, tp: TopicPartition, base_offset: int, append_time_ms: int) -> None:
+        """Resolve the futures of a batch that is in the log."""
+        offset = base_offset
+        step = 1 if base_offset >= 0 else 0  # -1: nobody says where
+        for future, timestamp_ms in zip(self.futures, self.timestamps, strict=True):
+            if not future.done():
+                stamp = timestamp_ms if append_time_ms < 0 else append_time_ms
+                future.set_result(RecordMetadata(tp.topic, tp.partition, offset, stamp))
+            offset += step
+        self.finish()
+
+    def fail(self, error: Exception) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever does not look at it is not told by the loop at exit
+        self.finish()
 
 
 class Accumulator:
-    """One partition. open: takes records; ready: full or flushed; in_flight: sent and not answered."""
+    """One partition. open: takes records; ready: to be sent; in_flight: sent and not answered, in order."""
 
-    def __init__(self, tp: TopicPartition) -> None:
+    def __init__(self, tp: TopicPartition, producer_id: int, epoch: int, in_flight_max: int = IN_FLIGHT_MAX) -> None:
         self.tp = tp
+        self.where = f"{tp.topic}-{tp.partition}"
         self.open: Batch | None = None
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
-        self.recovering = False  # something must be sent again: first let all under way come back
-        self.retry_at = 0.0
-        self.producer_id = -1
-        self.producer_epoch = -1
+        self.in_flight_max = in_flight_max
+        self.producer_id = producer_id
+        self.epoch = epoch
         self.next_sequence = 0
-        self.next_index = 0
+        self.next_number = 0
+        self.gap = False  # a numbered batch was given up: those behind it may be refused
         self.last_offset = -1  # highest acknowledged
-        self.resetting = False  # a new producer id is on its way
+        self.failures = 0  # in a row
+        self.retry_at = 0.0
+        self.error: Exception | None = None  # why nothing more may be written here
 
     @property
     def idle(self) -> bool:
         return not (self.open or self.ready or self.in_flight)
 
-    def start_batch(self, batch: Batch) -> None:
-        self.open = batch
+    def undone(self) -> list[Batch]:
+        """All batches whose fate is not known, in order."""
+        batches = [*self.in_flight, *self.ready, *([self.open] if self.open else [])]
+        return sorted((each for each in batches if not each.done), key=lambda each: each.number)
+
+    def first_deadline(self) -> float:
+        """When the time of some batch is over; never, without one whose fate is open."""
+        found = next((batch.deadline for batch in self.in_flight if not batch.done), float("inf"))
+        if self.ready:
+            found = min(found, self.ready[0].deadline)
+        return found if self.open is None else min(found, self.open.deadline)
+
+    # --- In and out ---------------------------------------------------------------------------------
+
+    def start(self, builder: BatchBuilder, now: float, deadline: float) -> Batch:
+        """A new open batch."""
+        assert self.open is None
+        self.open = batch = Batch(builder, self.next_number, now, deadline)
+        self.next_number += 1
+        return batch
 
     def seal(self) -> None:
-        """The open batch takes no more records; its sequence is fixed now."""
-        batch, self.open = self.open, None
-        if batch is None:
-            return
-        batch.index = self.next_index
-        self.next_index += 1
-        if self.producer_id >= 0:
-            batch.builder.producer_id = self.producer_id
-            batch.builder.producer_epoch = self.producer_epoch
-            batch.builder.base_sequence = batch.sequence = self.next_sequence
-            self.next_sequence = (self.next_sequence + batch.builder.count) & SEQUENCE_MASK
-        self.ready.append(batch)
+        """The open batch takes no more records."""
+        if self.open is not None:
+            self.ready.append(self.open)
+            self.open = None
 
     def sendable(self, now: float) -> bool:
         return (
             bool(self.ready)
-            and not self.recovering
-            and not self.resetting
             and now >= self.retry_at
-            and len(self.in_flight) < IN_FLIGHT_MAX
+            and len(self.in_flight) < self.in_flight_max
+            and not (self.in_flight and self.in_flight[0].epoch != self.epoch)  # first let the old epoch's come back
         )
 
     def take(self) -> Batch:
+        """The next batch to send, numbered and built."""
         batch = self.ready.popleft()
+        if batch.data is None:
+            assert batch.builder is not None
+            builder, batch.builder = batch.builder, None
+            builder.producer_id, builder.producer_epoch = self.producer_id, self.epoch
+            builder.base_sequence = self._number(batch)
+            batch.data = builder.build()
+        elif batch.epoch != self.epoch:
+            batch.data = renumbered(batch.data, self.producer_id, self.epoch, self._number(batch))
         batch.attempts += 1
         self.in_flight.append(batch)
         return batch
 
-    def finished(self, batch: Batch) -> None:
-        self.in_flight.remove(batch)
-        if not self.in_flight:
-            self.recovering = False
+    def _number(self, batch: Batch) -> int:
+        batch.epoch = self.epoch
+        if self.producer_id < 0:
+            return -1
+        batch.sequence = self.next_sequence
+        self.next_sequence = (self.next_sequence + batch.count) & SEQUENCE_MASK
+        return batch.sequence
 
-    def again(self, batch: Batch, retry_at: float) -> None:
-        """Send a batch again, in its old place."""
+    # --- What became of a batch ---------------------------------------------------------------------
+
+    def acked(self, batch: Batch, base_offset: int) -> Exception | None:
+        """A batch is in the log; why that is no good, if so."""
         self.in_flight.remove(batch)
+        self.failures = 0
+        if self.error is not None:
+            return self.error
+        if self.producer_id >= 0 and 0 <= base_offset <= self.last_offset:
+            return self._lost(
+                f"offset {self.last_offset} was acknowledged, but a later batch was given offset {base_offset}"
+            )
+        if base_offset >= 0:
+            self.last_offset = base_offset + batch.count - 1
+        self.gap = False
+        return None
+
+    def refused(self, batch: Batch, code: int, message: str | None, log_start_offset: int) -> Exception | None:
+        """A batch was answered with an error. None: it will be sent again; else what its records' senders are told."""
+        self.in_flight.remove(batch)
+        told = message or KafkaError.of(code).message
+        if code == ErrorCode.MESSAGE_TOO_LARGE:
+            size = len(batch.data or b"")
+            told = f"a batch of {size} bytes is over max.message.bytes: raise that, or lower batch_bytes"
+        error = KafkaError.of(code, f"{self.where}: {told}")
+        if batch.done or self.error is not None:
+            return self.error or error
+        is_stale = batch.epoch != self.epoch
+        if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID) and self.producer_id >= 0:
+            if is_stale or not self._is_first(batch):
+                pass  # a batch before it failed; it comes after that one
+            elif self.gap or self.last_offset < log_start_offset or self.last_offset < 0:
+                return self._next_epoch(batch)  # given up here, or deleted by retention: nothing is lost
+            else:
+                return self._lost(f"the broker no longer knows what was written up to offset {self.last_offset}")
+            self._put_back(batch)
+            return None
+        if error.retriable:
+            self._put_back(batch)
+            return None
+        self.given_up(batch, is_in_log=False if batch.attempts == 1 else None)
+        if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+            self.error = error
+        return error
+
+    def unanswered(self, batch: Batch) -> None:
+        """The connection was lost, or nobody could be asked: the batch will be sent again unless it was given up."""
+        self.in_flight.remove(batch)
+        if not batch.done:
+            self._put_back(batch)
+
+    def expired(self, now: float) -> list[Batch]:
+        """Batches whose time is over, out of the queue; those under way stay in `in_flight` until answered."""
+        found = [batch for batch in self.undone() if batch.deadline <= now]
+        for batch in found:
+            if batch is self.open:
+                self.open = None
+            elif batch in self.ready:
+                self.ready.remove(batch)
+            self.given_up(batch, is_in_log=None if batch.attempts else False)
+        return found
+
+    def given_up(self, batch: Batch, is_in_log: bool | None) -> None:
+        """A batch will not be sent again; is_in_log None: nobody knows."""
+        if batch.sequence < 0 or batch.epoch != self.epoch:
+            return
+        is_last = (batch.sequence + batch.count) & SEQUENCE_MASK == self.next_sequence
+        if is_last and is_in_log is False:
+            self.next_sequence = batch.sequence  # the next batch takes its number
+        else:
+            self.gap = True
+
+    def restart(self) -> None:
+        """The topic was deleted and made anew: nothing that was acknowledged before counts."""
+        self.last_offset = -1
+        self.gap = True
+
+    def backed_off(self, retry_at: float) -> None:
+        self.failures += 1
+        self.retry_at = max(self.retry_at, retry_at)
+
+    def _put_back(self, batch: Batch) -> None:
         at = 0
-        while at < len(self.ready) and self.ready[at].index < batch.index:
+        while at < len(self.ready) and self.ready[at].number < batch.number:
             at += 1
         self.ready.insert(at, batch)
-        self.retry_at = max(self.retry_at, retry_at)
-        self.recovering = bool(self.in_flight)
 
-    def first_unanswered(self, batch: Batch) -> bool:
-        """Whether no batch before this one still waits for its answer or for another try."""
-        return self.in_flight[0] is batch and not (self.ready and self.ready[0].index < batch.index)
+    def _is_first(self, batch: Batch) -> bool:
+        """Whether no batch before this one waits for its answer or for another try."""
+        others = [*self.in_flight, *list(self.ready)[:1]]
+        return all(each.number > batch.number for each in others)
 
-    def take_all(self) -> list[Batch]:
-        """Everything that is not under way, given up."""
-        batches = list(self.ready)
-        self.ready.clear()
-        if self.open is not None:
-            batches.append(self.open)
-            self.open = None
-        return batches
+    def _next_epoch(self, batch: Batch) -> Exception | None:
+        if self.epoch >= EPOCH_MAX:
+            self.error = KafkaError.of(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"{self.where}: producer epochs are used up; make a new Producer"
+            )
+            return self.error
+        self.epoch += 1
+        self.next_sequence = 0
+        self.gap = False
+        self.last_offset = -1
+        self._put_back(batch)
+        return None
+
+    def _lost(self, what: str) -> Exception:
+        self.error = DataLost(
+            f"{self.where}: {what}: the broker lost records that it had acknowledged (a crash with "
+            "durability=page_cache?). This producer writes nothing more there: look where the log ends, and go on "
+            "from there with a new Producer"
+        )
+        return self.error
 
 
-def succeed(batch: Batch, tp: TopicPartition, base_offset: int, append_time_ms: int) -> None:
-    """Resolve the futures of a batch that is in the log."""
-    for i, future in enumerate(batch.futures):
-        if not future.done():
-            timestamp_ms = batch.timestamps[i] if append_time_ms < 0 else append_time_ms
-            offset = base_offset + i if base_offset >= 0 else -1
-            future.set_result(RecordMetadata(tp.topic, tp.partition, offset, timestamp_ms))
-
-
-def fail(batch: Batch, error: Exception) -> None:
-    for future in batch.futures:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # whoever does not look at it is not told by the loop at exit
+def renumbered(data: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
+    """A batch's bytes with another producer id, epoch and base sequence, and their CRC."""
+    out = bytearray(data)
+    _PRODUCER.pack_into(out, _PRODUCER_AT, producer_id, epoch, sequence)
+    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
+    return bytes(out)

@@ -122,6 +122,11 @@ class Client:
             self._connections[key] = made
             return made
 
+    def open_connection(self, node_id: int, lane: str = "main") -> Connection | None:
+        """The connection to a node if there is one now."""
+        found = self._connections.get((node_id, lane))
+        return found if found is not None and found.alive else None
+
     async def _connect(self, node_id: int | None) -> Connection:
         if node_id is not None:
             address = self.nodes.get(node_id)

@@ -65,12 +65,18 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0  # bytes of _frame, or else of _read
         self._idle_s = idle_ms / 1000
         self._used_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline, or the end of idleness
+        self._timer: asyncio.Handle | None = None  # for the earliest deadline, or the end of idleness
+        self._timer_at = 0.0
         self._error: Exception | None = None
 
     @property
     def alive(self) -> bool:
         return self._transport is not None and not self.lost.done()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the kernel takes what is written as fast as it comes."""
+        return self._writable.is_set()
 
     # --- Requests -----------------------------------------------------------------------------------
 
@@ -111,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(api, message, version)
         deadline = self._used_at + timeout_ms / 1000
         self._waiters.append(Waiter(api, version, self._correlation_id, future, deadline))
-        if self._timer is None or deadline < self._timer.when():
+        if self._timer is None or deadline < self._timer_at:
             self._arm(deadline)
         return future
 
@@ -268,6 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._time_over)
+        self._timer_at = when
 
     def _time_over(self) -> None:
         """The earliest deadline or the end of idleness has come, or was put off meanwhile."""

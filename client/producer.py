@@ -1,34 +1,74 @@
 """The producer: batches by partition, idempotent by default, in order, each record's fate in a future.
 
-One task sends; it sleeps until a batch is full, has lingered, may be tried again, or an answer came. Answers are
-callbacks. A broker that lost acknowledged data is told apart from one that merely failed: `DataLost`.
+There is no sending task: `_drain` runs once a turn of the loop when there may be something to send (a batch is full or
+has lingered, an answer came, a connection was made, a pause is over), and one timer wakes it for the rest. A broker
+that lost acknowledged data is told apart from one that merely failed: `DataLost`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import init_producer_id, produce
+from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import BatchBuilder
-from .accumulator import Accumulator, Batch, fail, succeed
-from .cluster import REQUEST_TIMEOUT_MS, Client
+from .accumulator import IN_FLIGHT_MAX, Accumulator, Batch
+from .cluster import REQUEST_TIMEOUT_MS, Client, TopicMetadata
 from .connection import Connection
-from .errors import BufferFull, ClientError, DataLost, DeliveryTimeout
+from .errors import BufferFull, ClientError, DeliveryTimeout
 from .partitioner import partition_for_key
+from .raw import IDS_FROM
 from .types import RecordMetadata, TopicPartition
 
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 64 << 20
 REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
+REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 RECORD_OVERHEAD_BYTES = 24  # most that a record takes besides key, value and headers
+KEYS_REMEMBERED = 20_000  # of a topic, with their partitions
 LEARN_ATTEMPTS = 8
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
-NO_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+LANE = "produce"
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+
+class _Topic:
+    """What the producer knows of a topic: `seen` is the client's metadata object that this was taken from."""
+
+    __slots__ = ("accumulators", "count", "key_partitions", "name", "seen", "sticky", "topic_id")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: TopicMetadata | None = None
+        self.count = 0
+        self.topic_id = ZERO_UUID
+        self.sticky: int | None = None
+        self.accumulators: dict[int, Accumulator] = {}
+        self.key_partitions: dict[bytes, int] = {}
+
+    def learn(self, seen: TopicMetadata | None) -> None:
+        self.seen = seen
+        if seen is None:
+            return
+        if len(seen.leaders) != self.count:
+            self.count = len(seen.leaders)
+            self.key_partitions.clear()
+        if seen.topic_id != self.topic_id and ZERO_UUID not in (seen.topic_id, self.topic_id):
+            for each in self.accumulators.values():
+                each.restart()
+        self.topic_id = seen.topic_id
+
+    def of_key(self, key: bytes) -> int:
+        partition = self.key_partitions.get(key)
+        if partition is None:
+            if len(self.key_partitions) >= KEYS_REMEMBERED:
+                self.key_partitions.clear()
+            partition = self.key_partitions[bytes(key)] = partition_for_key(key, self.count)
+        return partition
 
 
 class Producer:
@@ -44,7 +84,7 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         compression: str = "none",
         acks: int = -1,
-        idempotent: bool = True,
+        idempotent: bool | None = None,
         buffer_bytes: int = BUFFER_BYTES,
         delivery_timeout_ms: float = 120_000,
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
@@ -56,25 +96,26 @@ class Producer:
         self.batch_bytes = batch_bytes
         self.compression = compression
         self.acks = acks
-        self.idempotent = idempotent
+        self.idempotent = acks == -1 if idempotent is None else idempotent
         self.buffer_bytes = buffer_bytes
         self.delivery_timeout_s = delivery_timeout_ms / 1000
         self.request_timeout_ms = request_timeout_ms
         self.buffered_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self._partitions: dict[TopicPartition, Accumulator] = {}
+        self._topics: dict[str, _Topic] = {}
         self._busy: dict[TopicPartition, Accumulator] = {}  # those that are not idle
-        self._sticky: dict[str, int] = {}
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._flushing = 0
-        self._producer_id, self._producer_epoch = -1, -1
-        self._sender: asyncio.Task[None] | None = None
-        self._jobs: dict[asyncio.Task[None], None] = {}
+        self._under_way: dict[int, int] = {}  # node -> requests not yet answered
+        self._connecting: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[str, list[Any]] = {}  # records of topics that are still to be learnt
+        self._jobs: dict[asyncio.Task[None], None] = {}
         self._refresh: asyncio.Task[None] | None = None
-        self._closed = False
+        self._drain_handle: asyncio.Handle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        self._is_full = False  # a batch was filled since the last drain
+        self._room = asyncio.Event()
+        self._producer_id, self._producer_epoch = -1, -1
+        self._open = False
 
     # --- For users ----------------------------------------------------------------------------------
 
@@ -82,7 +123,7 @@ class Producer:
         """Get a producer id and begin to send."""
         if self.idempotent:
             self._producer_id, self._producer_epoch = await self._new_producer_id()
-        self._sender = self._loop.create_task(self._send_loop(), name=f"{self.client.client_id} producer")
+        self._open = True
 
     def send(
         self,
@@ -98,106 +139,100 @@ class Producer:
 
         A topic that the client does not know yet is asked for first, and made where the cluster does that.
         """
-        size = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_OVERHEAD_BYTES
-        if self.buffered_bytes + size > self.buffer_bytes and self.buffered_bytes:
+        if self.buffered_bytes >= self.buffer_bytes:
             raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await room() before send()")
-        if self._closed or self._sender is None:
+        if not self._open:
             raise ClientError("the producer is not started, or closed")
         if timestamp_ms is None:
             timestamp_ms = self.client.runtime.wall_ms()
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += sum(len(name) + len(data or b"") + 4 for name, data in headers)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        known = self._topics.get(topic)
+        if known is None or known.seen is None or self.client.topics.get(topic) is not known.seen:
+            known = self._look_at(topic)
         if partition is None:
-            count = self._partition_count(topic)
-            if not count or topic in self._waiting:
+            if not known.count or topic in self._waiting:
                 self.buffered_bytes += size
-                self._send_later(topic, value, key, timestamp_ms, headers, size, future)
+                self._send_later(topic, (timestamp_ms, key, value, headers, size, future))
                 return future
-            partition = partition_for_key(key, count) if key is not None else self._stick(topic, count)
-        self._put(TopicPartition(topic, partition), timestamp_ms, key, value, headers, size, future)
+            partition = self._partition_of(known, key)
+        self._put(known, partition, timestamp_ms, key, value, headers, size, future)
         return future
 
     @property
     def has_room(self) -> bool:
-        return self.buffered_bytes < self.buffer_bytes - self.batch_bytes
+        return self.buffered_bytes < self.buffer_bytes
 
     async def room(self) -> None:
-        """Wait until a record of ordinary size fits."""
-        while not self.has_room:
+        """Wait until the next `send` is sure to be taken; lets the loop send what is full meanwhile."""
+        if self._is_full:
+            await asyncio.sleep(0)
+        while self.buffered_bytes >= self.buffer_bytes:
             self._room.clear()
             await self._room.wait()
 
     async def flush(self) -> None:
-        """Send all there is now and wait until each record's fate is known; errors are in the futures."""
-        self._flushing += 1
-        try:
-            while self._busy or self._jobs:
-                self._drained.clear()
-                self._wake.set()
-                if self._jobs:
-                    await asyncio.wait(self._jobs)
-                    continue
-                await self._drained.wait()
-        finally:
-            self._flushing -= 1
+        """Send what there is now and wait until each record's fate is known; errors are in the futures."""
+        while self._waiting:
+            await asyncio.wait(list(self._jobs), return_when=asyncio.FIRST_COMPLETED)
+        batches = []
+        for each in list(self._busy.values()):
+            each.seal()
+            batches += each.undone()
+        self._wake()
+        for batch in batches:
+            if not batch.done:
+                if batch.settled is None:
+                    batch.settled = self._loop.create_future()
+                await asyncio.shield(batch.settled)
 
     async def close(self) -> None:
         """Flush, then release everything."""
-        if self._sender is not None and not self._closed:
-            try:
-                await self.flush()
-            finally:
-                self._closed = True
-                tasks = [self._sender, *self._jobs, *([self._refresh] if self._refresh else [])]
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._open:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._open = False
+            closed = ClientError("the producer was closed before this was delivered; it may or may not be in the log")
+            for each in self._busy.values():
+                for batch in each.undone():
+                    batch.fail(closed)
+            for handle in (self._drain_handle, self._timer):
+                if handle is not None:
+                    handle.cancel()
+            tasks = [*self._jobs, *self._connecting.values(), *([self._refresh] if self._refresh else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- Into batches -------------------------------------------------------------------------------
 
-    def _partition_count(self, topic: str) -> int:
-        found = self.client.topics.get(topic)
-        return len(found.leaders) if found else 0
+    def _look_at(self, topic: str) -> _Topic:
+        """The topic as the client's metadata now has it."""
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _Topic(topic)
+        known.learn(self.client.topics.get(topic))
+        return known
 
-    def _stick(self, topic: str, count: int) -> int:
-        at = self._sticky.get(topic)
-        if at is None or at >= count:
-            at = self._sticky[topic] = self.client.runtime.random.randrange(count)
-        return at
-
-    def _send_later(self, topic: str, *record: Any) -> None:
-        """The topic is new to this client: learn it first, records kept in order. They count as buffered already."""
-        waiting = self._waiting.setdefault(topic, [])
-        waiting.append(record)
-        if len(waiting) > 1:
-            return
-
-        async def learn() -> None:
-            error: Exception = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
-            for attempt in range(LEARN_ATTEMPTS):
-                try:
-                    await self.client.refresh_metadata([topic], create=True)
-                    if self._partition_count(topic):
-                        break
-                except (KafkaError, ClientError) as failed:
-                    error = failed
-                await self.client.back_off(attempt)
-            count = self._partition_count(topic)
-            for value, key, timestamp_ms, headers, size, future in self._waiting.pop(topic):
-                self.buffered_bytes -= size
-                if count:
-                    partition = partition_for_key(key, count) if key is not None else self._stick(topic, count)
-                    self._put(TopicPartition(topic, partition), timestamp_ms, key, value, headers, size, future)
-                elif not future.done():
-                    future.set_exception(error)
-                    future.exception()
-
-        job = self._loop.create_task(learn(), name=f"learn {topic}")
-        self._jobs[job] = None
-        job.add_done_callback(lambda done: self._jobs.pop(done, None))
+    def _partition_of(self, topic: _Topic, key: bytes | None) -> int:
+        if key is not None:
+            return topic.of_key(key)
+        if topic.sticky is None or topic.sticky >= topic.count:
+            topic.sticky = self.client.runtime.random.randrange(topic.count)
+        return topic.sticky
 
     def _put(
         self,
-        tp: TopicPartition,
+        topic: _Topic,
+        partition: int,
         timestamp_ms: int,
         key: bytes | None,
         value: bytes | None,
@@ -205,134 +240,227 @@ class Producer:
         size: int,
         future: asyncio.Future[RecordMetadata],
     ) -> None:
-        each = self._partitions.get(tp)
+        each = topic.accumulators.get(partition)
         if each is None:
-            each = self._partitions[tp] = Accumulator(tp)
-            each.producer_id, each.producer_epoch = self._producer_id, self._producer_epoch
+            each = self._accumulator(topic, partition)
         batch = each.open
-        if batch is not None and not batch.builder.append(timestamp_ms, key, value, headers):
-            each.seal()
-            self._sticky.pop(tp.topic, None)
-            self._wake.set()
-            batch = None
-        if batch is None:
+        if batch is None or not batch.builder.append(timestamp_ms, key, value, headers):  # type: ignore[union-attr]
+            if each.error is not None:
+                future.set_exception(each.error)
+                future.exception()
+                return
+            if batch is not None:
+                each.seal()
+                topic.sticky = None
+                self._is_full = True
+                self._wake()
+            builder = BatchBuilder(self.compression, max_bytes=self.batch_bytes)
+            builder.append(timestamp_ms, key, value, headers)  # raises before the batch is there
             now = self._loop.time()
-            batch = Batch(
-                BatchBuilder(self.compression, max_bytes=self.batch_bytes), now, now + self.delivery_timeout_s
-            )
-            batch.builder.append(timestamp_ms, key, value, headers)
-            each.start_batch(batch)
-            self._busy[tp] = each
-            if len(self._busy) == 1 or not self.linger_s:
-                self._wake.set()
+            batch = each.start(builder, now, now + self.delivery_timeout_s)
+            self._busy[each.tp] = each
+            if self.linger_s:
+                self._wake_at(now + self.linger_s)
+            else:
+                self._wake()
         batch.futures.append(future)
         batch.timestamps.append(timestamp_ms)
         batch.size_bytes += size
         self.buffered_bytes += size
 
+    def _accumulator(self, topic: _Topic, partition: int) -> Accumulator:
+        if partition < 0 or (topic.count and partition >= topic.count):
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name} has {topic.count} partitions, and no partition {partition}",
+            )
+        in_flight_max = IN_FLIGHT_MAX if self.idempotent else 1  # else a retry would change the order
+        each = Accumulator(
+            TopicPartition(topic.name, partition), self._producer_id, self._producer_epoch, in_flight_max
+        )
+        topic.accumulators[partition] = each
+        return each
+
+    def _send_later(self, topic: str, record: Any) -> None:
+        """The topic is new to this client: learn it first, records kept in order. They count as buffered already."""
+        waiting = self._waiting.setdefault(topic, [])
+        waiting.append(record)
+        if len(waiting) == 1:
+            self._job(self._learn_topic(topic), f"learn {topic}")
+
+    async def _learn_topic(self, topic: str) -> None:
+        error: Exception = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        give_up_at = self._loop.time() + self.delivery_timeout_s
+        attempt = unknown = 0
+        while unknown < LEARN_ATTEMPTS and self._loop.time() < give_up_at:
+            try:
+                await self.client.refresh_metadata([topic], create=True)
+                unknown += 1
+            except (KafkaError, ClientError) as failed:
+                error = failed
+            if self._look_at(topic).count:
+                break
+            await self.client.back_off(attempt)
+            attempt += 1
+        known = self._look_at(topic)
+        for timestamp_ms, key, value, headers, size, future in self._waiting.pop(topic):
+            self.buffered_bytes -= size
+            if known.count:
+                partition = self._partition_of(known, key)
+                try:
+                    self._put(known, partition, timestamp_ms, key, value, headers, size, future)
+                except (TypeError, ValueError) as wrong:  # a record that no batch takes
+                    future.set_exception(wrong)
+            elif not future.done():
+                future.set_exception(error)
+                future.exception()
+        self._made_room()
+
     # --- Out ----------------------------------------------------------------------------------------
 
-    async def _send_loop(self) -> None:
-        while True:
-            self._wake.clear()
-            next_at = await self._send_ready()
-            if self._wake.is_set():
-                continue
-            if next_at is None:
-                await self._wake.wait()
-                continue
-            try:
-                async with asyncio.timeout(max(0.001, next_at - self._loop.time())):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+    def _wake(self) -> None:
+        """Drain on the next turn."""
+        if self._drain_handle is None:
+            self._drain_handle = self._loop.call_soon(self._drain)
 
-    async def _send_ready(self) -> float | None:
-        """Send what can be sent; loop time at which something next becomes sendable by itself."""
+    def _wake_at(self, when: float) -> None:
+        if self._timer is None or when < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._timer_fired)
+            self._timer_at = when
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _drain(self) -> None:
+        """Send what can be sent now; set the timer for what becomes sendable by itself."""
+        self._drain_handle = None
+        self._is_full = False
+        if not self._open:
+            return
         now = self._loop.time()
-        next_at: float | None = None
-        by_node: dict[int, list[tuple[Accumulator, Batch]]] = {}
+        next_at = float("inf")
+        by_node: dict[int, list[Accumulator]] = {}
         lost_leader = False
         for each in list(self._busy.values()):
-            if each.open is not None:
-                due = each.open.created_at + self.linger_s
-                if due <= now + 0.0005 or self._flushing:
+            if each.first_deadline() <= now:
+                self._expire(each, now)
+            batch = each.open
+            if batch is not None and not each.ready and len(each.in_flight) < each.in_flight_max:
+                due = batch.created_at + self.linger_s
+                if due <= now + 0.0005:
                     each.seal()
-                    self._sticky.pop(each.tp.topic, None)
+                    self._topics[each.tp.topic].sticky = None
                 else:
-                    next_at = due if next_at is None else min(next_at, due)
-            self._expire(each, now)
-            if each.ready and now < each.retry_at:
-                next_at = each.retry_at if next_at is None else min(next_at, each.retry_at)
-            if not each.sendable(now):
-                continue
-            node = self.client.leader(each.tp)
-            if node is None:
-                lost_leader = True
-                continue
-            by_node.setdefault(node, []).append((each, each.take()))
-        for node, batches in by_node.items():
-            await self._send_to(node, batches)
+                    next_at = min(next_at, due)
+            if each.ready:
+                next_at = min(next_at, each.retry_at if each.retry_at > now else next_at, each.first_deadline())
+            elif each.in_flight:
+                next_at = min(next_at, each.first_deadline())
+            if each.sendable(now):
+                node = self._leader(each)
+                if node is None:
+                    lost_leader = True
+                else:
+                    by_node.setdefault(node, []).append(each)
+        for node, accumulators in by_node.items():
+            self._drain_to(node, accumulators, now)
         if lost_leader:
             self._learn_leaders()
-        if by_node and any(each.sendable(now) for each in self._busy.values()):
-            self._wake.set()
-        return next_at
+        if next_at < float("inf"):
+            self._wake_at(max(next_at, now + 0.001))
 
-    async def _send_to(self, node: int, batches: list[tuple[Accumulator, Batch]]) -> None:
-        """Write requests of at most REQUEST_BYTES_MAX to one node; the answers come as callbacks."""
-        try:
-            connection = await self.client.connection(node, "produce")
-            await connection.writable()
-        except Exception as error:
-            for each, batch in batches:
-                self._retry(each, batch, error)
-            self._learn_leaders()
+    def _leader(self, each: Accumulator) -> int | None:
+        topic = self._topics[each.tp.topic]
+        if self.client.topics.get(topic.name) is not topic.seen:
+            topic.learn(self.client.topics.get(topic.name))
+        return self.client.leader(each.tp)
+
+    def _drain_to(self, node: int, accumulators: list[Accumulator], now: float) -> None:
+        """Requests of at most REQUEST_BYTES_MAX, one batch of each partition in each."""
+        connection = self.client.open_connection(node, LANE)
+        if connection is None or not connection.is_writable:
+            if node not in self._connecting:
+                self._connecting[node] = self._job(self._connect(node), f"connect {node}")
             return
-        while batches:
-            part: list[tuple[Accumulator, Batch]] = []
+        while self._under_way.get(node, 0) < REQUESTS_IN_FLIGHT_MAX:
+            batches: list[tuple[Accumulator, Batch]] = []
             size = 0
-            while batches and (not part or size + len(batches[0][1].build()) <= REQUEST_BYTES_MAX):
-                size += len(batches[0][1].build())
-                part.append(batches.pop(0))
-            self._send_request(connection, part)
+            for each in accumulators:
+                if each.sendable(now) and size < REQUEST_BYTES_MAX:
+                    batch = each.take()
+                    assert batch.data is not None
+                    size += len(batch.data)
+                    batches.append((each, batch))
+                    self._busy[each.tp] = self._busy.pop(each.tp)  # the next request begins with others
+            if not batches:
+                return
+            if not self._send_request(node, connection, batches):
+                return
 
-    def _send_request(self, connection: Connection, batches: list[tuple[Accumulator, Batch]]) -> None:
-        version = connection.version_of(produce.API)
-        if version >= 13 and any(self.client.topic_id(each.tp.topic) is None for each, _ in batches):
-            version = 12
+    async def _connect(self, node: int) -> None:
+        try:
+            connection = await self.client.connection(node, LANE)
+            await connection.writable()
+        except (ClientError, KafkaError, OSError):
+            retry_at = self._retry_at(1)
+            for each in self._busy.values():
+                if self.client.leader(each.tp) == node:
+                    each.backed_off(self._retry_at(each.failures))
+            self._wake_at(retry_at)
+            self._learn_leaders()
+        finally:
+            self._connecting.pop(node, None)
+            self._wake()
+
+    def _send_request(self, node: int, connection: Connection, batches: list[tuple[Accumulator, Batch]]) -> bool:
+        """False when the connection takes no more."""
         topics: dict[str, Any] = {}
         for each, batch in batches:
             topic = topics.get(each.tp.topic)
             if topic is None:
-                topic_id = self.client.topic_id(each.tp.topic) or bytes(16)
-                topic = topics[each.tp.topic] = produce.TopicProduceData(
-                    name=each.tp.topic, topic_id=topic_id, partition_data=[]
-                )
-            topic.partition_data.append(produce.PartitionProduceData(index=each.tp.partition, records=batch.build()))
+                topic_id = self.client.topic_id(each.tp.topic) or ZERO_UUID
+                topic = topics[each.tp.topic] = produce.TopicProduceData(name=each.tp.topic, topic_id=topic_id)
+            topic.partition_data.append(produce.PartitionProduceData(index=each.tp.partition, records=batch.data))
         request = produce.Request(acks=self.acks, timeout_ms=self.request_timeout_ms, topic_data=list(topics.values()))
-        if self.acks == 0:
-            try:
+        by_name = any(topic.topic_id == ZERO_UUID for topic in topics.values())
+        try:
+            version = connection.version_of(produce.API, IDS_FROM - 1 if by_name else None)
+            if self.acks == 0:
                 connection.post(produce.API, request, version)
-            except ClientError as error:
                 for each, batch in batches:
-                    self._retry(each, batch, error)
-                return
+                    each.acked(batch, -1)
+                    batch.succeed(each.tp, -1, -1)
+                    self._release(each, batch)
+                return True
+            future = connection.send(produce.API, request, self.request_timeout_ms, version)
+        except (ClientError, ProtocolError) as error:  # too old a broker, or it went just now
             for each, batch in batches:
-                self._succeed(each, batch, -1, -1)
-            return
-        names = {topic.topic_id: name for name, topic in topics.items()} if version >= 13 else None
-        future = connection.send(produce.API, request, self.request_timeout_ms, version)
-        future.add_done_callback(lambda done: self._answered(done, batches, names))
+                self._try_again(each, batch, error)
+            return False
+        names = {topic.topic_id: name for name, topic in topics.items()} if version >= IDS_FROM else None
+        self._under_way[node] = self._under_way.get(node, 0) + 1
+        future.add_done_callback(lambda done: self._answered(done, node, batches, names))
+        return True
+
+    # --- Answers ------------------------------------------------------------------------------------
 
     def _answered(
-        self, done: asyncio.Future[Any], batches: list[tuple[Accumulator, Batch]], names: dict[bytes, str] | None
+        self,
+        done: asyncio.Future[Any],
+        node: int,
+        batches: list[tuple[Accumulator, Batch]],
+        names: dict[bytes, str] | None,
     ) -> None:
-        if self._closed or done.cancelled():
+        self._under_way[node] -= 1
+        if not self._open or done.cancelled():
             return
-        if (error := done.exception()) is not None:
+        self._wake()
+        if (problem := done.exception()) is not None:
             for each, batch in batches:
-                self._retry(each, batch, error)
+                self._try_again(each, batch, problem)
             self._learn_leaders()
             return
         answers = {
@@ -343,140 +471,87 @@ class Producer:
         for each, batch in batches:
             answer = answers.get(each.tp)
             if answer is None:
-                self._retry(each, batch, ClientError(f"the broker left {each.tp} out of its answer"))
-            elif answer.error_code == 0:
-                self._succeed(each, batch, answer.base_offset, answer.log_append_time_ms)
+                self._try_again(each, batch, ClientError(f"the broker left {each.where} out of its answer"))
+            elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._succeeded(each, batch, answer)
             else:
-                self._failed(each, batch, answer)
-        self._wake.set()
+                self._refused(each, batch, answer)
 
-    def _succeed(self, each: Accumulator, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        each.finished(batch)
-        lost = 0 <= base_offset <= each.last_offset and batch.attempts == 1
-        if lost:
-            fail(
-                batch,
-                DataLost(
-                    f"{each.tp.topic}-{each.tp.partition}: offset {each.last_offset} was acknowledged, but a later "
-                    f"batch was given offset {base_offset}: the broker lost what it had acknowledged (a crash with "
-                    "durability=page_cache?). This batch is in the log; what is gone must be produced again"
-                ),
-            )
-        else:
-            succeed(batch, each.tp, base_offset, append_time_ms)
-        if base_offset >= 0:
-            last = base_offset + len(batch.futures) - 1
-            each.last_offset = last if lost else max(each.last_offset, last)
-        self._release(each, batch)
-
-    def _failed(self, each: Accumulator, batch: Batch, answer: Any) -> None:
-        code = answer.error_code
-        where = f"{each.tp.topic}-{each.tp.partition}"
-        error = KafkaError.of(code, f"{where}: {answer.error_message or ErrorCode(code).name}")
-        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self._succeed(each, batch, -1, -1)
-        elif code in NO_SEQUENCE and self.idempotent:
-            if each.first_unanswered(batch):
-                self._lost(each, batch, error)
-            else:
-                self._retry(each, batch, error)  # a batch before it failed; it comes after that one
-        elif code == ErrorCode.INVALID_PRODUCER_EPOCH and self.idempotent:
-            self._lost(each, batch, error)
-        elif error.retriable:
-            self._retry(each, batch, error)
-            self._learn_leaders()
-        else:
-            each.finished(batch)
-            fail(batch, error)
+    def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+        base_offset = answer.base_offset if not answer.error_code else -1  # a duplicate's place nobody says
+        error = each.acked(batch, base_offset)
+        if batch.done:
+            self._settle(each)
+        elif error is None:
+            batch.succeed(each.tp, base_offset, answer.log_append_time_ms)
             self._release(each, batch)
-            if self.idempotent and batch.sequence >= 0:
-                self._reset(each)  # its sequence is missing now
-
-    def _lost(self, each: Accumulator, batch: Batch, error: KafkaError) -> None:
-        """The broker does not know the sequences before this batch: it lost records it had acknowledged."""
-        lost = DataLost(
-            f"{each.tp.topic}-{each.tp.partition}: the broker no longer knows records up to offset {each.last_offset} "
-            f"that it had acknowledged ({ErrorCode(error.code).name}): produce again what came after its log's end"
-        )
-        each.finished(batch)
-        fail(batch, lost)
-        self._release(each, batch)
-        for other in each.take_all():
-            fail(other, lost)
-            self._release(each, other)
-        self._reset(each)
-
-    def _retry(self, each: Accumulator, batch: Batch, error: BaseException) -> None:
-        now = self._loop.time()
-        if now >= batch.deadline:
+        else:
             self._give_up(each, batch, error)
-            return
-        ms = min(RETRY_MIN_MS * 2 ** min(batch.attempts - 1, 8), RETRY_MAX_MS)
-        each.again(batch, now + ms * (0.5 + self.client.runtime.random.random() / 2) / 1000)
-        self._wake.set()
 
-    def _give_up(self, each: Accumulator, batch: Batch, error: BaseException) -> None:
-        each.finished(batch)
-        fail(batch, self._timed_out(each, error))
+    def _refused(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+        error = each.refused(batch, answer.error_code, answer.error_message, answer.log_start_offset)
+        if batch.done:
+            self._settle(each)
+        elif error is not None:
+            self._give_up(each, batch, error)
+        elif answer.error_code not in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+            each.backed_off(self._retry_at(each.failures))
+            self._learn_leaders()
+
+    def _try_again(self, each: Accumulator, batch: Batch, problem: BaseException) -> None:
+        each.unanswered(batch)
+        if batch.done:
+            self._settle(each)
+        elif each.error is not None:
+            self._give_up(each, batch, each.error)
+        else:
+            each.backed_off(self._retry_at(each.failures))
+
+    def _retry_at(self, failures: int) -> float:
+        ms = min(RETRY_MIN_MS * 2 ** min(failures, 8), RETRY_MAX_MS)
+        return self._loop.time() + ms * (0.5 + self.client.runtime.random.random() / 2) / 1000
+
+    def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
+        """Tell the senders of a batch; where nothing more may be written, of all that wait behind it too."""
+        batch.fail(error)
         self._release(each, batch)
-        if self.idempotent:
-            self._reset(each)
+        if each.error is not None:
+            each.seal()
+            while each.ready:
+                behind = each.ready.popleft()
+                behind.fail(each.error)
+                self._release(each, behind)
 
     def _expire(self, each: Accumulator, now: float) -> None:
-        """Give batches up that waited for too long."""
-        if each.ready and each.ready[0].deadline <= now:
-            batch = each.ready.popleft()
-            fail(batch, self._timed_out(each, None))
+        for batch in each.expired(now):
+            batch.fail(
+                DeliveryTimeout(
+                    f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: does its broker run? "
+                    + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
+                )
+            )
             self._release(each, batch)
-            if self.idempotent:
-                self._reset(each)
-
-    def _timed_out(self, each: Accumulator, error: BaseException | None) -> DeliveryTimeout:
-        return DeliveryTimeout(
-            f"{each.tp.topic}-{each.tp.partition}: not delivered within {self.delivery_timeout_s:.0f} s"
-            + (f"; the last try said: {error}" if error else ": its broker does not answer")
-        )
-
-    def _reset(self, each: Accumulator) -> None:
-        """Begin anew with another producer id; what was numbered with the old one and not sent is numbered again."""
-        if each.resetting:
-            return
-        each.resetting = True
-
-        async def reset() -> None:
-            attempt = 0
-            while True:
-                if not each.in_flight:
-                    try:
-                        producer_id, epoch = await self._new_producer_id()
-                        break
-                    except (KafkaError, ClientError):
-                        pass
-                await self.client.back_off(attempt)
-                attempt += 1
-            each.producer_id, each.producer_epoch, each.next_sequence = producer_id, epoch, 0
-            batches, opened = list(each.ready), each.open
-            each.ready.clear()
-            for batch in batches:
-                batch.data, batch.attempts = None, 0
-                each.open = batch
-                each.seal()
-            each.open = opened
-            each.resetting = each.recovering = False
-            self._wake.set()
-
-        job = self._loop.create_task(reset(), name=f"reset {each.tp}")
-        self._jobs[job] = None
-        job.add_done_callback(lambda done: self._jobs.pop(done, None))
 
     def _release(self, each: Accumulator, batch: Batch) -> None:
         self.buffered_bytes -= batch.size_bytes
-        if self.has_room:
+        self._made_room()
+        self._settle(each)
+
+    def _made_room(self) -> None:
+        if self.buffered_bytes < self.buffer_bytes:
             self._room.set()
+
+    def _settle(self, each: Accumulator) -> None:
         if each.idle:
             self._busy.pop(each.tp, None)
-            if not self._busy:
-                self._drained.set()
+
+    # --- Metadata and ids ---------------------------------------------------------------------------
+
+    def _job(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        job = self._loop.create_task(work, name=f"{self.client.client_id} producer: {name}")
+        self._jobs[job] = None
+        job.add_done_callback(lambda done: self._jobs.pop(done, None))
+        return job
 
     def _learn_leaders(self) -> None:
         """Refresh metadata in the background, once at a time."""
@@ -488,10 +563,10 @@ class Producer:
             try:
                 await self.client.refresh_metadata(sorted({tp.topic for tp in self._busy}))
             except (KafkaError, ClientError):
-                pass  # the sender asks again
-            self._wake.set()
+                pass  # the next drain asks again
+            self._wake()
 
-        self._refresh = self._loop.create_task(refresh(), name=f"{self.client.client_id} leaders")
+        self._refresh = self._loop.create_task(refresh(), name=f"{self.client.client_id} producer: leaders")
 
     async def _new_producer_id(self) -> tuple[int, int]:
         attempt = 0
@@ -503,9 +578,10 @@ class Producer:
                 )
                 if not answer.error_code:
                     return answer.producer_id, answer.producer_epoch
-                error: Exception = KafkaError.of(answer.error_code, "no producer id was given")
-                if not KafkaError.of(answer.error_code, "").retriable:
-                    raise error
+                refused = KafkaError.of(answer.error_code, "no producer id was given")
+                if not refused.retriable:
+                    raise refused
+                error: Exception = refused
             except ClientError as failed:
                 error = failed
             if self._loop.time() > deadline:
