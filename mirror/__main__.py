@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import signal
 import sys
 
@@ -19,12 +20,8 @@ from .worker import MirrorWorker
 EXIT_FAILED, EXIT_CONFIG = 1, 2
 
 
-async def run(link: MirrorLink, source_address: str, target_address: str) -> None:
-    """Mirror until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def serve(link: MirrorLink, source_address: str, target_address: str) -> None:
+    """Mirror until cancelled; raises what the worker cannot live with."""
     source = Client(source_address, client_id=f"mirror-{link.name}")
     target = Client(target_address, client_id=f"mirror-{link.name}")
     worker = MirrorWorker(link, source, target)
@@ -33,11 +30,22 @@ async def run(link: MirrorLink, source_address: str, target_address: str) -> Non
         await target.start()
         await worker.start()
         print(f"ready {link.name}: {source_address} -> {target_address}", flush=True)
-        await stop.wait()
-        await worker.stop()
+        await worker.failed
     finally:
+        await worker.stop()
         await source.close()
         await target.close()
+
+
+async def run(link: MirrorLink, source_address: str, target_address: str) -> None:
+    """Mirror until SIGTERM or SIGINT, which end a start that still waits for its brokers, too."""
+    loop = asyncio.get_running_loop()
+    serving = loop.create_task(serve(link, source_address, target_address))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    await asyncio.wait([serving])
+    if not serving.cancelled():
+        serving.result()
 
 
 def main() -> int:
@@ -49,6 +57,7 @@ def main() -> int:
     parser.add_argument("--topics", required=True, help="regular expressions of whole names, with commas between")
     parser.add_argument("--rename", default="{source}.{topic}")
     options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         link = MirrorLink(options.link, options.source_alias, options.topics.split(","), options.rename)
         uvloop.run(run(link, options.source, options.target))

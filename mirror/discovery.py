@@ -1,10 +1,12 @@
 """Finds the topics of a link in the source and makes, grows and checks their counterparts in the target.
 
-A mirrored topic is owned by its link: the target's topic options say so, and say of which source topic it is.
+A mirrored topic is owned by its link: the target's topic options say so, and say of which source topic it is. Looks
+again and again; what is as it was costs a request to each side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..client import Admin, Client
@@ -19,23 +21,25 @@ TOPIC_CONFIG_SET = 1  # DescribeConfigs: the value is the topic's own
 
 @dataclass(frozen=True)
 class Found:
-    """A topic of the link, or what is wrong with it."""
+    """A topic of the link and its counterpart (target_id None: not there), or what is wrong with it."""
 
     topic: str
-    target_topic: str
     topic_id: bytes
     partitions: range
+    target_topic: str
+    target_id: bytes | None = None
     problem: tuple[State, str] | None = None
 
 
 class Discovery:
-    """Looks again and again; what is as it was costs two metadata requests."""
+    """`source_topics` asks the source, `settle` the target; each raises what its own side is troubled by."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client) -> None:
         self.link = link
         self.source = source
         self.target = target
-        self.checked: dict[str, tuple[bytes, int]] = {}  # topic -> source id and partitions the target is known to have
+        # topic -> source id, partitions and target id that were found to be right
+        self.checked: dict[str, tuple[bytes, int, bytes | None]] = {}
 
     async def ensure_status_topic(self, name: str) -> None:
         try:
@@ -45,35 +49,55 @@ class Discovery:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    async def look(self) -> list[Found]:
-        """All topics of the link that the source has now; their counterparts exist when this returns."""
-        names = [name for name in sorted(await Admin(self.source).list_topics()) if self.link.selects(name)]
-        if not names:
-            return []
-        await self.source.refresh_metadata(names)
+    async def source_topics(self, known: Iterable[str]) -> dict[str, tuple[bytes, int]]:
+        """Topic of the link -> its id and number of partitions. `known` are looked at, too: they may be gone."""
+        names = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
+        asked = sorted({*names, *known})
+        if asked:
+            await self.source.refresh_metadata(asked)
+        return {
+            name: (self.source.topic_id(name) or ZERO_UUID, count)
+            for name in names
+            if (count := len(self.source.partitions(name)))
+        }
+
+    async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
+        """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
+        if topics:
+            await self.target.refresh_metadata(sorted(self.link.target_name(topic) for topic in topics))
         found = []
-        for name in names:
-            count = len(self.source.partitions(name))
-            if count:
-                found.append(await self._counterpart(name, self.source.topic_id(name) or ZERO_UUID, count))
-        await self.target.refresh_metadata([each.target_topic for each in found])
+        for topic, (topic_id, count) in topics.items():
+            target_topic = self.link.target_name(topic)
+            problem = None
+            if self.checked.get(topic) != (topic_id, count, self.target.topic_id(target_topic)):
+                self.checked.pop(topic, None)
+                try:
+                    problem = await self._counterpart(topic, target_topic, topic_id, count)
+                except KafkaError as error:
+                    if error.retriable:
+                        continue
+                    problem = State.FAILED, f"the target's topic {target_topic} cannot be made: {error}"
+            target_id = self.target.topic_id(target_topic)
+            if not problem:
+                if len(self.target.partitions(target_topic)) < count:
+                    continue
+                self.checked[topic] = topic_id, count, target_id
+            found.append(Found(topic, topic_id, range(count), target_topic, target_id, problem))
         return found
 
-    async def _counterpart(self, topic: str, topic_id: bytes, count: int) -> Found:
-        target_topic = self.link.target_name(topic)
-        found = Found(topic, target_topic, topic_id, range(count))
-        if self.checked.get(topic) == (topic_id, count):
-            return found
-        await self.target.refresh_metadata([target_topic])
+    async def _counterpart(
+        self, topic: str, target_topic: str, topic_id: bytes, count: int
+    ) -> tuple[State, str] | None:
+        """Make, check or grow one; what is wrong with it."""
         have = len(self.target.partitions(target_topic))
         if not have:
             await self._create(topic, target_topic, topic_id, count)
         elif problem := await self._problem(topic, target_topic, topic_id):
-            return Found(topic, target_topic, topic_id, range(count), problem)
+            return problem
         elif have < count:
             await Admin(self.target).create_partitions(target_topic, count)
-        self.checked[topic] = (topic_id, count)
-        return found
+        await self.target.refresh_metadata([target_topic])
+        return None
 
     async def _create(self, topic: str, target_topic: str, topic_id: bytes, count: int) -> None:
         source_options = (await Admin(self.source).describe_configs([topic]))[topic]
@@ -103,9 +127,20 @@ class Discovery:
             return State.FAILED, (
                 f"the target's topic {target_topic} {by}: delete it, or give link {self.link.name} another rename"
             )
-        if options.get(SOURCE_TOPIC_OPTION) != uuid_to_str(topic_id):
+        cluster = options.get(SOURCE_CLUSTER_OPTION) or ""
+        if cluster and cluster != self.source.cluster_id:
             return State.SOURCE_RECREATED, (
-                f"the source topic {topic} was deleted and made anew: delete {target_topic} in the target to mirror it "
-                "from its beginning"
+                f"the target's topic {target_topic} mirrors cluster {cluster}, but the source is now cluster "
+                f"{self.source.cluster_id}: {way_out(target_topic)}"
             )
+        if options.get(SOURCE_TOPIC_OPTION) != uuid_to_str(topic_id):
+            return State.SOURCE_RECREATED, recreated(topic, target_topic)
         return None
+
+
+def recreated(topic: str, target_topic: str) -> str:
+    return f"the source topic {topic} was deleted and made anew: {way_out(target_topic)}"
+
+
+def way_out(target_topic: str) -> str:
+    return f"delete {target_topic} in the target to mirror anew what the source has"

@@ -35,12 +35,13 @@ class Limits:
     fetch_max_bytes: int = 16 << 20
     fetch_partition_max_bytes: int = 4 << 20
     fetch_max_wait_ms: int = 500
-    appends_in_flight: int = 4  # requests to one target broker
+    appends_in_flight: int = 4  # requests of the link
     request_timeout_ms: int = 30_000
     discovery_interval_ms: int = 2_000
     status_interval_ms: int = 1_000
+    stop_timeout_ms: int = 5_000
     backoff_min_ms: int = 100
-    backoff_max_ms: int = 10_000
+    backoff_max_ms: int = 2_000  # also how long a second worker may wait before it sees that the first is gone
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,15 @@ class MirrorLink:
             except re.error as error:
                 raise MirrorError(f"link {self.name}: topics: '{pattern}' is no regular expression: {error}") from None
         try:
-            self.target_name("topic")
+            distinct = self.target_name("a") != self.target_name("b")
         except (KeyError, IndexError, ValueError):
             raise MirrorError(
                 f"link {self.name}: rename: '{self.rename}' may hold only {{source}} and {{topic}}"
             ) from None
+        if not distinct:
+            raise MirrorError(
+                f"link {self.name}: rename: '{self.rename}' gives all topics one name: it must hold {{topic}}"
+            )
 
     def selects(self, topic: str) -> bool:
         """Internal topics (`__…`) are never mirrored."""

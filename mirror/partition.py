@@ -43,11 +43,20 @@ class Run:
 class PartitionMirror:
     """State of one partition. Offsets are the source's, which are the target's too."""
 
-    def __init__(self, topic: str, index: int, target_topic: str, topic_id: bytes, now_ms: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        target_topic: str,
+        topic_id: bytes,
+        now_ms: int,
+        target_id: bytes | None = None,
+    ) -> None:
         self.topic = topic
         self.index = index
         self.target_topic = target_topic
         self.topic_id = topic_id
+        self.target_id = target_id
         self.state = State.CATCHING_UP
         self.reason = ""
         self.since_ms = now_ms
@@ -58,6 +67,8 @@ class PartitionMirror:
         self.fetch_offset = 0
         self.fetch_epoch = -1
         self.quiet_at = -1  # `append_offset` at the last discovery
+        self.asking = False  # the target is to be asked again, without doubt so far
+        self.served = 0  # when it last got data, counted in fetches: who waits longest is asked for first
         self.in_flight = 0  # appends
         self.doubts = 0  # counts resets: answers to what was sent before one are ignored
         self.source_high_watermark = -1
@@ -89,19 +100,20 @@ class PartitionMirror:
 
     def doubt(self) -> None:
         """Forget what is under way; the target must be asked again where its log ends."""
-        self.probed = False
+        self.probed = self.asking = False
         self.doubts += 1
         self.in_flight = 0
 
     def probe_answered(self, next_offset: int, epoch: int) -> None:
         """The target's log ends at `next_offset`, its last batch has `epoch` (-1: it is empty)."""
-        self.probed = True
+        self.probed, self.asking = True, False
         self.next_offset = self.append_offset = self.fetch_offset = next_offset
         self.epoch = self.fetch_epoch = epoch
 
     @property
     def target_is_empty(self) -> bool:
-        return self.epoch < 0
+        """Nothing was ever appended. An epoch alone does not tell: retention may have emptied the target."""
+        return self.next_offset == 0 and self.append_offset == 0
 
     def fetched(self, data: memoryview) -> Run | None:
         """Whole batches that go to the target next; None when there is none. Moves the fetch position on.

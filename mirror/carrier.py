@@ -1,0 +1,434 @@
+"""Carries batches: one loop for each source node fetches raw batches and begins appends in the target.
+
+Batches are never decoded: only their headers are walked. Exactly once needs no lease and no clock: each append names
+the offset at which it must land (`range_from`), and the target's log answers where it really ends. Appends follow each
+other without waiting for answers, in order on one connection; whatever goes wrong makes the partition doubtful, and
+then the target is asked where its log ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..client import Admin, Client, TopicPartition
+from ..client.errors import ClientError
+from ..client.raw import RawFetch, fetch_raw
+from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ..protocol.messages import mirror_append
+from ..runtime import Runtime
+from .discovery import recreated, way_out
+from .link import MirrorLink
+from .partition import PartitionMirror, Run, State
+
+MODE_MIRROR = 0
+LANE = "mirror"  # a connection of its own: an append of 16 MiB must not stand before a heartbeat
+# The target will say the same to the same bytes again: the partition is held until a person has looked.
+FINAL = {
+    ErrorCode.CORRUPT_MESSAGE: State.FAILED,
+    ErrorCode.MESSAGE_TOO_LARGE: State.FAILED,
+    ErrorCode.RECORD_LIST_TOO_LARGE: State.FAILED,
+    ErrorCode.INVALID_RECORD: State.FAILED,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: State.FAILED,
+    ErrorCode.POLICY_VIOLATION: State.FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: State.FAILED,
+    ErrorCode.FENCED_LEADER_EPOCH: State.DIVERGED,
+    ErrorCode.INCONSISTENT_TOPIC_ID: State.SOURCE_RECREATED,
+    ErrorCode.INCONSISTENT_CLUSTER_ID: State.SOURCE_RECREATED,
+}
+TROUBLE = (KafkaError, ClientError, ProtocolError, OSError, TimeoutError)
+
+
+class Parcel(NamedTuple):
+    """A run of one partition on its way; `doubts` as they were when it was fetched."""
+
+    each: PartitionMirror
+    run: Run
+    source: RawFetch
+    doubts: int
+
+
+class Carrier:
+    """`partitions` and the link's epoch are shared with the worker, which fills and shows them."""
+
+    def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
+        self.link = link
+        self.source = source
+        self.target = target
+        self.runtime = runtime
+        self.partitions: dict[TopicPartition, PartitionMirror] = {}  # by source topic and partition
+        self.link_epoch = 0
+        self.under_way_bytes = 0  # fetched or asked for, not yet acknowledged; bounded by limits.budget_bytes
+        self.room = asyncio.Event()
+        self.work = asyncio.Event()  # something became fetchable
+        self.appends: dict[asyncio.Task[None], None] = {}
+        self.mismatches_total = 0  # appends that found the target's log elsewhere
+        self._fetches = 0
+
+    # --- Source ---------------------------------------------------------------------------------------
+
+    async def run(self, node: int) -> None:
+        """Carry what one source node leads, for ever."""
+        limits = self.link.limits
+        while True:
+            mine = [each for tp, each in self.partitions.items() if self.source.leader(tp) == node]
+            await self._probe(mine)
+            ready = [each for each in mine if each.probed and not each.held]
+            free_bytes = limits.budget_bytes - self.under_way_bytes
+            if not ready:
+                await self._wait(self.work)
+            elif free_bytes < min(limits.fetch_partition_max_bytes, limits.budget_bytes):
+                await self._wait(self.room)
+            else:
+                ready.sort(key=lambda each: each.served)
+                asked_bytes = min(limits.fetch_max_bytes, free_bytes)
+                self.under_way_bytes += asked_bytes
+                try:
+                    parcels = await self._fetch(node, ready, asked_bytes)
+                except TROUBLE as error:
+                    self.source_trouble(error, ready)
+                    await self._pause(limits.backoff_min_ms)
+                    await self._refresh_source()
+                    continue
+                finally:
+                    self.under_way_bytes -= asked_bytes
+                await self._dispatch(parcels)
+
+    async def _fetch(self, node: int, ready: list[PartitionMirror], max_bytes: int) -> list[Parcel]:
+        limits = self.link.limits
+        asked = {TopicPartition(each.topic, each.index): (each, each.doubts) for each in ready}
+        answers = await fetch_raw(
+            self.source,
+            {tp: (each.fetch_offset, each.fetch_epoch, -1) for tp, (each, _) in asked.items()},
+            node_id=node,
+            max_wait_ms=limits.fetch_max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            partition_max_bytes=limits.fetch_partition_max_bytes,
+        )
+        self._fetches += 1
+        parcels = []
+        for answer in answers:
+            each, doubts = asked[answer.tp]
+            if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
+                continue  # an append failed meanwhile: what was fetched does not follow the target's log
+            if answer.records:
+                each.served = self._fetches
+            if run := await self._look_at(each, answer):
+                parcels.append(Parcel(each, run, answer, doubts))
+        return parcels
+
+    async def _look_at(self, each: PartitionMirror, answer: RawFetch) -> Run | None:
+        """What of a fetch answer goes to the target; problems become states."""
+        now_ms = self.runtime.wall_ms()
+        where = f"{each.topic}-{each.index}"
+        if self.source.topic_id(each.topic) not in (each.topic_id, None):
+            each.hold(State.SOURCE_RECREATED, recreated(each.topic, each.target_topic), now_ms)
+        elif answer.diverging_epoch is not None:
+            epoch, end = answer.diverging_epoch
+            each.hold(
+                State.DIVERGED,
+                f"{where}: the target ends at offset {each.fetch_offset} of leader epoch {each.fetch_epoch}, but the "
+                f"source's epoch {epoch} ends at offset {end}: records from offset {end} on are not in the source; "
+                + way_out(each.target_topic),
+                now_ms,
+            )
+        elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(each)
+        elif answer.error_code:
+            self._back_off(each)
+            each.doubt()
+            await self._refresh_source()
+        else:
+            each.source_high_watermark = answer.high_watermark
+            if answer.records:
+                return self._run_of(each, answer, now_ms)
+            each.observe(now_ms)
+        return None
+
+    def _run_of(self, each: PartitionMirror, answer: RawFetch, now_ms: int) -> Run | None:
+        where = f"{each.topic}-{each.index}"
+        expected, follows = each.fetch_offset, not each.target_is_empty
+        try:
+            run = each.fetched(memoryview(answer.records))
+        except KafkaError as error:
+            each.hold(State.FAILED, f"{where}: what the source holds from offset {expected} on: {error}", now_ms)
+            return None
+        if run and follows and run.first_offset < expected:
+            each.hold(
+                State.DIVERGED,
+                f"{where}: the target ends at offset {expected}, inside the source's batch that begins at "
+                f"{run.first_offset}, leader epoch {run.epoch}: the source's log was written anew; "
+                + way_out(each.target_topic),
+                now_ms,
+            )
+            return None
+        return run
+
+    async def _out_of_range(self, each: PartitionMirror) -> None:
+        """The fetch offset is not in the source's log: before its start, or past its end."""
+        now_ms = self.runtime.wall_ms()
+        tp = TopicPartition(each.topic, each.index)
+        where = f"{each.topic}-{each.index}"
+        doubts = each.doubts
+        start = (await Admin(self.source).list_offsets({tp: "earliest"}))[tp][0]
+        end = (await Admin(self.source).list_offsets({tp: "latest"}))[tp][0]
+        if each.doubts != doubts:
+            return
+        if each.fetch_offset < start:
+            if each.target_is_empty:
+                each.fetch_offset = start  # a new mirror begins where the source does
+            else:
+                each.hold(
+                    State.GAP,
+                    f"{where}: the source deleted offsets {each.fetch_offset} to {start - 1} before they were "
+                    f"mirrored; {way_out(each.target_topic)}",
+                    now_ms,
+                )
+        elif each.fetch_offset > end:
+            each.hold(
+                State.DIVERGED,
+                f"{where}: the target ends at offset {each.fetch_offset} of leader epoch {each.fetch_epoch}, but the "
+                f"source ends at offset {end}: it lost records that were mirrored; {way_out(each.target_topic)}",
+                now_ms,
+            )
+
+    # --- Target ---------------------------------------------------------------------------------------
+
+    async def _dispatch(self, parcels: list[Parcel]) -> None:
+        """Begin the appends of what was fetched; waits while as many as allowed are under way."""
+        by_target: dict[int | None, list[Parcel]] = {}
+        for parcel in parcels:
+            leader = self.target.leader(TopicPartition(parcel.each.target_topic, parcel.each.index))
+            by_target.setdefault(leader, []).append(parcel)
+        for leader, some in by_target.items():
+            held_bytes = sum(len(parcel.run.data) for parcel in some)
+            self.under_way_bytes += held_bytes
+            try:
+                sent = await self._send(leader, some, held_bytes)
+            except TROUBLE as error:
+                sent = False
+                self._unsent(some, error)
+                await self._refresh_target()
+            if not sent:
+                self._landed(held_bytes)
+
+    def _unsent(self, parcels: list[Parcel], error: BaseException) -> None:
+        for each, _, _, doubts in parcels:
+            if each.doubts == doubts:
+                self._target_trouble(each, error)
+
+    async def _send(self, leader: int | None, parcels: list[Parcel], held_bytes: int) -> bool:
+        """Write one append request, after which nothing of the order is left to chance. False: nothing was to send."""
+        while len(self.appends) >= self.link.limits.appends_in_flight:
+            await asyncio.wait(self.appends, return_when=asyncio.FIRST_COMPLETED)
+        connection = await self.target.connection(leader, LANE)
+        await connection.writable()
+        # Whatever failed while this waited: what followed it must not go.
+        parcels = [parcel for parcel in parcels if parcel.doubts == parcel.each.doubts and not parcel.each.held]
+        if not parcels:
+            return False
+        request = self._request([(parcel.each, self._part(parcel)) for parcel in parcels])
+        answered = connection.send(mirror_append.API, request, self.link.limits.request_timeout_ms)
+        for each, run, _, _ in parcels:
+            each.append_offset = run.next_offset
+            each.in_flight += 1
+        task = asyncio.get_running_loop().create_task(self._append(answered, parcels, held_bytes))
+        self.appends[task] = None
+        task.add_done_callback(lambda done: self.appends.pop(done, None))
+        return True
+
+    def _part(self, parcel: Parcel) -> mirror_append.MirrorAppendPartition:
+        each, run, source, _ = parcel
+        return mirror_append.MirrorAppendPartition(
+            index=each.index,
+            mode=MODE_MIRROR,
+            source_leader_epoch=run.epoch,
+            range_from=each.append_offset,
+            range_to=run.next_offset,
+            source_high_watermark=source.high_watermark,
+            source_last_stable_offset=source.last_stable_offset,
+            source_log_start_offset=source.log_start_offset,
+            source_time_ms=self.runtime.wall_ms(),
+            records=run.data,
+        )
+
+    def _request(
+        self, parts: Iterable[tuple[PartitionMirror, mirror_append.MirrorAppendPartition]]
+    ) -> mirror_append.Request:
+        topics: dict[str, mirror_append.MirrorAppendTopic] = {}
+        for each, part in parts:
+            if each.target_topic not in topics:
+                topics[each.target_topic] = mirror_append.MirrorAppendTopic(
+                    name=each.target_topic, source_topic_id=each.topic_id, partitions=[]
+                )
+            topics[each.target_topic].partitions.append(part)
+        return mirror_append.Request(
+            link_id=self.link.name,
+            link_epoch=self.link_epoch,
+            source_cluster_id=self.source.cluster_id or "",
+            timeout_ms=self.link.limits.request_timeout_ms,
+            topics=list(topics.values()),
+        )
+
+    async def _append(
+        self, answered: asyncio.Future[mirror_append.Response], parcels: list[Parcel], held_bytes: int
+    ) -> None:
+        """See to the answer of one append request."""
+        answers: dict[tuple[str, int], mirror_append.MirrorAppendPartitionResponse] = {}
+        problem: BaseException = KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "the target left it out of its answer")
+        try:
+            response = await answered
+            answers = {(topic.name, p.index): p for topic in response.topics for p in topic.partitions}
+            if response.error_code:
+                problem = KafkaError.of(response.error_code, f"the target refuses link {self.link.name}")
+        except TROUBLE as error:
+            problem = error
+        finally:
+            self._landed(held_bytes)
+        now_ms = self.runtime.wall_ms()
+        for each, run, _, doubts in parcels:
+            if each.doubts != doubts:
+                continue
+            each.in_flight -= 1
+            answer = answers.get((each.target_topic, each.index))
+            if answer is None:
+                self._target_trouble(each, problem)
+            elif not answer.error_code:
+                each.appended(answer.next_offset, run.epoch, now_ms)
+            elif answer.error_code in FINAL:
+                self._refused(each, run, answer, now_ms)
+            elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self.mismatches_total += 1  # another worker of the link was here: its log ends elsewhere
+                each.doubt()
+                each.retry_at = asyncio.get_running_loop().time() + self._jitter(self.link.limits.backoff_min_ms)
+            else:
+                code = ErrorCode(answer.error_code).name
+                self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+        self.work.set()
+
+    def _landed(self, held_bytes: int) -> None:
+        self.under_way_bytes -= held_bytes
+        self.room.set()
+
+    def _refused(
+        self,
+        each: PartitionMirror,
+        run: Run | None,
+        answer: mirror_append.MirrorAppendPartitionResponse,
+        now_ms: int,
+    ) -> None:
+        code = ErrorCode(answer.error_code)
+        what = f"offsets {run.first_offset} to {run.next_offset - 1}" if run else "to say where its log ends"
+        epochs = ""
+        if code == ErrorCode.FENCED_LEADER_EPOCH and run:
+            epochs = (
+                f"the target ends at offset {answer.next_offset} of leader epoch {answer.next_epoch}, the source "
+                f"writes leader epoch {run.epoch}: "
+            )
+        reason = f"{each.target_topic}-{each.index}: {epochs}the target refused {what}: {code.name}: "
+        each.hold(FINAL[code], reason + (answer.error_message or ""), now_ms)
+
+    async def _probe(self, mine: list[PartitionMirror]) -> None:
+        """Ask the target where the logs of doubtful partitions end; an empty append is the question."""
+        now = asyncio.get_running_loop().time()
+        wanted = [e for e in mine if not e.held and (e.asking or (not e.probed and e.retry_at <= now))]
+        by_leader: dict[int | None, list[PartitionMirror]] = {}
+        for each in wanted:
+            leader = self.target.leader(TopicPartition(each.target_topic, each.index))
+            by_leader.setdefault(leader, []).append(each)
+        for leader, asked in by_leader.items():
+            doubts = [each.doubts for each in asked]
+            request = self._request(
+                (each, mirror_append.MirrorAppendPartition(index=each.index, mode=MODE_MIRROR, range_from=-1))
+                for each in asked
+            )
+            try:
+                timeout_ms = self.link.limits.request_timeout_ms
+                response = await self.target.request(request, leader, timeout_ms, LANE)
+                if response.error_code:
+                    raise KafkaError.of(response.error_code, f"the target refuses link {self.link.name}")
+            except TROUBLE as error:
+                for each in asked:
+                    self._target_trouble(each, error)
+                await self._refresh_target()
+                continue
+            answers = {(topic.name, p.index): p for topic in response.topics for p in topic.partitions}
+            for each, before in zip(asked, doubts, strict=True):
+                if each.doubts == before:
+                    self._probed(each, answers.get((each.target_topic, each.index)))
+
+    def _probed(self, each: PartitionMirror, answer: mirror_append.MirrorAppendPartitionResponse | None) -> None:
+        if answer is None:
+            self._target_trouble(each, ClientError("the target left it out of its answer"))
+        elif answer.error_code in FINAL:
+            self._refused(each, None, answer, self.runtime.wall_ms())
+        elif answer.error_code:
+            code = ErrorCode(answer.error_code).name
+            self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+        else:
+            self.link_epoch = max(self.link_epoch, answer.link_epoch)
+            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.fetch_epoch):
+                each.asking = False  # as it was thought to be; a fetch under way stays good
+            elif each.probed and each.in_flight:
+                each.asking = False  # its log moves: the appends themselves will tell
+            else:
+                if each.probed:
+                    each.doubt()
+                each.probe_answered(answer.next_offset, answer.next_epoch)
+
+    # --- Trouble --------------------------------------------------------------------------------------
+
+    def source_trouble(self, error: BaseException, concerned: Iterable[PartitionMirror] | None = None) -> None:
+        """The source does not answer for these partitions; None: for any."""
+        now_ms = self.runtime.wall_ms()
+        for each in self.partitions.values() if concerned is None else concerned:
+            if not each.held:
+                each.turn(State.SOURCE_UNAVAILABLE, f"the source does not answer: {error}", now_ms)
+
+    def target_trouble(self, error: BaseException) -> None:
+        now_ms = self.runtime.wall_ms()
+        for each in self.partitions.values():
+            if not each.held:
+                each.turn(State.CATCHING_UP, f"the target does not answer: {error}", now_ms)
+
+    def _target_trouble(self, each: PartitionMirror, error: BaseException) -> None:
+        """What is under way is lost or not: ask, after a while."""
+        if not each.held:
+            each.turn(State.CATCHING_UP, f"{each.target_topic}-{each.index}: {error}", self.runtime.wall_ms())
+        self._back_off(each)
+        each.doubt()
+
+    def _back_off(self, each: PartitionMirror) -> None:
+        limits = self.link.limits
+        each.backoff_ms = min(max(2 * each.backoff_ms, limits.backoff_min_ms), limits.backoff_max_ms)
+        each.retry_at = asyncio.get_running_loop().time() + self._jitter(each.backoff_ms)
+
+    def _jitter(self, ms: float) -> float:
+        """Seconds, from half of it on."""
+        return ms * (0.5 + self.runtime.random.random() / 2) / 1000
+
+    async def _pause(self, ms: float) -> None:
+        await asyncio.sleep(2 * self._jitter(ms))
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        """Until the event, or until a back-off of some partition may be over."""
+        event.clear()
+        try:
+            async with asyncio.timeout(self.link.limits.backoff_min_ms / 1000):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    async def _refresh_source(self) -> None:
+        try:
+            await self.source.refresh_metadata(sorted({each.topic for each in self.partitions.values()}))
+        except TROUBLE:
+            pass  # the next fetch says so
+
+    async def _refresh_target(self) -> None:
+        try:
+            await self.target.refresh_metadata(sorted({each.target_topic for each in self.partitions.values()}))
+        except TROUBLE:
+            pass  # the next probe says so
