@@ -98,13 +98,17 @@ class LogManager:
             self._lock = self.files.lock(self._path(LOCK_FILE))
             self._identify(node_id, cluster_id)
             await self.files.run(self._tidy)
+            must_write = self.was_clean
             for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
                 self._saved[name] = self._load(name)
             # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
-            # logs that were not closed: writing makes both changes last.
-            for name in self._saved:
-                self._saved[name] = {key: at for key, at in self._saved[name].items() if key in self._unopened}
-                await self.files.run(self.files.write_atomic, self._path(name), render_offsets(self._saved[name]))
+            # logs that were not closed: a write, which also syncs the directory, makes both changes last.
+            for name, saved in self._saved.items():
+                kept = {key: at for key, at in saved.items() if key in self._unopened}
+                if must_write or kept != saved:
+                    await self.files.run(self.files.write_atomic, self._path(name), render_offsets(kept))
+                    must_write = False
+                self._saved[name] = kept
         except DirectoryLocked as error:
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except OSError as error:
