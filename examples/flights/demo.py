@@ -35,7 +35,7 @@ SAMPLE_S = 0.1
 START_TIMEOUT_S = 90.0
 DRAIN_TIMEOUT_S = 300.0
 SPARK_TIMEOUT_S = 600.0
-SMALL_REPLAY_S = 8.0  # a prefix is replayed at a rate that takes so long, or the kills would find nothing under way
+REPLAY_S, CALM_REPLAY_S = 8.0, 3.0  # replays take so long at the least: all must be under way for kills to mean much
 KILL_MIRROR_AT, KILL_BROKER_AT = 0.30, 0.45  # of the records of that hop
 KILL_WINDOW = (0.2, 0.8)
 MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
@@ -82,6 +82,7 @@ class Demo:
         self.made = options.data is None and not options.keep
         default = Path(".isthmus") / "flights"
         self.folder = Path(options.data or (default if options.keep else tempfile.mkdtemp(prefix="isthmus-demo-")))
+        self.plan: list[str] = [] if options.calm else options.kill or [MIRROR, BROKER]
         self.killed: list[str] = []
         self.said: dict[str, tuple[State, int]] = {}
         self.overlapped: dict[str, bool] = {}
@@ -152,8 +153,7 @@ class Demo:
             command += ["--bootstrap", self.layout.addresses[name]]
             if self.options.flights is not None:
                 command += ["--flights", str(self.options.flights)]
-            if self.options.flights is not None or not self.options.calm:
-                command += ["--rate", str(max(1, int(total / SMALL_REPLAY_S)))]
+            command += ["--rate", str(max(1, int(total / (CALM_REPLAY_S if self.options.calm else REPLAY_S))))]
             if self.options.fault:
                 command += ["--fault", self.options.fault]
             jobs.start(ProcessSpec(f"replay-{name}", tuple(command), "job"))
@@ -180,7 +180,7 @@ class Demo:
         """Sample every hop, do the kills, return when replays are done and every hop holds what its source has."""
         replays = [process for name, process in jobs.processes.items() if name.startswith("replay-")]
         deadline = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
-        plan = self.kill_plan()
+        plan = [target for target in self.plan if target != "spark"]
         while True:
             sample = await watch.sample(self.history.now_s())
             self.screen.update(sample)
@@ -214,15 +214,12 @@ class Demo:
             raise DemoError(f"the mirror of {late[0]} appended nothing before the last record was produced")
         self.screen.say("every hop holds all there is")
 
-    def kill_plan(self) -> list[str]:
-        if self.options.calm:
-            return []
-        return list(self.options.kill) or [MIRROR, BROKER]
-
     def share(self, target: str, sample: Any, totals: Mapping[str, int]) -> float:
         """How much of its hop's records a process has seen go through."""
         name = target.partition("-")[0].removeprefix("replay")
         everything = sum(totals.values())
+        if target == "spark":
+            return self.screen.rows_in_delta / everything
         if target.startswith("replay-"):
             name = target.removeprefix("replay-")
         if target.endswith("-worker"):
@@ -281,8 +278,10 @@ class Demo:
         if what == "rows":
             self.screen.rows_in_delta = int(rest)
             self.history.delta.append((self.history.now_s(), int(rest)))
-            if self.history.samples:
-                self.screen.update(self.history.samples[-1])
+            last = self.history.samples[-1]
+            self.screen.update(last)
+            if "spark" in self.plan and "spark" not in self.killed and self.due("spark", last, self.screen.totals):
+                self.kill("spark", last, self.screen.totals)
         elif what == "spark":
             self.screen.say(line)
 
@@ -290,6 +289,8 @@ class Demo:
         (self.folder / "go").touch()
         self.screen.say("Spark reads the aggregate")
         await jobs.until("spark", State.FINISHED, timeout_s=SPARK_TIMEOUT_S)
+        if "spark" in self.plan and "spark" not in self.killed:
+            raise DemoError("Spark was to be killed in mid-run, but was done before: use more --flights")
         return json.loads(self.answers.read_text())
 
     # --- The end ------------------------------------------------------------------------------------

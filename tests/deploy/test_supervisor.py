@@ -120,7 +120,8 @@ def test_children_die_with_a_killed_supervisor(tmp_path):
         "import asyncio, sys; from pathlib import Path\n"
         "from isthmus.deploy.supervisor import *\n"
         "async def main():\n"
-        f"    s = Supervisor(Path({str(tmp_path)!r})); s.start(ProcessSpec('one', (sys.executable, '-c', {FOREVER!r})))\n"
+        f"    s = Supervisor(Path({str(tmp_path)!r}))\n"
+        f"    s.start(ProcessSpec('one', (sys.executable, '-c', {FOREVER!r})))\n"
         "    print((await s.until('one', State.READY)).pid, flush=True); await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
     )
