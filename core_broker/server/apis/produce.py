@@ -7,6 +7,8 @@ acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -27,7 +29,7 @@ TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
-NO_PARTITIONS: dict[int, Partition] = {}
+NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -70,16 +72,13 @@ def handle(request: Request, context: Context) -> Any:
             except KafkaError as error:
                 if acks == 0:
                     raise CloseConnection(f"produce with acks=0 to {name}-{index}: {error}") from None
-                answers.append(
-                    PartitionProduceResponse(
-                        index=index, error_code=error.code, base_offset=-1, error_message=error.message
-                    )
-                )
+                answers.append(_failed(index, error, partition))
                 continue
             answer = PartitionProduceResponse(
                 index=index,
                 base_offset=info.first_offset,
-                log_append_time_ms=info.log_append_time_ms,
+                # Of a batch that is there already Kafka tells its largest timestamp, whichever clock gave it.
+                log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
                 log_start_offset=info.log_start_offset,
             )
             answers.append(answer)
@@ -118,6 +117,13 @@ def _unknown(version: int, name: str, index: int) -> KafkaError:
     if version >= TOPIC_IDS_SINCE and not name:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index}")
+
+
+def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
+    answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
+    if partition is not None and error.code not in LOG_NOT_REACHED:
+        answer.log_start_offset = partition.log.log_start_offset
+    return answer
 
 
 def _wait(
