@@ -75,6 +75,7 @@ class Broker:
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
         await replicas.apply(image.everything())
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
+        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         controller.subscribe(replicas.apply)
         registered = await controller.submit_wait(
             RegisterBroker(

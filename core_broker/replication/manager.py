@@ -41,6 +41,7 @@ class ReplicaManager:
         self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
+        self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
         self._image = image
         self._logs = logs
         self._config = config
@@ -57,10 +58,17 @@ class ReplicaManager:
         partition = self.partitions.get(topic, {}).get(index)
         if partition is not None:
             return partition
+        raise self.why_missing(topic, index)
+
+    def why_missing(self, topic: str, index: int) -> KafkaError:
+        """Why a partition is not in `partitions`."""
         image = self._image.partition(topic, index)
         if image is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
+        failure = self._offline.get((topic, index))
+        if failure is not None:
+            return failure
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
 
@@ -92,7 +100,8 @@ class ReplicaManager:
                 await self._logs.delete(topic.name, index)  # what an earlier topic of this name left
             opened = await self._logs.create(topic.name, index, topic.id, log_config(options, self._config))
         except KafkaError as error:
-            log.error("%s-%d is offline: %s", topic.name, index, error.message)
+            log.error("%s-%d is offline until the broker starts again: %s", topic.name, index, error.message)
+            self._offline[topic.name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
             return
         partition = Partition(topic.name, topic.id, index, opened)
         partition.configure(options)
@@ -108,6 +117,8 @@ class ReplicaManager:
 
     async def _delete(self, topic: TopicImage) -> None:
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
+        for index in topic.partitions:
+            self._offline.pop((topic.name, index), None)
         for index, partition in self.partitions.pop(topic.name, {}).items():
             partition.close(gone)
             await self._logs.delete(topic.name, index)

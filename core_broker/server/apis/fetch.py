@@ -39,7 +39,7 @@ class _Wanted:
     def __init__(self, asked: FetchPartition, partition: Partition | None, error: int) -> None:
         self.asked = asked
         self.partition = partition
-        self.error = error
+        self.error = error  # where the topic itself is not known
         self.size = 0  # bytes that were there at the last look
         self.cancel: Callable[[], None] | None = None
 
@@ -68,14 +68,14 @@ class _Fetch:
         replicas, image = context.services.replicas, context.services.image
         by_id = context.version >= TOPIC_IDS_SINCE
         for topic in request.topics:
-            name, missing = topic.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            name, unknown = topic.topic, ErrorCode.NONE
             if by_id:
                 found = image.topic_by_id(topic.topic_id)
                 if found is None:
-                    missing = ErrorCode.UNKNOWN_TOPIC_ID
+                    unknown = ErrorCode.UNKNOWN_TOPIC_ID
                 name = "" if found is None else found.name
             partitions = replicas.partitions.get(name, {})
-            wanted = [_Wanted(asked, partitions.get(asked.partition), missing) for asked in topic.partitions]
+            wanted = [_Wanted(asked, partitions.get(asked.partition), unknown) for asked in topic.partitions]
             self._topics.append((name, topic.topic_id if by_id else ZERO_UUID, wanted))
 
     def read(self) -> tuple[Response, bool]:
@@ -87,7 +87,7 @@ class _Fetch:
         for name, topic_id, wanted in self._topics:
             answers = []
             for one in wanted:
-                data = self._read_one(one, left, size == 0)
+                data = self._read_one(name, one, left, size == 0)
                 answers.append(data)
                 if data.error_code or data.diverging_epoch is not None:
                     at_once = True
@@ -98,7 +98,7 @@ class _Fetch:
             response.responses.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=answers))
         return response, at_once or size >= self._request.min_bytes
 
-    def _read_one(self, wanted: _Wanted, left: int, min_one: bool) -> PartitionData:
+    def _read_one(self, name: str, wanted: _Wanted, left: int, min_one: bool) -> PartitionData:
         asked, partition = wanted.asked, wanted.partition
         if partition is None:
             data = _failed(asked, wanted.error)
@@ -163,7 +163,7 @@ class _Fetch:
         if self._pending.done:
             return
         for one in woken:
-            data = self._read_one(one, self._max_bytes, True)
+            data = self._read_one("", one, self._max_bytes, True)
             if data.error_code or data.diverging_epoch is not None:
                 one.size = self._request.min_bytes
                 continue

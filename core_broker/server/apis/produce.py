@@ -65,7 +65,7 @@ def handle(request: Request, context: Context) -> Any:
                 if acks not in ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
-                    raise _unknown(version, name, index)
+                    raise _missing(version, name, index, context)
                 if partition.mirror_link or records is None or version < ZSTD_SINCE or acks == -1:
                     _check(partition, records, version, acks)
                 info = partition.append(records, CLIENT, wall_ms)
@@ -113,10 +113,10 @@ def _check(partition: Partition, records: Any, version: int, acks: int) -> None:
         )
 
 
-def _unknown(version: int, name: str, index: int) -> KafkaError:
+def _missing(version: int, name: str, index: int, context: Context) -> KafkaError:
     if version >= TOPIC_IDS_SINCE and not name:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index}")
+    return context.services.replicas.why_missing(name, index)
 
 
 def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
