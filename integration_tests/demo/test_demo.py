@@ -30,7 +30,7 @@ def left_behind(folder: Path) -> list[str]:
                 command = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            if str(folder) in command and "pytest" not in command:
+            if str(folder) in command:
                 found.append(command)
     return found
 
