@@ -207,7 +207,10 @@ class RealFile:
         self.size = size
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
         if self._is_new:
             _sync_directory(os.path.dirname(self.path))
             self._is_new = False
@@ -294,10 +297,10 @@ class RealFiles:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(temporary, path)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise
+            raise OSError(error.errno, error.strerror, path) from error
         _sync_directory(os.path.dirname(path))
 
     def lock(self, path: str) -> Held:

@@ -270,10 +270,18 @@ class Log(LogReader):
         self.epochs.dirty = False
         self.unsynced_since_ms = None
         try:
-            await self.files.run(_sync_files, self.files, self.directory, waiting, epochs)
+            await self.files.run(_sync_files, self.files, waiting)
         except OSError as error:
             raise self._fail(error, "cannot sync") from error
         self._cut = False
+        if epochs is not None:
+            try:
+                await self.files.run(self.files.write_atomic, f"{self.directory}/{EPOCH_CHECKPOINT}", epochs)
+            except OSError as error:
+                # The data is on disk. What this file lacks a recovery finds in the log, from the old recovery point on.
+                self.epochs.dirty = True
+                logger.warning("%s", StorageError(error, self.directory, "cannot write leader epochs to").message)
+                return
         for segment, is_closed in waiting:
             segment.synced = is_closed
         self.recovery_point = max(self.recovery_point, target)
@@ -407,11 +415,9 @@ class Log(LogReader):
             self.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
 
 
-def _sync_files(files: Files, directory: str, waiting: list[tuple[Segment, bool]], epochs: bytes | None) -> None:
+def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:
     for segment, is_closed in reversed(waiting):
         segment.sync(files, is_closed)
-    if epochs is not None:
-        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", epochs)
 
 
 def _remove(files: Files, directory: str, segments: list[Segment], start: int) -> None:

@@ -99,6 +99,20 @@ def test_failed_sync_takes_the_log_offline(tmp_path):
     assert log.recovery_point == 0
 
 
+def test_full_disk_does_not_end_a_sync_that_reached_it(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1), epoch=3)
+    files.trap = failing(errno.ENOSPC, ("write_atomic",))
+    run(log.sync())  # the data was synced; only the epochs' file is behind
+    assert (log.failure, log.recovery_point) == (None, 0)
+    files.trap = ignore
+    assert open_log(files, tmp_path).epochs.entries() == [(3, 0)]
+    run(log.sync())
+    assert log.recovery_point == 1
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
 def test_failed_deletion_keeps_the_log_in_use(tmp_path):
     files = BrokenFiles()
     log = open_log(files, tmp_path, SMALL)
