@@ -23,6 +23,7 @@ from ..protocol.messages import (
 from .cluster import Client
 from .errors import ClientError, ConnectionLost
 from .membership import Membership
+from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
 
 TIMEOUT_MS = 30_000
@@ -79,7 +80,8 @@ class Admin:
         return [found[name] for name in names]
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> None:
-        """Make topics; the error of the first that could not be made is raised after all were tried."""
+        """Make topics; they are in the client's metadata afterwards. The error of the first that could not be made is
+        raised after all were tried."""
         request = create_topics.Request(
             topics=[
                 create_topics.CreatableTopic(
@@ -94,6 +96,9 @@ class Admin:
             validate_only=validate_only,
         )
         answer = await self._ask(request)
+        there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
+        if there and not validate_only:
+            await self.client.wait_for_topics(there)
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
@@ -104,28 +109,38 @@ class Admin:
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.responses)
 
     async def create_partitions(self, topic: str, count: int) -> None:
-        """Grow a topic to `count` partitions."""
+        """Grow a topic to `count` partitions; they are in the client's metadata afterwards."""
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
         answer = await self._ask(create_partitions.Request(topics=[wanted], timeout_ms=TIMEOUT_MS))
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
+        for attempt in range(ATTEMPTS):
+            await self.client.refresh_metadata([topic])
+            if len(self.client.partitions(topic)) >= count:
+                break
+            await self.client.back_off(attempt)
 
     # --- Options ------------------------------------------------------------------------------------
 
-    async def describe_configs(self, topics: Sequence[str]) -> dict[str, list[Any]]:
-        """topic -> `describe_configs.DescribeConfigsResourceResult` of each option."""
+    async def describe_configs(self, names: Sequence[str], resource_type: int = TOPIC) -> dict[str, list[Any]]:
+        """name -> `describe_configs.DescribeConfigsResourceResult` of each option. Names of topics, or, with
+        resource_type=BROKER, node ids of one broker."""
         resources = [
-            describe_configs.DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=None)
-            for name in topics
+            describe_configs.DescribeConfigsResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=None
+            )
+            for name in names
         ]
-        answer = await self._ask(describe_configs.Request(resources=resources))
-        _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.results)
+        node = int(names[0]) if resource_type == BROKER and names else None
+        answer = await self._ask(describe_configs.Request(resources=resources), node)
+        _raise_first((each.resource_name, each.error_code, each.error_message) for each in answer.results)
         return {each.resource_name: each.configs for each in answer.results}
 
-    async def alter_configs(self, topic: str, changes: Mapping[str, tuple[str, str | None]]) -> None:
-        """changes: option -> (set|delete|append|subtract, value)."""
+    async def alter_configs(self, topic: str, changes: Mapping[str, str | tuple[str, str | None] | None]) -> None:
+        """changes: option -> value, None for the default, or (set|delete|append|subtract, value)."""
+        operations = {name: _operation(change) for name, change in changes.items()}
         configs = [
             incremental_alter_configs.AlterableConfig(name=name, config_operation=OPERATIONS[operation], value=value)
-            for name, (operation, value) in changes.items()
+            for name, (operation, value) in operations.items()
         ]
         resource = incremental_alter_configs.AlterConfigsResource(
             resource_type=TOPIC, resource_name=topic, configs=configs
@@ -136,10 +151,11 @@ class Admin:
     # --- Offsets ------------------------------------------------------------------------------------
 
     async def list_offsets(
-        self, wanted: Mapping[TopicPartition, str | int]
+        self, wanted: Mapping[TopicPartition, str | int], isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, tuple[int, int, int]]:
-        """partition -> (offset, timestamp, leader epoch) of "earliest", "latest" or the first record at or after a
-        time in ms; offset -1 where there is none. Follows leaders; raises KafkaError when one stays away."""
+        """partition -> (offset, timestamp, leader epoch) of "earliest", "latest", "max_timestamp" or the first record
+        at or after a time in ms; offset -1 where there is none. With READ_COMMITTED latest is the last stable offset.
+        Follows leaders; raises KafkaError when one stays away."""
         found: dict[TopicPartition, tuple[int, int, int]] = {}
         problem: KafkaError | ClientError | None = None
         for attempt in range(ATTEMPTS):
@@ -154,7 +170,7 @@ class Admin:
                 by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
             for node, tps in by_node.items():
                 try:
-                    answer = await self.client.request(_offsets_request(tps, wanted), node)
+                    answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)
                 except ConnectionLost as error:
                     problem = error
                     continue
@@ -207,7 +223,9 @@ class Admin:
 
     def _member(self, group: str) -> Membership:
         """Finds the group's coordinator; never joins."""
-        return Membership(self.client, group, None, 10_000, 10_000, 3_000)
+        member = Membership(self.client, group, None, 10_000, 10_000, 3_000)
+        member.lane = "main"
+        return member
 
     # --- Cluster ------------------------------------------------------------------------------------
 
@@ -216,17 +234,25 @@ class Admin:
         return await self._ask(describe_cluster.Request())
 
 
-def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int]) -> Any:
+def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | None]:
+    if isinstance(change, tuple):
+        return change
+    return ("delete", None) if change is None else ("set", change)
+
+
+def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int) -> Any:
     topics: dict[str, Any] = {}
     for tp in tps:
         spec = wanted[tp]
         timestamp = SPECIAL[spec] if isinstance(spec, str) else spec
         topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
         topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
-    return list_offsets.Request(replica_id=-1, topics=list(topics.values()), timeout_ms=TIMEOUT_MS)
+    return list_offsets.Request(
+        replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=TIMEOUT_MS
+    )
 
 
 def _raise_first(results: Iterable[tuple[str, int, str | None]]) -> None:
     for what, code, message in list(results):
         if code:
-            raise KafkaError.of(code, f"{what}: {message or ErrorCode(code).name}")
+            raise KafkaError.of(code, f"{what}: {message or KafkaError.of(code).name}")

@@ -7,7 +7,7 @@ broker get a connection of their own, since a broker answers one request of a co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ CONNECT_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_MS = 30_000
 BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000
 START_TIMEOUT_MS = 30_000
+METADATA_MAX_AGE_S = 300.0  # then all topics in use are asked about again
+METADATA_ATTEMPTS = 3
 TOPICS_MAX = 10_000  # whose metadata is kept
 
 
@@ -55,6 +57,8 @@ class Client:
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._lanes = 0
         self._closed = False
+        self._age_timer: asyncio.TimerHandle | None = None
+        self._age_task: asyncio.Task[None] | None = None
 
     # --- Life ---------------------------------------------------------------------------------------
 
@@ -65,10 +69,11 @@ class Client:
         attempt = 0
         while True:
             try:
-                await self.refresh_metadata([])
+                await self.refresh_metadata([], attempts=1)
+                self._age_timer = loop.call_later(METADATA_MAX_AGE_S, self._aged)
                 return
             except ConnectionLost as error:
-                if loop.time() > deadline:
+                if self._closed or loop.time() > deadline:
                     raise ConnectionLost(f"no broker of {', '.join(self.bootstrap)} answers: {error}") from None
                 await self.back_off(attempt)
                 attempt += 1
@@ -76,6 +81,11 @@ class Client:
     async def close(self) -> None:
         """Close all connections; nothing of the client is left in the loop when this returns."""
         self._closed = True
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        if self._age_task is not None:
+            self._age_task.cancel()
+            await asyncio.gather(self._age_task, return_exceptions=True)
         connections = list(self._connections.values())
         self._connections.clear()
         for connection in connections:
@@ -88,11 +98,13 @@ class Client:
         self._lanes += 1
         return f"{what} {self._lanes}"
 
-    def close_lane(self, lane: str) -> None:
+    async def close_lane(self, lane: str) -> None:
         """Close the connections of a lane that nobody uses any more."""
-        for key in [key for key in self._connections if key[1] == lane]:
-            self._connections.pop(key).close()
-            self._connecting.pop(key, None)
+        for key in [key for key in self._connecting if key[1] == lane]:
+            del self._connecting[key]
+            if connection := self._connections.pop(key, None):
+                connection.close()
+                await connection.closed()
 
     async def back_off(self, attempt: int) -> None:
         """Sleep before attempt number `attempt` + 1: doubling, with jitter."""
@@ -133,7 +145,9 @@ class Client:
             if address is None:
                 raise ConnectionLost(f"node {node_id} is not in the cluster's metadata")
             return await connect(address, self.client_id, CONNECT_TIMEOUT_MS)
-        addresses = list(dict.fromkeys([*self.nodes.values(), *self.bootstrap]))
+        known = [self.nodes[node] for node in sorted(self.nodes)]
+        self.runtime.random.shuffle(known)
+        addresses = list(dict.fromkeys([*known, *self.bootstrap]))
         error: Exception = ConnectionLost("no address")
         for address in addresses:
             try:
@@ -162,16 +176,39 @@ class Client:
 
     # --- Metadata -----------------------------------------------------------------------------------
 
-    async def refresh_metadata(self, topics: Iterable[str] | None = None, create: bool = False) -> None:
+    async def refresh_metadata(
+        self, topics: Iterable[str] | None = None, create: bool = False, attempts: int = METADATA_ATTEMPTS
+    ) -> None:
         """Ask the cluster about topics; None: about those known already. Topics are made only with `create`.
 
-        A topic that does not exist has no partitions afterwards.
+        A topic that does not exist has no partitions afterwards. Raises ConnectionLost when no broker answers.
         """
         names = sorted(self.topics) if topics is None else list(topics)
         message = metadata.Request(
             topics=[metadata.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create
         )
-        self.learn(await self.request(message))
+        for attempt in range(attempts):
+            try:
+                answer = await self.request(message)
+                break
+            except ConnectionLost:
+                if self._closed or attempt == attempts - 1:
+                    raise
+            await self.back_off(attempt)
+        if answer.error_code:
+            raise KafkaError.of(answer.error_code, f"metadata of {', '.join(names) or 'the cluster'}")
+        self.learn(answer)
+
+    def _aged(self) -> None:
+        async def refresh() -> None:
+            try:
+                await self.refresh_metadata()
+            except (ClientError, KafkaError):
+                pass  # who needs it asks again
+
+        loop = asyncio.get_running_loop()
+        self._age_timer = loop.call_later(METADATA_MAX_AGE_S, self._aged)
+        self._age_task = loop.create_task(refresh(), name=f"{self.client_id} metadata")
 
     def learn(self, answer: Any) -> None:
         """Take a metadata answer in."""
@@ -188,11 +225,38 @@ class Client:
                 continue  # such as LEADER_NOT_AVAILABLE: what was known stays
             if len(self.topics) >= TOPICS_MAX and topic.name not in self.topics:
                 raise ClientError(f"metadata of more than {TOPICS_MAX} topics: use a client for each part of them")
-            self.topics[topic.name] = TopicMetadata(
-                topic.topic_id,
-                {each.partition_index: each.leader_id for each in topic.partitions},
-                {each.partition_index: each.leader_epoch for each in topic.partitions},
-            )
+            self._learn_topic(topic)
+
+    def _learn_topic(self, topic: Any) -> None:
+        """A broker that is behind may tell of an older leader than another did before: the newer epoch counts."""
+        known = self.topics.get(topic.name)
+        if known is not None and known.topic_id != topic.topic_id:
+            known = None
+        found = self.topics[topic.name] = TopicMetadata(topic.topic_id)
+        for each in topic.partitions:
+            index = each.partition_index
+            if known is not None and 0 <= each.leader_epoch < known.epochs.get(index, -1):
+                found.leaders[index], found.epochs[index] = known.leaders[index], known.epochs[index]
+            else:
+                found.leaders[index], found.epochs[index] = each.leader_id, each.leader_epoch
+
+    async def wait_for_topics(self, topics: Sequence[str], timeout_ms: float = 5_000) -> list[str]:
+        """Refresh until each of these has partitions with leaders; those that have not when the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        attempt = 0
+        while True:
+            await self.refresh_metadata(topics)
+            missing = [
+                name
+                for name in topics
+                if not self.partitions(name)
+                or any(self.leader(TopicPartition(name, p)) is None for p in self.partitions(name))
+            ]
+            if not missing or loop.time() > deadline:
+                return missing
+            await self.back_off(attempt)
+            attempt = min(attempt + 1, 3)
 
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers as last refreshed; empty when the topic is not known."""

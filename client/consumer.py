@@ -28,6 +28,31 @@ RESETS = ("earliest", "latest", "none")
 Callback = Callable[[list[TopicPartition]], Any]
 
 
+class _Chunk:
+    """One partition's fetched batches on their way to the user, decoded when their turn comes."""
+
+    __slots__ = ("_at", "_batches", "_records", "position", "tp")
+
+    def __init__(self, batches: FetchedBatches) -> None:
+        self.tp = batches.tp
+        self.position = batches.from_offset
+        self._batches = batches
+        self._records: list[Record] | None = None
+        self._at = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._records is not None and self._at >= len(self._records)
+
+    def take(self, most: int) -> list[Record]:
+        if self._records is None:
+            self._records = list(records.iter_records(self._batches.records, from_offset=self.position))
+        taken = self._records[self._at : self._at + most]
+        self._at += len(taken)
+        self.position = self._batches.next_offset if self.is_empty else taken[-1].offset + 1
+        return taken
+
+
 class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
     earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone."""
@@ -43,6 +68,7 @@ class Consumer:
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
         heartbeat_interval_ms: int = 1_000,
+        assignors: Sequence[str] = ("range", "roundrobin"),
         partition_max_bytes: int = PARTITION_MAX_BYTES,
     ) -> None:
         if auto_offset_reset not in RESETS:
@@ -57,7 +83,13 @@ class Consumer:
         self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
         self._membership = (
             Membership(
-                client, group_id, group_instance_id, session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms
+                client,
+                group_id,
+                group_instance_id,
+                session_timeout_ms,
+                rebalance_timeout_ms,
+                heartbeat_interval_ms,
+                assignors,
             )
             if group_id
             else None
@@ -65,15 +97,15 @@ class Consumer:
         self._subscribed = False
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
-        self._records: deque[tuple[TopicPartition, Record]] = deque()
-        self._delivered: dict[TopicPartition, int] = {}  # record by record, behind the fetcher's positions
+        self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
+        self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
 
     # --- What to read -------------------------------------------------------------------------------
 
     async def subscribe(
         self, topics: Iterable[str], on_assigned: Callback | None = None, on_revoked: Callback | None = None
     ) -> None:
-        """Become a member of the group; partitions come with the first poll. The callbacks take the partitions, may
+        """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
         be async, and run inside polls; on_assigned may `seek`."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
@@ -87,8 +119,7 @@ class Consumer:
         """Read these partitions from these offsets; None: the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
-        self._records.clear()
-        self._delivered.clear()
+        self._chunks.clear()
         self._fetcher.assign(dict(positions))
 
     def assignment(self) -> list[TopicPartition]:
@@ -103,8 +134,9 @@ class Consumer:
 
     def position(self, tp: TopicPartition) -> int | None:
         """Offset of the next record; None before it is known."""
-        if tp in self._delivered:
-            return self._delivered[tp]
+        for chunk in self._chunks:
+            if chunk.tp == tp:
+                return chunk.position
         found = self._fetcher.positions.get(tp)
         return found.offset if found else None
 
@@ -120,25 +152,20 @@ class Consumer:
         return fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to max_records records by partition; empty when none came within the time."""
-        if not self._records:
-            for batches in await self.poll_batches(timeout_ms):
-                self._delivered.setdefault(batches.tp, batches.from_offset)
-                for record in records.iter_records(batches.records):
-                    if record.offset >= batches.from_offset:
-                        self._records.append((batches.tp, record))
-                if not any(tp == batches.tp for tp, _ in self._records):
-                    self._delivered.pop(batches.tp, None)
+        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
+        if not self._chunks:
+            self._chunks.extend(_Chunk(each) for each in await self.poll_batches(timeout_ms))
         elif self._subscribed:
             await self._prepare()
         found: dict[TopicPartition, list[Record]] = {}
-        while self._records and max_records > 0:
-            tp, record = self._records.popleft()
-            found.setdefault(tp, []).append(record)
-            self._delivered[tp] = record.offset + 1
-            max_records -= 1
-        if not self._records:
-            self._delivered.clear()  # all is delivered: the fetcher's positions are the truth, holes included
+        while self._chunks and max_records > 0:
+            chunk = self._chunks[0]
+            taken = chunk.take(max_records)
+            if taken:
+                found.setdefault(chunk.tp, []).extend(taken)
+                max_records -= len(taken)
+            if chunk.is_empty:
+                self._chunks.popleft()
         return found
 
     async def __aiter__(self) -> AsyncIterator[tuple[TopicPartition, Record]]:
@@ -193,22 +220,28 @@ class Consumer:
     # --- The group ----------------------------------------------------------------------------------
 
     async def _rebalance(self) -> None:
+        """Each step is remembered, so that a poll that was cancelled in the midst of it is gone on with by the next."""
         membership = self._membership
         assert membership is not None
         if membership.error is not None:
             error, membership.error = membership.error, None
             raise error
-        if not membership.must_join:
-            return
-        membership.changed.clear()
-        if held := list(self._fetcher.positions):
-            await self._call(self._on_revoked, held)
-            self._forget(held)
-            self._fetcher.assign({})
-        assigned = await membership.join()
-        await self.client.refresh_metadata(sorted({*self.client.topics, *(tp.topic for tp in assigned)}))
-        self._fetcher.assign(dict.fromkeys(assigned))
-        await self._call(self._on_assigned, assigned)
+        while membership.must_join or self._joined is not None:
+            membership.changed.clear()
+            if membership.must_join:
+                if held := list(self._fetcher.positions):
+                    await self._call(self._on_revoked, held)
+                    self._forget(held)
+                    self._fetcher.assign({})
+                await membership.join()
+                self._joined = membership.assigned
+            assert self._joined is not None
+            unknown = dict.fromkeys(tp.topic for tp in self._joined if self.client.leader(tp) is None)
+            if unknown:
+                await self.client.wait_for_topics(list(unknown), 1_000)
+            self._fetcher.assign(dict.fromkeys(self._joined))
+            await self._call(self._on_assigned, self._joined)
+            self._joined = None
 
     async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
         if callback is not None:
@@ -218,9 +251,7 @@ class Consumer:
 
     def _forget(self, tps: Iterable[TopicPartition]) -> None:
         gone = dict.fromkeys(tps)
-        self._records = deque(each for each in self._records if each[0] not in gone)
-        for tp in gone:
-            self._delivered.pop(tp, None)
+        self._chunks = deque(each for each in self._chunks if each.tp not in gone)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, or all positions. Raises KafkaError, such as ILLEGAL_GENERATION after a rebalance."""
@@ -257,7 +288,7 @@ class Consumer:
                 if not codes:
                     return
                 code, (name, index) = next(iter(codes.items()))
-                error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}: {ErrorCode(code).name}")
+                error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
                 if code in COORDINATOR_GONE:
                     membership.coordinator = None
                 elif not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -275,13 +306,15 @@ class Consumer:
 
     async def close(self) -> None:
         """Call on_revoked for what is held, leave the group, release everything."""
-        if self._subscribed and self._fetcher.positions:
-            await self._call(self._on_revoked, list(self._fetcher.positions))
-        self._subscribed = False
-        await self._fetcher.close()
-        if self._membership is not None:
-            await self._membership.leave()
-        self.client.close_lane(self._lane)
+        try:
+            if self._subscribed and self._fetcher.positions:
+                await self._call(self._on_revoked, list(self._fetcher.positions))
+        finally:
+            self._subscribed = False
+            await self._fetcher.close()
+            if self._membership is not None:
+                await self._membership.leave()
+            await self.client.close_lane(self._lane)
 
 
 async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] | None) -> dict[TopicPartition, int]:
@@ -310,7 +343,7 @@ async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] 
                     for p in topic.partitions
                     if p.committed_offset >= 0
                 }
-            error = KafkaError.of(code, f"group {membership.group_id}, committed offsets: {ErrorCode(code).name}")
+            error = KafkaError.of(code, f"group {membership.group_id}, committed offsets: {KafkaError.of(code).name}")
             if code in COORDINATOR_GONE:
                 membership.coordinator = None
             elif not error.retriable:

@@ -69,6 +69,7 @@ class Fetcher:
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._closed = False
 
     def assign(self, positions: dict[TopicPartition, int | None]) -> None:
         """Replace the assignment; what was fetched for partitions that stay is kept."""
@@ -108,6 +109,8 @@ class Fetcher:
 
     def wake(self) -> None:
         """Start a loop for each node that leads something, and let all loops look again."""
+        if self._closed:
+            return
         loop = asyncio.get_running_loop()
         for tp in self.positions:
             node = self.client.leader(tp)
@@ -121,6 +124,7 @@ class Fetcher:
             event.set()
 
     async def close(self) -> None:
+        self._closed = True
         tasks = [*self._loops.values(), *([self._refreshing] if self._refreshing else [])]
         for task in tasks:
             task.cancel()
@@ -204,7 +208,7 @@ class Fetcher:
 
     def _failed(self, answer: RawFetch, position: Position) -> None:
         code = answer.error_code
-        error = KafkaError.of(code, f"{answer.tp.topic}-{answer.tp.partition}: {ErrorCode(code).name}")
+        error = KafkaError.of(code, f"{answer.tp.topic}-{answer.tp.partition}: {KafkaError.of(code).name}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position.fetch_offset = None  # until the reset policy has spoken
             self.out_of_range[answer.tp] = None

@@ -1,24 +1,29 @@
-"""Membership in a classic consumer group: join, sync, heartbeat, leave; the leader assigns by range.
+"""Membership in a classic consumer group: join, sync, heartbeat, leave; the leader assigns.
 
-Everything that changes the assignment happens inside `ensure`, which the consumer calls from its polls, as Kafka's
-Java client does: user callbacks never run beside the user's own code. Heartbeats go on by themselves.
+Everything that changes the assignment happens inside `join`, which the consumer calls from its polls, as Kafka's
+Java client does: user callbacks never run beside the user's own code. Heartbeats go on by themselves, also while a
+rebalance waits for the user to poll. A member has a connection of its own to the coordinator, since a JoinGroup keeps
+what comes behind it waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import DecodeError, ErrorCode, KafkaError
 from ..protocol.messages import consumer_protocol as wire
 from ..protocol.messages import find_coordinator, heartbeat, join_group, leave_group, sync_group
+from .assignors import ASSIGNORS
 from .cluster import Client
 from .errors import ClientError
 from .types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-LANE = "group"
+LEAVE_TIMEOUT_MS = 5_000
+LOOK_S = 30.0  # how often the leader looks for new partitions of the group's topics
+LOOK_MISSING_S = 2.0  # and while a topic is not there
 COORDINATOR_GONE = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -40,14 +45,22 @@ class Membership:
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
         heartbeat_interval_ms: int,
+        assignors: Sequence[str] = ("range", "roundrobin"),
     ) -> None:
+        for name in assignors:
+            if name not in ASSIGNORS:
+                raise ClientError(f"there is no assignor {name}: choose of {', '.join(ASSIGNORS)}")
         self.client = client
         self.group_id = group_id
         self.instance_id = instance_id
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.heartbeat_interval_s = heartbeat_interval_ms / 1000
+        self.assignors = list(assignors)
+        self.lane = client.new_lane("group")
         self.topics: list[str] = []
+        self.assigned: list[TopicPartition] = []  # what the last join gave
+        self.counts: dict[str, int] | None = None  # as leader: partitions by topic at the last assignment
         self.member_id = ""
         self.generation = -1
         self.coordinator: int | None = None
@@ -63,7 +76,7 @@ class Membership:
                 return self.coordinator
             try:
                 request = find_coordinator.Request(coordinator_keys=[self.group_id])
-                answer = await self.client.request(request, lane=LANE)
+                answer = await self.client.request(request)
                 [found] = answer.coordinators
                 if not found.error_code:
                     self.client.nodes[found.node_id] = f"{found.host}:{found.port}"
@@ -79,18 +92,20 @@ class Membership:
             await self.client.back_off(attempt)
         raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} has no coordinator")
 
-    async def ask(self, message: Any, timeout_ms: float = 30_000, most_version: int | None = None) -> Any:
+    async def ask(
+        self, message: Any, timeout_ms: float = 30_000, most_version: int | None = None, lane: str | None = None
+    ) -> Any:
         """A request to the coordinator, which is looked up anew after it was lost."""
         node = await self.find()
         try:
-            return await self.client.request(message, node, timeout_ms, LANE, most_version)
+            return await self.client.request(message, node, timeout_ms, lane or self.lane, most_version)
         except ClientError:
             self.coordinator = None
             raise
 
-    async def join(self) -> list[TopicPartition]:
-        """Join, and as leader assign; the partitions that are this member's. Tries until it is in."""
-        self._stop_heart()
+    async def join(self) -> None:
+        """Join, and as leader assign; `assigned` are the partitions that are this member's. Tries until it is in."""
+        await self._stop_heart()
         attempt = 0
         while True:
             try:
@@ -98,15 +113,16 @@ class Membership:
             except ClientError:
                 assigned = None
             if assigned is not None:
+                self.assigned = assigned
                 self.must_join = False
                 self._heart = asyncio.get_running_loop().create_task(self._beat(), name=f"heart of {self.member_id}")
-                return assigned
+                return
             await self.client.back_off(attempt)
             attempt = min(attempt + 1, 4)
 
     async def _join_once(self) -> list[TopicPartition] | None:
         """None: not now, try again. Raises KafkaError for what trying again cannot help."""
-        subscription = wire.Subscription(topics=sorted(self.topics))
+        subscription = wire.encode_subscription(wire.Subscription(topics=sorted(self.topics)), 1)
         request = join_group.Request(
             group_id=self.group_id,
             session_timeout_ms=self.session_timeout_ms,
@@ -115,7 +131,7 @@ class Membership:
             group_instance_id=self.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                join_group.JoinGroupRequestProtocol(name="range", metadata=wire.encode_subscription(subscription, 1))
+                join_group.JoinGroupRequestProtocol(name=name, metadata=subscription) for name in self.assignors
             ],
         )
         answer = await self.ask(request, self.rebalance_timeout_ms + 30_000)
@@ -127,8 +143,13 @@ class Membership:
             return None
         self.member_id, self.generation = answer.member_id, answer.generation_id
         assignments = []
-        if answer.leader == self.member_id and not answer.skip_assignment:
-            assignments = await self._assign({each.member_id: each.metadata for each in answer.members})
+        self.counts = None
+        if answer.leader == self.member_id:
+            wanted = self._wanted(answer.members)
+            self.counts = await self._count(wanted)
+            if not answer.skip_assignment:
+                shares = ASSIGNORS[answer.protocol_name](wanted, self.counts)
+                assignments = [_wire_assignment(member, topics) for member, topics in shares.items()]
         synced = await self.ask(
             sync_group.Request(
                 group_id=self.group_id,
@@ -157,31 +178,25 @@ class Membership:
         elif code in JOIN_ANEW:
             self.member_id, self.generation = "", -1
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:
-            error = KafkaError.of(code, f"group {self.group_id}, {what}: {ErrorCode(code).name}")
+            error = KafkaError.of(code, f"group {self.group_id}, {what}: {KafkaError.of(code).name}")
             if not error.retriable:
                 raise error
 
-    async def _assign(self, members: Mapping[str, bytes]) -> list[Any]:
-        """The leader's work: partitions by range for every member."""
-        wanted = {member: wire.decode_subscription(data).topics for member, data in members.items()}
+    def _wanted(self, members: Iterable[Any]) -> dict[str, list[str]]:
+        """What each member subscribes to, in the order in which Kafka's assignors take the members."""
+        order = sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or m.member_id))
+        try:
+            return {member.member_id: wire.decode_subscription(member.metadata).topics for member in order}
+        except DecodeError as error:
+            raise KafkaError.of(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {self.group_id}: a member's subscription: {error}"
+            ) from error
+
+    async def _count(self, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
+        """Partitions of all topics that members subscribe to; 0 for those that are not there."""
         topics = sorted({topic for each in wanted.values() for topic in each})
         await self.client.refresh_metadata(topics)
-        counts = {topic: len(self.client.partitions(topic)) for topic in topics}
-        return [
-            sync_group.SyncGroupRequestAssignment(
-                member_id=member,
-                assignment=wire.encode_assignment(
-                    wire.Assignment(
-                        assigned_partitions=[
-                            wire.TopicPartition(topic=topic, partitions=partitions)
-                            for topic, partitions in each.items()
-                        ]
-                    ),
-                    1,
-                ),
-            )
-            for member, each in by_range(wanted, counts).items()
-        ]
+        return {topic: len(self.client.partitions(topic)) for topic in topics}
 
     async def _beat(self) -> None:
         """Heartbeats until a rebalance or a lost membership; then the next poll joins again."""
@@ -191,10 +206,17 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
         )
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(self.heartbeat_interval_s)
             try:
                 code = (await self.ask(request, self.session_timeout_ms)).error_code
+                if self.counts is not None and not code:
+                    pause_s = LOOK_S if all(self.counts.values()) else LOOK_MISSING_S
+                    if loop.time() - looked_at >= pause_s:
+                        looked_at = loop.time()
+                        await self._look_for_partitions()
             except ClientError:
                 continue
             except KafkaError as error:
@@ -206,45 +228,45 @@ class Membership:
                 self.member_id, self.generation = "", -1
                 break
             elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-                break
+                self._must_join()  # and on: the session lasts until the user polls
             elif code:
-                self.error = KafkaError.of(code, f"group {self.group_id}, heartbeat: {ErrorCode(code).name}")
+                self.error = KafkaError.of(code, f"group {self.group_id}, heartbeat")
                 break
+        self._must_join()
+
+    def _must_join(self) -> None:
         self.must_join = True
         self.changed.set()
 
-    def _stop_heart(self) -> None:
-        if self._heart is not None:
-            self._heart.cancel()
-            self._heart = None
+    async def _look_for_partitions(self) -> None:
+        """The leader joins again when a topic has grown or appeared, and so calls for a rebalance."""
+        assert self.counts is not None
+        await self.client.refresh_metadata(list(self.counts))
+        if any(len(self.client.partitions(topic)) != count for topic, count in self.counts.items()):
+            self._must_join()
+
+    async def _stop_heart(self) -> None:
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.cancel()
+            await asyncio.gather(heart, return_exceptions=True)
 
     async def leave(self) -> None:
         """Stop; a member without an instance id leaves the group at once."""
-        heart = self._heart
-        self._stop_heart()
-        if heart is not None:
-            await asyncio.gather(heart, return_exceptions=True)
+        await self._stop_heart()
         if self.member_id and self.instance_id is None and self.coordinator is not None:
             identity = leave_group.MemberIdentity(member_id=self.member_id)
             try:
-                await self.ask(leave_group.Request(group_id=self.group_id, members=[identity]), 5_000)
+                request = leave_group.Request(group_id=self.group_id, members=[identity])
+                await self.ask(request, LEAVE_TIMEOUT_MS, lane="main")  # the own one may wait for a JoinGroup
             except (ClientError, KafkaError):
                 pass  # the session's end does the same, later
         self.member_id, self.generation = "", -1
+        await self.client.close_lane(self.lane)
 
 
-def by_range(wanted: Mapping[str, Iterable[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:
-    """Kafka's range assignor: each topic's partitions in runs, over its members in the order of their ids."""
-    found: dict[str, dict[str, list[int]]] = {member: {} for member in wanted}
-    for topic in sorted(counts):
-        members = sorted(member for member, topics in wanted.items() if topic in topics)
-        if not members or not counts[topic]:
-            continue
-        each, more = divmod(counts[topic], len(members))
-        start = 0
-        for i, member in enumerate(members):
-            size = each + (1 if i < more else 0)
-            if size:
-                found[member][topic] = list(range(start, start + size))
-            start += size
-    return found
+def _wire_assignment(member: str, topics: Mapping[str, list[int]]) -> Any:
+    parts = [wire.TopicPartition(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
+    return sync_group.SyncGroupRequestAssignment(
+        member_id=member, assignment=wire.encode_assignment(wire.Assignment(assigned_partitions=parts), 1)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.errors import KafkaError
 from ..protocol.messages import fetch, produce
 from ..protocol.primitives import ZERO_UUID
 from .cluster import REQUEST_TIMEOUT_MS, Client
@@ -118,6 +118,6 @@ async def append_raw(
     [one] = answer.responses[0].partition_responses
     if one.error_code:
         raise KafkaError.of(
-            one.error_code, f"{tp.topic}-{tp.partition}: {one.error_message or ErrorCode(one.error_code).name}"
+            one.error_code, f"{tp.topic}-{tp.partition}: {one.error_message or KafkaError.of(one.error_code).name}"
         )
     return one.base_offset
