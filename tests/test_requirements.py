@@ -42,9 +42,9 @@ def test_control_a_loose_requirement_is_found(lock: str) -> None:
 
 
 def test_every_direct_dependency_is_explained() -> None:
-    """In docs/reference/dependencies.md: what it is for, and its licence."""
+    """In docs/explanation/dependencies.md: what it is for, and its licence."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
     names = {re.split(r"[\[<>=,; ]", each)[0] for each in itertools.chain(*lists)} - {"isthmus"}
-    page = (ROOT / "docs/reference/dependencies.md").read_text()
+    page = (ROOT / "docs/explanation/dependencies.md").read_text()
     assert [name for name in sorted(names) if not re.search(rf"\b{re.escape(name)}\b", page)] == []
