@@ -39,7 +39,15 @@ SERVED: dict[int, tuple[int, int]] = {
     30000: (0, 0),
 }
 
+# What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
+    1: "Fetch opens no sessions: session id 0, which KIP-227 allows",
+    3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again",
+    10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
+    18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
+    22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
+    32: "DescribeConfigs lists the broker options that we have, and ours; brokers take their options at start only",
+    44: "IncrementalAlterConfigs refuses broker options, as Kafka does those that are not dynamic",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 
