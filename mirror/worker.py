@@ -187,7 +187,8 @@ class MirrorWorker:
                 continue
             if told is None or (told["state"], told["reason"]) != (what["state"], what["reason"]):
                 level = logging.WARNING if each.state in HELD or each.reason else logging.INFO
-                log.log(level, "link %s %s-%d: %s %s", self.link.name, *tp, each.state, each.reason)
+                because = f": {each.reason}" if each.reason else ""
+                log.log(level, "link %s %s-%d: %s%s", self.link.name, *tp, each.state, because)
             self._told[tp] = what  # told in the log; in the topic only once it is acknowledged
             key = f"{self.link.name}/{tp.topic}/{tp.partition}".encode()
             await self._producer.room()

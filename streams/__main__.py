@@ -21,6 +21,7 @@ from .errors import AppError, StreamsError
 from .runtime.worker import StreamWorker
 
 EXIT_FAILED, EXIT_CONFIG = 1, 2
+STOP_S = 5.0  # after a signal, for the batch in hand and the last checkpoint
 
 
 def find(name: str) -> App:
@@ -32,6 +33,7 @@ def find(name: str) -> App:
         path = Path(where)
         if not path.is_file():
             raise AppError(f"there is no file {where}")
+        sys.path.insert(0, str(path.parent))  # as python itself does: the app's own modules lie beside it
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
@@ -49,27 +51,49 @@ def find(name: str) -> App:
     return app
 
 
-async def run(app: App, bootstrap: str) -> None:
-    """Run until SIGTERM or SIGINT."""
+async def serve(app: App, bootstrap: str, stopping: asyncio.Event) -> None:
+    """Run until `stopping`, then checkpoint and leave; when cancelled, or when something fails, just leave."""
     client = Client(bootstrap, client_id=app.id)
-    await client.start()
     try:
+        await client.start()
         worker = StreamWorker(app, client)
-        loop = asyncio.get_running_loop()
-        main = asyncio.current_task()
-        assert main
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: loop.create_task(worker.stop()))
-        await worker.start()
-        print(f"ready {app.id}: {', '.join(worker.topics)}", flush=True)
+        stop = asyncio.get_running_loop().create_task(_stop_when(stopping, worker))
         try:
+            await worker.start()
+            print(f"ready {app.id}: {', '.join(worker.topics)}", flush=True)
             await worker.run()
+            await worker.close()
         except BaseException:
             await worker.abandon()
             raise
-        await worker.close()
+        finally:
+            stop.cancel()
     finally:
         await client.close()
+
+
+async def _stop_when(stopping: asyncio.Event, worker: StreamWorker) -> None:
+    await stopping.wait()
+    await worker.stop()
+
+
+async def run(app: App, bootstrap: str) -> None:
+    """Run until SIGTERM or SIGINT. What is not done within STOP_S is left to the next run."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    serving = loop.create_task(serve(app, bootstrap, stopping))
+
+    def stop() -> None:
+        stopping.set()
+        loop.call_later(STOP_S, serving.cancel)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await asyncio.wait([serving])
+    if not serving.cancelled():
+        serving.result()
+    elif stopping.is_set():
+        logging.warning("app %s was stopped before its last checkpoint was written", app.id)
 
 
 def main() -> int:

@@ -56,7 +56,7 @@ class TestDriver:
     def checkpoint(self) -> None:
         """Write what changed to `changelog`, closed by a marker."""
         rows, marker, _ = self.task.checkpoint()
-        self.changelog += [(row.key, row.value, self.task.run) for row in rows]
+        self.changelog += [(row.key, row.value, self.task.row_header()) for row in rows]
         self.changelog.append((marker_key(self.task.run, False), marker, None))
 
     def restarted(self, run: bytes) -> TestDriver:

@@ -139,6 +139,11 @@ class Stream:
                 task.current = event
                 yield event
 
+    async def items(self) -> AsyncIterator[tuple[bytes | None, Any]]:
+        """(key, value) of each event."""
+        async for event in self.events():
+            yield event.key, event.value
+
     async def batches(self) -> AsyncIterator[list[Event]]:
         """Events as they were fetched; `current` windows are those of the batch's last event."""
         while True:

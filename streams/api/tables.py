@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,8 +22,9 @@ def task_in_hand(what: str) -> Task:
         ) from None
 
 
-class Table:
-    """`table[key]` reads and writes rows; a missing key gives the default. Made by `App.Table`."""
+class Table(MutableMapping[Any, Any]):
+    """`table[key]` reads and writes rows; a missing key gives the default, which is a row only once it is set. A value
+    that is changed in place must be set again, or the change is not kept. Made by `App.Table`."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
@@ -60,12 +61,19 @@ class Table:
     def get(self, key: Any, default: Any = None) -> Any:
         return self._state.rows.get(key, default)
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        yield from self._state.rows.items()
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Remove a row and give its value, else `default`; KeyError when there is neither."""
+        rows = self._state.rows
+        if key not in rows and default:
+            return default[0]
+        value = rows[key]
+        self._state.delete(key)
+        return value
 
 
 class WindowedTable:
-    """`table[key]` is a `Window`: reading it is about the window of the event in hand, setting it sets there."""
+    """`table[key]` is a `Window`: reading it is about the window of the event in hand, setting it sets there, so that
+    `table[key] += 1` counts. Windows are kept for ever in this release."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
@@ -75,6 +83,8 @@ class WindowedTable:
         return Window(task.tables[self.spec.name], key, task)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, Window):
+            return  # the last step of `table[key] += …`: the window has set itself
         task = task_in_hand(f"table {self.spec.name}")
         assert task.current is not None, "an agent has an event in hand"
         task.tables[self.spec.name].set((key, self.spec.window_start_ms(task.current.timestamp_ms)), value)
@@ -98,6 +108,20 @@ class Window:
         """Value of the window that the event in hand falls into."""
         assert self._task.current is not None, "an agent has an event in hand"
         return self.at(self._task.current.timestamp_ms)
+
+    value = current
+
+    def __iadd__(self, other: Any) -> Window:
+        self._put(self.current() + other)
+        return self
+
+    def __isub__(self, other: Any) -> Window:
+        self._put(self.current() - other)
+        return self
+
+    def _put(self, value: Any) -> None:
+        assert self._task.current is not None, "an agent has an event in hand"
+        self._state.set((self._key, self._state.spec.window_start_ms(self._task.current.timestamp_ms)), value)
 
     def at(self, timestamp_ms: int) -> Any:
         """Value of the window that a time falls into."""

@@ -38,6 +38,15 @@ def encode_key(key: Any) -> bytes | None:
     return key.encode() if isinstance(key, str) else orjson.dumps(key)
 
 
+def tag_bytes(key: Any) -> Any:
+    """Bytes in a table key as JSON has them."""
+    if isinstance(key, bytes):
+        return {"bytes": key.decode("latin-1")}
+    raise TypeError(f"{type(key).__name__} is no JSON")
+
+
 def freeze(key: Any) -> Any:
-    """A table key as JSON gave it back: its lists are the tuples they were."""
-    return tuple(map(freeze, key)) if isinstance(key, list) else key
+    """A table key as JSON gave it back: its lists are the tuples they were, its objects the bytes."""
+    if isinstance(key, list):
+        return tuple(map(freeze, key))
+    return key["bytes"].encode("latin-1") if isinstance(key, dict) else key

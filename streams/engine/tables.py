@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ..errors import AppError
-from .codecs import freeze
+from .codecs import freeze, tag_bytes
 
 SEPARATOR = b"\0"
 
@@ -32,8 +32,24 @@ class TableSpec:
             raise AppError(f"table name {self.name!r} is empty or holds a null character")
 
     def encode_key(self, key: Any) -> bytes:
-        """The changelog's key of a row; `key` is (key, window start) in a windowed table."""
-        return self.name.encode() + SEPARATOR + orjson.dumps(key)
+        """The changelog's key of a row; `key` is (key, window start) in a windowed table. Raises AppError for a key
+        that would not come back as it was."""
+        try:
+            data = orjson.dumps(key, default=tag_bytes)
+            if type(key) is not str and freeze(orjson.loads(data)) != key:
+                raise TypeError(f"a {type(key).__name__} would not come back as it was")
+        except TypeError as error:
+            raise AppError(
+                f"table {self.name}: key {key!r} cannot be kept: {error}; keys are text, bytes, numbers and tuples of "
+                "them"
+            ) from error
+        return self.name.encode() + SEPARATOR + data
+
+    def encode_value(self, key: Any, value: Any) -> bytes:
+        try:
+            return orjson.dumps(value)
+        except TypeError as error:
+            raise AppError(f"table {self.name}: the value of key {key!r} cannot be kept as JSON: {error}") from error
 
     def window_start_ms(self, timestamp_ms: int) -> int:
         return timestamp_ms - timestamp_ms % self.size_ms
@@ -70,7 +86,7 @@ class TableState:
         """Changed rows as changelog keys and values (None: deleted), encoded now; they count as unchanged then."""
         dirty, self.dirty = self.dirty, {}
         for key in dirty:
-            value = orjson.dumps(self.rows[key]) if key in self.rows else None
+            value = self.spec.encode_value(key, self.rows[key]) if key in self.rows else None
             yield self.spec.encode_key(key), value
 
 

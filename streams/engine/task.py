@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from ..errors import RecordError
-from .checkpoint import Positions, Restored, Row, begin_marker, end_marker
+from .checkpoint import Positions, Restored, Row, begin_marker, end_marker, row_header
 from .codecs import Codec
 from .tables import TableSpec, TableState, split_key
 
@@ -65,10 +65,22 @@ class Task:
         """Next offset to read of partition `number` of a topic."""
         return self.positions.get(topic, {}).get(self.number, 0)
 
+    def knows(self, topic: str) -> bool:
+        """Whether the state reflects something of the topic, so that reading begins at `position` and nowhere else."""
+        return self.number in self.positions.get(topic, {})
+
+    def begins(self, topic: str, offset: int) -> None:
+        """Reading of a topic that the state knows nothing of begins at its first record."""
+        self.positions.setdefault(topic, {})[self.number] = offset
+
     def processed(self, topic: str, next_offset: int) -> None:
         """All records of the topic below `next_offset` are in the state."""
         self.positions.setdefault(topic, {})[self.number] = next_offset
         self.changed = True
+
+    def row_header(self) -> bytes:
+        """Header of the rows that the last `checkpoint` gave."""
+        return row_header(self.run, self.checkpoint_number)
 
     def begin(self) -> bytes:
         """The marker that opens this run."""

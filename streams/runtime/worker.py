@@ -1,8 +1,9 @@
 """The stream worker: gets partitions from the group, restores their tasks, feeds agents, writes checkpoints.
 
 Where a task goes on is decided by its changelog's last marker, not by the group's committed offsets, which follow for
-the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes rows and marker, while
-processing goes on.
+the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they are
+acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from there
+on nothing counts that an earlier run still writes, so that what is read up to there is what there is.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from collections.abc import Sequence
 from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
+from ...client.errors import ClientError, NoOffset
 from ...protocol import records
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..engine.checkpoint import RUN_HEADER, marker_key
+from ..engine.checkpoint import RUN_HEADER, Row, marker_key
+from ..engine.tables import split_key
 from ..engine.task import Task, events
-from ..errors import AppError, RecordError
+from ..errors import AppError, ChangelogError, RecordError, StreamsError
 from .agents import TaskRun
 from .loading import load
 
@@ -30,6 +33,9 @@ log = logging.getLogger("isthmus.streams")
 POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
+ABANDON_S = 2.0  # what a worker that has failed may take for leaving its group, and again for closing its producer
+# A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
+CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
 
 
 class StreamWorker:
@@ -41,7 +47,7 @@ class StreamWorker:
         self.runtime = runtime or system()
         self.topics = app.input_topics()
         self.running: dict[int, TaskRun] = {}
-        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="earliest")
+        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="none")  # positions are the changelog's
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0
@@ -53,21 +59,23 @@ class StreamWorker:
     async def start(self) -> None:
         """Wait for the input topics, make the changelog, join the group."""
         count = await self._partitions()
-        options = {"cleanup.policy": "compact", "retention.ms": "-1"}
         try:
-            await Admin(self.client).create_topics([NewTopic(self.app.changelog_topic, count, -1, options)])
+            await Admin(self.client).create_topics([NewTopic(self.app.changelog_topic, count, -1, CHANGELOG_OPTIONS)])
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         await self.client.refresh_metadata([self.app.changelog_topic])
         have = len(self.client.partitions(self.app.changelog_topic))
         if have != count:
-            raise AppError(
-                f"{self.app.changelog_topic} has {have} partitions, the input topics have {count}: partitions of a "
-                "running app's topics cannot be changed; give the app another id to begin anew"
-            )
+            raise self._grown(have, count)
         await self.producer.start()
         await self.consumer.subscribe(list(self.topics), on_assigned=self._assigned, on_revoked=self._revoked)
+
+    def _grown(self, have: int, count: int) -> AppError:
+        return AppError(
+            f"{self.app.changelog_topic} has {have} partitions, the input topics have {count}: partitions of a running "
+            "app's topics cannot be changed; give the app another id to begin anew"
+        )
 
     async def _partitions(self) -> int:
         """Partitions of the input topics, all alike; waits until all are there."""
@@ -81,10 +89,7 @@ class StreamWorker:
             if not told:
                 log.warning("app %s waits for topics that are not there yet: %s", self.app.id, ", ".join(missing))
                 told = True
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TOPICS_WAIT_S):
-                    await self._stopping.wait()
-                    raise asyncio.CancelledError(f"app {self.app.id} was stopped while it waited for topics")
+            await asyncio.sleep(TOPICS_WAIT_S)
         if len(set(counts.values())) != 1:
             said = ", ".join(f"{name}: {count}" for name, count in counts.items())
             raise AppError(f"app {self.app.id}: the topics of an app need equally many partitions ({said})")
@@ -95,10 +100,22 @@ class StreamWorker:
         loop = asyncio.get_running_loop()
         self._checkpoint_at = loop.time() + self.app.checkpoint_interval_ms / 1000
         while not self._stopping.is_set():
-            for batches in await self.consumer.poll_batches(POLL_MS):
+            for batches in await self._poll():
                 await self._process(batches)
                 self._checkpoint_when_due(loop.time())
+                if self._stopping.is_set():
+                    return  # what else was fetched is fetched again
             self._checkpoint_when_due(loop.time())
+
+    async def _poll(self) -> list[FetchedBatches]:
+        try:
+            return await self.consumer.poll_batches(POLL_MS)
+        except NoOffset as error:
+            raise StreamsError(
+                f"app {self.app.id}: {error}: the state in {self.app.changelog_topic} goes up to an offset that the "
+                "topic does not have any more, or not yet (retention passed the app by, or a broker lost records). "
+                "Nothing is skipped by itself: bring the records back, or give the app another id to begin anew"
+            ) from error
 
     async def stop(self) -> None:
         """Finish the batch in hand, write a last checkpoint, leave the group."""
@@ -112,15 +129,17 @@ class StreamWorker:
         await self.producer.close()
 
     async def abandon(self) -> None:
-        """After an error: release everything, write nothing; the next run goes on from the last checkpoint."""
+        """After an error, soon: release everything, write nothing; the next run goes on from the last checkpoint."""
         for checkpoint in self._checkpoints.values():
             checkpoint.cancel()
         await asyncio.gather(*self._checkpoints.values(), return_exceptions=True)
         for run in self.running.values():
             await run.stop()
         self.running.clear()
-        await self.consumer.close()
-        await self.producer.close()
+        for closing in (self.consumer.close, self.producer.close):
+            with contextlib.suppress(TimeoutError, KafkaError, ClientError):
+                async with asyncio.timeout(ABANDON_S):
+                    await closing()
 
     # --- Records ------------------------------------------------------------------------------------
 
@@ -168,21 +187,33 @@ class StreamWorker:
 
     async def _checkpoint(self, task: Task) -> None:
         rows, marker, positions = task.checkpoint()  # before any await: between two batches
+        headers = ((RUN_HEADER, task.row_header()),)
         outputs, task.outputs = task.outputs, []
         await asyncio.gather(*outputs)
-        headers = ((RUN_HEADER, task.run),)
-        futures = []
-        for row in rows:
-            if not self.producer.has_room:
-                await self.producer.room()
-            futures.append(self._write(task, row.key, row.value, headers))
-        futures.append(self._write(task, marker_key(task.run, False), marker, ()))
-        await asyncio.gather(*futures)
+        try:
+            futures = []
+            for row in rows:
+                if not self.producer.has_room:
+                    await self.producer.room()
+                futures.append(self._write(task, row.key, row.value, headers))
+            await asyncio.gather(*futures)
+            # Only now: a marker must not stand where a row of it was refused.
+            await self._write(task, marker_key(task.run, False), marker, ())
+        except KafkaError as error:
+            raise ChangelogError(self._not_written(task, rows, error)) from error
         offsets = {TopicPartition(t, p): offset for t, each in positions.items() for p, offset in each.items()}
         try:
             await self.consumer.commit(offsets)
-        except KafkaError as error:
+        except (KafkaError, ClientError) as error:
             log.info("offsets of task %d not committed, which only lag tools will notice: %s", task.number, error)
+
+    def _not_written(self, task: Task, rows: Sequence[Row], error: KafkaError) -> str:
+        said = f"checkpoint of task {task.number} of app {self.app.id} was not written: {error}"
+        if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE) and rows:
+            largest = max(rows, key=lambda row: len(row.value or b""))
+            table, key = split_key(largest.key)
+            said += f"; its largest row, {len(largest.value or b'')} bytes, is {key!r} of table {table}"
+        return said
 
     def _write(
         self, task: Task, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]]
@@ -199,16 +230,26 @@ class StreamWorker:
     # --- Assignment ---------------------------------------------------------------------------------
 
     async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        changelog = len(self.client.partitions(self.app.changelog_topic))
         for number in sorted({tp.partition for tp in partitions}):
+            if number >= changelog:
+                raise self._grown(changelog, number + 1)
             if number not in self.running:
                 run = self.runtime.uuid()[:8]
                 task = Task(self.app.id, number, self.app.tables.values(), run)
-                task.restore(await load(self.client, self.app, number))
-                await self._write(task, marker_key(run, True), task.begin(), ())
+                begun = await self._write(task, marker_key(run, True), task.begin(), ())
+                # An offset is not given for what had arrived before its answer was lost; then up to now.
+                end = begun.offset if begun.offset >= 0 else None
+                task.restore(await load(self.client, self.app, number, end))
                 self.running[number] = TaskRun(self.app, task)
                 log.info("task %d goes on after checkpoint %d", number, task.checkpoint_number)
+        fresh = [tp for tp in partitions if not self.running[tp.partition].task.knows(tp.topic)]
+        begins = await Admin(self.client).list_offsets(dict.fromkeys(fresh, "earliest")) if fresh else {}
         for tp in partitions:
-            self.consumer.seek(tp, self.running[tp.partition].task.position(tp.topic))
+            task = self.running[tp.partition].task
+            if tp in begins:
+                task.begins(tp.topic, begins[tp][0])
+            self.consumer.seek(tp, task.position(tp.topic))
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         for number in sorted({tp.partition for tp in partitions}):
