@@ -101,7 +101,8 @@ class _Fetch:
     def _read_one(self, name: str, wanted: _Wanted, left: int, min_one: bool) -> PartitionData:
         asked, partition = wanted.asked, wanted.partition
         if partition is None:
-            data = _failed(asked, wanted.error)
+            missing = wanted.error or self._context.services.replicas.why_missing(name, asked.partition).code
+            data = _failed(asked, missing)
             data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
             return data
         try:
