@@ -145,7 +145,7 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in given.items():
         low = name.lower()
-        if HARMLESS.get(low, "").lower() == value.lower():
+        if low in HARMLESS and HARMLESS[low].lower() == value.lower():
             continue
         if low in refused:
             raise SourceError(f"option {name} is not supported: {refused[low]}")

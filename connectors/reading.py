@@ -87,6 +87,8 @@ async def _read_range(
             position, data = await ahead
             found = records.decode_columns(data, from_offset=position, to_offset=wanted.end)
             check_span(where, data, found, position, wanted.end)
+            if found.next_offset <= position < wanted.end:
+                raise SourceError(f"{where}: the broker answered a fetch at offset {position} with older batches")
             position = max(position, found.next_offset)
             if position < wanted.end:
                 ahead = loop.create_task(_fetch(client, options, wanted, position))

@@ -43,12 +43,14 @@ def local_session(
     *,
     cores: int | None = None,
     memory_mb: int = 1024,
+    brief: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Any:  # a SparkSession, which is imported once Java was found
     """The session of this process. Raises SessionError without a Java that Spark can run on.
 
     folder: for what Spark writes on the way; emptied first, since a killed session leaves its files there. cores:
-    tasks at a time, default all. memory_mb: of the JVM; Python workers come on top. settings: more, or others.
+    tasks at a time, default all. memory_mb: of the JVM; Python workers come on top. brief: the session lives for a
+    minute or two, so that Java's second compiler would cost more than it gains. settings: more, or others.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or Spark looks for data sources in the PATH's python3
@@ -61,18 +63,21 @@ def local_session(
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.appName(name).master(f"local[{cores or '*'}]")
-        for option, value in {**defaults(folder, cores or os.cpu_count() or 1, memory_mb), **(settings or {})}.items():
+        chosen = defaults(folder, cores or os.cpu_count() or 1, memory_mb, brief)
+        for option, value in {**chosen, **(settings or {})}.items():
             builder = builder.config(option, value)
         return builder.getOrCreate()
 
 
-def defaults(folder: Path, cores: int, memory_mb: int) -> dict[str, str]:
+def defaults(folder: Path, cores: int, memory_mb: int, brief: bool = False) -> dict[str, str]:
     """Settings of a local session, each of which may be set otherwise."""
     tmp = str(folder / "tmp")
-    java = f"-Djava.io.tmpdir={tmp} -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'}"
+    java = f"-Djava.io.tmpdir={tmp} -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -XX:+UseSerialGC"
+    if brief:
+        java += " -XX:TieredStopAtLevel=1"
     found = {
         "spark.driver.memory": f"{memory_mb}m",
-        "spark.driver.extraJavaOptions": f"{java} -XX:+UseSerialGC -Xss4m",
+        "spark.driver.extraJavaOptions": java,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": tmp,

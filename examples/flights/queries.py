@@ -34,6 +34,8 @@ BATCHES = 6  # about so many micro-batches bring the flights into the Delta tabl
 ROUTE_FLIGHTS = 100  # a route needs so many departures to be called the worst; fewer where only a prefix was replayed
 GO_POLL_S = 0.1
 
+SETTINGS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}  # 20 MB that live for seconds
+
 FLIGHT = "kind string, row int, origin string, dest string, carrier string, sched_ms bigint, dep_delay int"
 HOUR = "origin string, hour_ms bigint, wind_speed double"
 PAIR = "row int, origin string, dep_delay int, previous_origin string, previous_dep_delay int"
@@ -192,7 +194,7 @@ def main() -> int:
     delta = options.delta.resolve()
     began = time.monotonic()
     try:
-        spark = local_session("flights", delta.with_name("spark"))
+        spark = local_session("flights", delta.with_name("spark"), brief=True, settings=SETTINGS)
     except SessionError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
