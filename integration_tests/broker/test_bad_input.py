@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import BrokerProcess, running_broker
 
@@ -51,13 +53,17 @@ def rss_kib(broker: BrokerProcess) -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
-def p99_s(sock: socket.socket, requests: int = 300) -> float:
-    took = []
-    for _ in range(requests):
-        start = time.perf_counter()
-        ask(sock)
-        took.append(time.perf_counter() - start)
-    return sorted(took)[int(requests * 0.99)]
+def p99_s(sock: socket.socket, rounds: int = 5, requests: int = 200) -> float:
+    """The best of several rounds: what else runs on this machine disturbs some of them, a slow broker all."""
+    found = []
+    for _ in range(rounds):
+        took = []
+        for _ in range(requests):
+            start = time.perf_counter()
+            ask(sock)
+            took.append(time.perf_counter() - start)
+        found.append(sorted(took)[int(requests * 0.99)])
+    return min(found)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +115,7 @@ def test_crowd_takes_little_memory_and_others_are_served(broker: BrokerProcess):
     kinds = [b"", b"\0\0", struct.pack(">i", 90_000_000) + b"\0" * 20, API_VERSIONS[:11]]
     try:
         with connect(broker) as good, contextlib.ExitStack() as crowd:
-            quiet = max(p99_s(good) for _ in range(3))
+            quiet = p99_s(good)
             before = rss_kib(broker)
             most, slowest = 0, 0.0
             for n in range(count):
@@ -117,25 +123,51 @@ def test_crowd_takes_little_memory_and_others_are_served(broker: BrokerProcess):
                 if kinds[n % 4]:
                     sock.sendall(kinds[n % 4])
                 if n % 4000 == 3999:
-                    slowest = max(slowest, p99_s(good))
+                    slowest = max(slowest, p99_s(good, 3))
                     most = max(most, rss_kib(broker) - before)
             assert most < 32 * 1024, f"{count} connections took {most} KiB"
             # Closing idle ones and accepting goes on meanwhile; a shared machine needs some room.
-            assert slowest < max(2 * quiet, 0.02), f"p99 {slowest * 1000:.1f} ms, quiet {quiet * 1000:.1f} ms"
+            assert slowest < max(2 * quiet, 0.01), f"p99 {slowest * 1000:.1f} ms, quiet {quiet * 1000:.1f} ms"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_client_that_never_reads_does_not_slow_others(broker: BrokerProcess):
     with connect(broker) as deaf, connect(broker) as good:
-        quiet = max(p99_s(good) for _ in range(3))
+        quiet = p99_s(good)
         deaf.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
                 deaf.send(API_VERSIONS * 1000)
         before = rss_kib(broker)
-        assert max(p99_s(good) for _ in range(3)) < max(1.5 * quiet, 0.02)
+        assert p99_s(good) < max(1.5 * quiet, 0.005)
         assert rss_kib(broker) - before < 1024
+
+
+def test_consumer_that_never_reads_its_answers_does_not_slow_others(broker: BrokerProcess):
+    topic = b"deaf"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([NewTopic("deaf", 1, 1)]).values():
+        future.result(20)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(30):
+        producer.produce("deaf", bytes(900_000))
+    assert producer.flush(20) == 0
+    fetch = struct.pack(">hhihiiiib", 1, 4, 7, -1, -1, 500, 1, 50 << 20, 0) + struct.pack(">ih", 1, len(topic)) + topic
+    fetch += struct.pack(">iiqi", 1, 0, 0, 50 << 20)
+    with contextlib.ExitStack() as stack, connect(broker) as good:
+        quiet = p99_s(good)
+        before = rss_kib(broker)
+        deaf = [stack.enter_context(connect(broker)) for _ in range(20)]
+        for sock in deaf:
+            sock.sendall((struct.pack(">i", len(fetch)) + fetch) * 3)
+        assert p99_s(good) < max(1.5 * quiet, 0.005)
+        assert rss_kib(broker) - before < 4096
+        # One of them begins to read after all, and is given everything.
+        answer = deaf[0].makefile("rb")
+        size = struct.unpack(">i", answer.read(4))[0]
+        assert size > 27_000_000
+        assert len(answer.read(size)) == size
 
 
 def test_random_frames_never_break_the_broker(broker: BrokerProcess):
