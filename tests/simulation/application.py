@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.client import Client, Producer
 
 from .hosts import Machine
+from .product import retried
 from .runner import Simulation
 from .workload import Sent, Workload
 
@@ -33,7 +34,7 @@ async def produce(
     assert process is not None
     chance = process.runtime.random
     client = Client(bootstrap, client_id=workload.name, runtime=process.runtime)
-    await client.start()
+    await retried(client.start)
     number = 0
     loop = asyncio.get_running_loop()
     while number < count:
