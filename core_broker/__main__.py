@@ -47,7 +47,7 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
     if parsed.data:
         given["log.dirs"] = parsed.data
     if parsed.listen:
-        given["listeners"] = ",".join(parsed.listen)
+        given["listeners"] = ",".join(each if "://" in each else f"PLAINTEXT://{each}" for each in parsed.listen)
     return given
 
 
