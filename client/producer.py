@@ -455,10 +455,13 @@ class Producer:
         names: dict[bytes, str] | None,
     ) -> None:
         self._under_way[node] -= 1
-        if not self._open or done.cancelled():
+        if done.cancelled():
+            return
+        problem = done.exception()  # asked for in any case, or the loop complains that nobody did
+        if not self._open:
             return
         self._wake()
-        if (problem := done.exception()) is not None:
+        if problem is not None:
             for each, batch in batches:
                 self._try_again(each, batch, problem)
             self._learn_leaders()

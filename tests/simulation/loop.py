@@ -109,6 +109,7 @@ class SimFuture(asyncio.Future):
 
     def __init__(self, *, loop: SimLoop) -> None:
         self._number = loop.next_number()
+        self.process = PROCESS.get()
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
