@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 ARGS ?=
 
-.PHONY: help env peers lint format test test-unit test-integration demo simulate bench soak docs lock clean
+.PHONY: help env peers lint format test test-unit test-simulation test-integration demo simulate bench soak docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,10 +52,13 @@ format: env  ## rewrite as `make lint` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: test-unit test-integration  ## all tests
+test: test-unit test-simulation test-integration  ## all tests
 
 test-unit: env  ## the fast tests: no network, no sleep
-	$(BIN)/pytest tests $(ARGS)
+	$(BIN)/pytest tests --ignore tests/simulation $(ARGS)
+
+test-simulation: env  ## whole clusters on simulated time: 200 seeds of each scenario, and the planted bugs
+	$(BIN)/pytest tests/simulation $(ARGS)
 
 test-integration: env peers  ## real processes, real clients, stock Kafka
 	$(BIN)/pytest integration_tests $(ARGS)

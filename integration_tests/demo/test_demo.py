@@ -35,17 +35,29 @@ def left_behind(folder: Path) -> list[str]:
     return found
 
 
-def test_exact_though_everything_is_killed_once(tmp_path):
+VICTIMS = ["ewr-broker", "aggregate-broker", "jfk-aggregate-mirror", "delays-worker", "replay-lga", "spark"]
+
+
+def run_with_kills(tmp_path: Path, victims: list[str], *options: str, count: str) -> None:
     """Each is killed -9 with 20 to 80 % of its hop's records through, or the demo fails by itself."""
-    victims = ["ewr-broker", "aggregate-broker", "jfk-aggregate-mirror", "delays-worker", "replay-lga", "spark"]
-    options = [f"--kill={victim}" for victim in victims]
-    done = demo(tmp_path, "--flights", str(FLIGHTS), *options)
+    done = demo(tmp_path, *options, *(f"--kill={victim}" for victim in victims))
     assert done.returncode == 0, done.stdout + done.stderr
     for victim in victims:
         assert f"kill -9 {victim} " in done.stdout
     for place in ("aggregate", "stream table", "Delta table"):
         [line] = [line for line in done.stdout.splitlines() if line.startswith(f"{place} ") and " of " in line[-20:]]
-        assert line.endswith("30,000 of 30,000"), line
+        assert line.endswith(f"{count} of {count}"), line
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("time", range(3))
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_all_flights_are_exact_through_each_kill(tmp_path, victim, time):
+    run_with_kills(tmp_path, [victim], count="336,776")
+
+
+def test_exact_though_everything_is_killed_once(tmp_path):
+    run_with_kills(tmp_path, VICTIMS, "--flights", str(FLIGHTS), count=f"{FLIGHTS:,}")
     for name in ("hops.png", "delays.png", "report.html"):
         assert (tmp_path / "report" / name).stat().st_size > 5_000
     assert left_behind(tmp_path) == []
