@@ -31,6 +31,7 @@ LIVELY = {
         "told_of_loss": 0.02,
         "acked": 0.95,
     },
+    "streams": {"fault_worker": 0.4, "fault_broker": 0.3, "stream_batches": 1.0},
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
 }
 

@@ -51,12 +51,13 @@ class Stored:
     value: bytes
     partition: int
     offset: int
+    key: str = ""
 
 
 def values_in(batches: list[Batch], partition: int) -> list[Stored]:
     """All values of a partition's log, in order."""
     return [
-        Stored(bytes(record.value or b""), partition, record.offset)
+        Stored(bytes(record.value or b""), partition, record.offset, bytes(record.key or b"").decode())
         for batch in batches
         for record in decode_batch(batch.data)
     ]

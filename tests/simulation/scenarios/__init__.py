@@ -9,7 +9,7 @@ import importlib
 
 from ..runner import Scenario
 
-SCENARIOS = ("broker-start", "cuts", "diverged", "echo", "log", "mirror", "producers", "wire-producers")
+SCENARIOS = ("broker-start", "cuts", "diverged", "echo", "log", "mirror", "producers", "streams", "wire-producers")
 
 
 def load(name: str) -> Scenario:
