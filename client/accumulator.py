@@ -106,6 +106,7 @@ class Accumulator:
         self.next_number = 0
         self.gap = False  # a numbered batch was given up: those behind it may be refused
         self.last_offset = -1  # highest acknowledged
+        self.last_number = -1  # of the batch that it belongs to
         self.failures = 0  # in a row
         self.retry_at = 0.0
         self.error: Exception | None = None  # why nothing more may be written here
@@ -180,12 +181,15 @@ class Accumulator:
         self.failures = 0
         if self.error is not None:
             return self.error
+        if batch.number < self.last_number:
+            return None  # was refused at first though it was in the log; those behind it were acknowledged before it
         if self.producer_id >= 0 and 0 <= base_offset <= self.last_offset:
             return self._lost(
                 f"offset {self.last_offset} was acknowledged, but a later batch was given offset {base_offset}"
             )
         if base_offset >= 0:
             self.last_offset = base_offset + batch.count - 1
+            self.last_number = batch.number
         self.gap = False
         return None
 

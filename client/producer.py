@@ -31,6 +31,7 @@ RECORD_OVERHEAD_BYTES = 24  # most that a record takes besides key, value and he
 KEYS_REMEMBERED = 20_000  # of a topic, with their partitions
 LEARN_ATTEMPTS = 8
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
+TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
 LANE = "produce"
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -341,24 +342,12 @@ class Producer:
         if not self._open:
             return
         now = self._loop.time()
-        next_at = float("inf")
         by_node: dict[int, list[Accumulator]] = {}
         lost_leader = False
         for each in list(self._busy.values()):
             if each.first_deadline() <= now:
                 self._expire(each, now)
-            batch = each.open
-            if batch is not None and not each.ready and len(each.in_flight) < each.in_flight_max:
-                due = batch.created_at + self.linger_s
-                if due <= now + 0.0005:
-                    each.seal()
-                    self._topics[each.tp.topic].sticky = None
-                else:
-                    next_at = min(next_at, due)
-            if each.ready:
-                next_at = min(next_at, each.retry_at if each.retry_at > now else next_at, each.first_deadline())
-            elif each.in_flight:
-                next_at = min(next_at, each.first_deadline())
+            self._seal_due(each, now)
             if each.sendable(now):
                 node = self._leader(each)
                 if node is None:
@@ -369,8 +358,27 @@ class Producer:
             self._drain_to(node, accumulators, now)
         if lost_leader:
             self._learn_leaders()
+        next_at = min((self._next_at(each, now) for each in self._busy.values()), default=float("inf"))
         if next_at < float("inf"):
             self._wake_at(max(next_at, now + 0.001))
+
+    def _seal_due(self, each: Accumulator, now: float) -> None:
+        """What has lingered may go, but takes records for as long as it could not go anyway."""
+        batch = each.open
+        if batch is None or each.ready or len(each.in_flight) >= each.in_flight_max:
+            return
+        if batch.created_at + self.linger_s <= now + TIMER_SLACK_S:
+            each.seal()
+            self._topics[each.tp.topic].sticky = None
+
+    def _next_at(self, each: Accumulator, now: float) -> float:
+        """When time alone changes something for a partition; answers and connections wake by themselves."""
+        found = each.first_deadline()
+        if each.ready and each.retry_at > now:
+            return min(found, each.retry_at)
+        if each.open is not None and not each.ready and len(each.in_flight) < each.in_flight_max:
+            return min(found, each.open.created_at + self.linger_s)
+        return found
 
     def _leader(self, each: Accumulator) -> int | None:
         topic = self._topics[each.tp.topic]
@@ -389,6 +397,7 @@ class Producer:
             batches: list[tuple[Accumulator, Batch]] = []
             size = 0
             for each in accumulators:
+                self._seal_due(each, now)
                 if each.sendable(now) and size < REQUEST_BYTES_MAX:
                     batch = each.take()
                     assert batch.data is not None
