@@ -1,0 +1,386 @@
+"""The consumer by hand: positions, resets, seeks, torn and aborted batches, leaders that move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from isthmus.client import Client, Consumer, TopicPartition
+from isthmus.client.errors import ClientError, NoOffset
+from isthmus.client.fetcher import without_aborted
+from isthmus.client.raw import fetch_raw
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import fetch
+from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records
+from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, own_tasks, simulate, started_client
+
+TP = TopicPartition("t", 0)
+
+
+def fill(world: World, count: int, each: int = 1, name: str = "t", index: int = 0, size: int = 0) -> None:
+    log = world.log(name, index)
+    for _ in range(count):
+        first = log.end
+        log.append(build_batch([(n, b"k", b"%d" % n + b"." * size, ()) for n in range(first, first + each)]))
+
+
+async def begun(world: World, partitions: int = 1, **options: Any) -> tuple[Client, Consumer]:
+    if not world.topics:
+        world.add_topic("t", partitions)
+    client = await started_client(world)
+    await client.refresh_metadata(list(world.topics))
+    return client, Consumer(client, **options)
+
+
+async def ended(client: Client, consumer: Consumer) -> None:
+    await consumer.close()
+    await client.close()
+    await asyncio.sleep(0)
+    assert own_tasks() == []
+
+
+async def read(consumer: Consumer, count: int, most: int = 500) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < count:
+        for records in (await consumer.poll(1_000, most)).values():
+            found += [record.value or b"" for record in records]
+    return found
+
+
+def numbers(low: int, high: int) -> list[bytes]:
+    return [b"%d" % n for n in range(low, high)]
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_records_come_in_order_and_the_position_is_the_next_ones(most: int) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 20, each=5)
+        consumer.assign({TP: 3})
+        assert consumer.position(TP) == 3
+        found = []
+        while len(found) < 97:
+            for record in (await consumer.poll(1_000, most)).get(TP, []):
+                found.append(record.value)
+            if found:
+                assert consumer.position(TP) == 3 + len(found)
+        assert found == numbers(3, 100)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_raw_batches_are_whole_and_may_begin_before_the_position() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 3, each=10)
+        consumer.assign({TP: 15})
+        [got] = await consumer.poll_batches(1_000)
+        assert (got.from_offset, got.next_offset, got.high_watermark) == (15, 30, 30)
+        assert [r.offset for r in iter_records(got.records)] == list(range(10, 30))
+        assert consumer.position(TP) == 30
+        assert await consumer.poll_batches(100) == []
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", 4), ("latest", 10)])
+def test_without_an_offset_the_reset_policy_says_where_to_begin(reset: str, expected: int) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, auto_offset_reset=reset)
+        fill(world, 10)
+        world.log("t").start = 4
+        consumer.assign({TP: None})
+        await consumer.poll_batches(0)
+        fill(world, 2)
+        assert await read(consumer, 12 - expected) == numbers(expected, 12)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("offset", [2, 99])
+def test_an_offset_out_of_range_is_reset_or_told(offset: int) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 10)
+        world.log("t").start = 4
+        consumer.assign({TP: offset})
+        assert await read(consumer, 6) == numbers(4, 10)
+        strict = Consumer(client, auto_offset_reset="none")
+        strict.assign({TP: offset})
+        with pytest.raises(NoOffset, match="t-0 is out of range"):
+            while True:
+                await strict.poll(1_000)
+        strict.seek(TP, 5)
+        assert await read(strict, 5) == numbers(5, 10)
+        await strict.close()
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_seek_forgets_what_was_fetched_already() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 50)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 3, most=3) == numbers(0, 3)
+        await asyncio.sleep(1)  # the next answer is held by now
+        consumer.seek(TP, 40)
+        assert consumer.position(TP) == 40
+        assert await read(consumer, 10) == numbers(40, 50)
+        consumer.seek(TP, 0)
+        assert (await read(consumer, 5, most=5)) == numbers(0, 5)
+        with pytest.raises(ClientError, match="t-7 is not assigned"):
+            consumer.seek(TopicPartition("t", 7), 0)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_batch_larger_than_the_limit_is_fetched_with_a_larger_one() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partition_max_bytes=1_000)
+        fill(world, 2, size=20_000)
+        consumer.assign({TP: 0})
+        found = await read(consumer, 2)
+        assert [len(value) for value in found] == [20_001, 20_001]
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_answers_torn_anywhere_lose_and_double_nothing() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partition_max_bytes=333)
+        world.brokers[1].pieces_bytes = 50
+        fill(world, 60, each=3)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 180) == numbers(0, 180)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_the_new_leader_is_found_and_nothing_is_lost_or_doubled() -> None:
+    async def test(world: World) -> None:
+        second = await ScriptedBroker(world, 2).start()
+        client, consumer = await begun(world)
+        fill(world, 10)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 10) == numbers(0, 10)
+        world.move("t", 0, 2)
+        fill(world, 10)
+        assert await read(consumer, 10) == numbers(10, 20)
+        assert second.requests("fetch")
+        world.brokers[1].kill()
+        fill(world, 5)
+        assert await read(consumer, 5) == numbers(20, 25)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_older_metadata_of_a_broker_that_is_behind_is_not_believed() -> None:
+    async def test(world: World) -> None:
+        await ScriptedBroker(world, 2).start()
+        client, consumer = await begun(world)
+        world.move("t", 0, 2)
+        await client.refresh_metadata(["t"])
+        assert (client.leader(TP), client.leader_epoch(TP)) == (2, 1)
+        world.leaders["t", 0] = (1, 0)
+        await client.refresh_metadata(["t"])
+        assert (client.leader(TP), client.leader_epoch(TP)) == (2, 1)
+        world.topics["t"] = b"made anew, 16 by"
+        await client.refresh_metadata(["t"])
+        assert (client.leader(TP), client.leader_epoch(TP)) == (1, 0)
+        del world.topics["t"]
+        await client.refresh_metadata(["t"])
+        assert client.partitions("t") == []
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_broker_that_comes_back_is_fetched_from_again() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 10)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 10) == numbers(0, 10)
+        world.brokers[1].kill()
+        await asyncio.sleep(30)
+        fill(world, 5)
+        loop = asyncio.get_running_loop()
+        await world.brokers[1].start()
+        back = loop.time()
+        assert await read(consumer, 5) == numbers(10, 15)
+        assert loop.time() - back < 4.0
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_errors_of_the_broker_that_do_not_pass_are_raised_with_the_partitions_name() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        refused = fetch.PartitionData(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = fetch.FetchableTopicResponse(topic="t", topic_id=world.topics["t"], partitions=[refused])
+        world.brokers[1].script["fetch"].extend([lambda _: HANG_UP, lambda _: fetch.Response(responses=[topic])])
+        consumer.assign({TP: 0})
+        with pytest.raises(KafkaError, match="t-0") as told:
+            while True:
+                await consumer.poll(1_000)
+        assert told.value.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_corrupt_batches_are_told_until_the_user_seeks_past_them() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 3)
+        log = world.log("t")
+        log.batches[1] = log.batches[1][:-2] + b"!!"
+        consumer.assign({TP: 1})
+        for _ in range(2):
+            with pytest.raises(CorruptBatch, match="offset 1"):
+                while True:
+                    await consumer.poll(1_000)
+        assert consumer.position(TP) == 1
+        consumer.seek(TP, 2)
+        assert await read(consumer, 1) == numbers(2, 3)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_wait_for_data_ends_with_the_data_or_its_time() -> None:
+    async def test(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        client, consumer = await begun(world)
+        consumer.assign({TP: 0})
+        began = loop.time()
+        assert await consumer.poll(2_000) == {}
+        assert 1.9 < loop.time() - began < 2.2
+        asyncio.get_running_loop().call_later(3, fill, world, 1)
+        began = loop.time()
+        assert await read(consumer, 1) == numbers(0, 1)
+        assert loop.time() - began < 4.0
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_while_the_user_is_busy_the_next_answer_is_fetched_and_not_more() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partition_max_bytes=1_000)
+        fill(world, 100, size=400)
+        consumer.assign({TP: 0})
+        await consumer.poll(1_000, 1)
+        await asyncio.sleep(5)
+        fetches = len(world.brokers[1].requests("fetch"))
+        await asyncio.sleep(5)
+        assert len(world.brokers[1].requests("fetch")) == fetches <= 3
+        assert len(await read(consumer, 99)) == 99
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_two_nodes_are_fetched_from_side_by_side() -> None:
+    async def test(world: World) -> None:
+        await ScriptedBroker(world, 2).start()
+        world.add_topic("t", 2)
+        world.leaders["t", 1] = (2, 0)
+        client, consumer = await begun(world)
+        world.brokers[1].script["fetch"].append(lambda _: SILENCE)
+        fill(world, 5, index=1)
+        consumer.assign({TP: 0, TopicPartition("t", 1): 0})
+        assert await asyncio.wait_for(read(consumer, 5), 2) == numbers(0, 5)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_wrong_options_name_the_choices() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        with pytest.raises(ClientError, match="earliest, latest, none"):
+            Consumer(client, auto_offset_reset="smallest")
+        with pytest.raises(ClientError, match="read_uncommitted"):
+            Consumer(client, isolation="serializable")
+        with pytest.raises(ClientError, match="range, roundrobin"):
+            Consumer(client, "g", assignors=["sticky"])
+        with pytest.raises(ClientError, match="needs a group_id"):
+            await consumer.subscribe(["t"])
+        with pytest.raises(ClientError, match="needs a group_id"):
+            await consumer.commit()
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_raw_fetch_tells_each_partitions_error() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        fill(world, 3)
+        wanted = {TP: (0, -1, -1), TopicPartition("t", 1): (5, -1, -1)}
+        good, bad = await fetch_raw(client, wanted, node_id=1, max_wait_ms=0)
+        assert (good.error_code, good.high_watermark, good.diverging_epoch) == (0, 3, None)
+        assert bad.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert world.brokers[1].address == f"broker1:{PORT}"
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def batch(values: Iterable[int], producer: int = -1, control: bool = False) -> bytes:
+    builder = BatchBuilder(
+        max_bytes=1 << 20,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        transactional=producer >= 0,
+        control=control,
+        base_offset=min(values := list(values)),
+    )
+    for value in values:
+        builder.append(0, b"\0\0\0\0" if control else None, b"%d" % value)
+    return builder.build()
+
+
+def test_aborted_transactions_are_left_out_and_all_else_is_kept() -> None:
+    data = b"".join(
+        [
+            batch([0, 1], producer=7),  # aborted at 6
+            batch([2, 3]),
+            batch([4], producer=8),  # committed
+            batch([5], producer=7),
+            batch([6], producer=7, control=True),
+            batch([7], producer=7),  # of its next transaction, committed
+            batch([8], producer=8, control=True),
+        ]
+    )
+    kept = without_aborted(memoryview(data), ((7, 0),))
+    assert [record.offset for record in iter_records(kept)] == [2, 3, 4, 7]
+    assert [r.offset for r in iter_records(without_aborted(memoryview(data), ()))] == [0, 1, 2, 3, 4, 5, 7]
+
+
+def test_a_transaction_aborted_twice_is_left_out_twice() -> None:
+    data = b"".join(
+        [
+            batch([0], producer=7),
+            batch([1], producer=7, control=True),
+            batch([2], producer=7),
+            batch([3], producer=7, control=True),
+            batch([4], producer=7),
+        ]
+    )
+    kept = without_aborted(memoryview(data), ((7, 2), (7, 0)))
+    assert [record.offset for record in iter_records(kept)] == [4]

@@ -1,0 +1,365 @@
+"""Consumer groups of our client with our broker, on the simulated loop: members that come, go, hang and die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client.admin import NewTopic
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from tests.client.scripted import own_tasks
+from tests.simulation.hosts import Process, ProcessKilled
+from tests.simulation.product import BrokerHost
+from tests.simulation.runner import Simulation, run
+
+RECORDS = 200
+PARTITIONS = 4
+
+
+class Member:
+    """One consumer process that reads, remembers and commits until it is stopped."""
+
+    def __init__(self, sim: Simulation, host: BrokerHost, name: str, **options: Any) -> None:
+        self.sim, self.host, self.name = sim, host, name
+        self.options = {"session_timeout_ms": 6_000, **options}
+        self.read: list[bytes] = []
+        self.calls: list[tuple[str, list[int]]] = []
+        self.owned: list[int] = []
+        self.stopping = False
+        self.stall_s = 0.0
+        self.done: asyncio.Future[None]
+
+    def start(self) -> Member:
+        process = self.sim.machine(self.name).start()
+        self.done = process.outcome(self._run(process))
+        return self
+
+    def kill(self) -> None:
+        self.sim.machine(self.name).kill()
+        self.owned = []
+
+    async def stop(self) -> None:
+        self.stopping = True
+        await self.done
+
+    async def _run(self, process: Process) -> None:
+        client = Client(self.host.address, client_id=self.name, runtime=process.runtime)
+        await client.start()
+        consumer = Consumer(client, "g", **self.options)
+        await consumer.subscribe(["t"], self._assigned, self._revoked)
+        while not self.stopping:
+            if self.stall_s:
+                stall, self.stall_s = self.stall_s, 0.0
+                await asyncio.sleep(stall)
+            found = await consumer.poll(200, 10)
+            for records in found.values():
+                self.read += [record.value or b"" for record in records]
+            if found:
+                try:
+                    await consumer.commit()
+                except KafkaError as error:
+                    assert error.code in (
+                        ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+                    )  # fmt: skip
+        await consumer.close()
+        await client.close()
+
+    async def _assigned(self, tps: list[TopicPartition]) -> None:
+        self.owned = [tp.partition for tp in tps]
+        self.calls.append(("+", self.owned))
+
+    def _revoked(self, tps: list[TopicPartition]) -> None:
+        self.owned = []
+        self.calls.append(("-", [tp.partition for tp in tps]))
+
+
+class Stage:
+    """A broker with a topic, and a producer's hand."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.host = BrokerHost(sim, "broker")
+        self.sent = 0
+
+    async def begin(self) -> None:
+        await self.host.up()
+        await self.work(self._topic)
+
+    async def work(self, what: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
+        process = self.sim.machine("hand").process or self.sim.machine("hand").start()
+
+        async def work() -> Any:
+            client = Client(self.host.address, client_id="hand", runtime=process.runtime)
+            await client.start()
+            try:
+                return await what(client)
+            finally:
+                await client.close()
+
+        return await process.outcome(work())
+
+    async def _topic(self, client: Client) -> None:
+        await Admin(client).create_topics([NewTopic("t", PARTITIONS)])
+
+    async def send(self, count: int) -> None:
+        async def send(client: Client) -> None:
+            producer = Producer(client)
+            await producer.start()
+            for _ in range(count):
+                producer.send("t", b"%d" % self.sent, partition=self.sent % PARTITIONS)
+                self.sent += 1
+            await producer.close()
+
+        await self.work(send)
+
+    async def all_read(self, members: list[Member], timeout_s: float = 60) -> None:
+        wanted = {b"%d" % n for n in range(self.sent)}
+        await self.sim.until(lambda: {v for m in members for v in m.read} >= wanted, "all records read", timeout_s)
+
+    async def shared(self, members: list[Member], timeout_s: float = 60) -> None:
+        """Until the members own all partitions between them, each one something."""
+        await self.sim.until(
+            lambda: (
+                all(m.owned for m in members) and sorted(p for m in members for p in m.owned) == list(range(PARTITIONS))
+            ),
+            "partitions shared",
+            timeout_s,
+        )
+
+
+def staged(test: Callable[[Stage], Coroutine[Any, Any, None]], seed: int = 1) -> None:
+    async def scenario(sim: Simulation) -> None:
+        stage = Stage(sim)
+        await stage.begin()
+        await test(stage)
+
+    result = run(seed, scenario)
+    assert result.error is None, result.error
+
+
+def test_one_member_reads_everything_once_and_commits() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(RECORDS)
+        member = Member(stage.sim, stage.host, "a").start()
+        await stage.all_read([member])
+        await member.stop()
+        assert len(member.read) == RECORDS
+        assert member.calls == [("+", [0, 1, 2, 3]), ("-", [0, 1, 2, 3])]
+        offsets = await stage.work(lambda client: Admin(client).group_offsets("g"))
+        assert sum(offsets.values()) == RECORDS
+        again = Member(stage.sim, stage.host, "b").start()
+        await stage.send(10)
+        await stage.sim.until(lambda: len(again.read) == 10, "the new ones")
+        await again.stop()
+
+    staged(test)
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_two_members_share_and_one_that_leaves_gives_back_at_once(assignor: str) -> None:
+    async def test(stage: Stage) -> None:
+        first = Member(stage.sim, stage.host, "a", assignors=[assignor]).start()
+        second = Member(stage.sim, stage.host, "b", assignors=[assignor]).start()
+        await stage.shared([first, second])
+        await stage.send(RECORDS)
+        await stage.all_read([first, second])
+        assert not set(first.read) & set(second.read)
+        loop = asyncio.get_running_loop()
+        left = loop.time()
+        await second.stop()
+        await stage.shared([first])
+        assert loop.time() - left < 5.0
+        await first.stop()
+
+    staged(test)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_killed_member_is_replaced_when_its_session_ends(seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        first = Member(stage.sim, stage.host, "a").start()
+        second = Member(stage.sim, stage.host, "b").start()
+        await stage.shared([first, second])
+        await stage.send(RECORDS)
+        second.kill()
+        with pytest.raises(ProcessKilled):
+            await second.done
+        await stage.shared([first], timeout_s=15)
+        await stage.send(RECORDS)
+        await stage.all_read([first, second])
+        await first.stop()
+
+    staged(test, seed)
+
+
+def test_a_member_that_is_busy_keeps_its_membership_through_a_rebalance() -> None:
+    async def test(stage: Stage) -> None:
+        first = Member(stage.sim, stage.host, "a").start()
+        await stage.shared([first])
+        first.stall_s = 20.0  # three sessions long, less than the rebalance timeout
+        await asyncio.sleep(1)
+        second = Member(stage.sim, stage.host, "b").start()
+        await asyncio.sleep(10)
+        assert first.owned == [0, 1, 2, 3] and not second.owned
+        await stage.shared([first, second])
+        assert first.calls[1:] == [("-", [0, 1, 2, 3]), ("+", first.owned)]
+        for each in (first, second):
+            await each.stop()
+
+    staged(test)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_coordinator_that_comes_back_finds_its_members(power: bool) -> None:
+    async def test(stage: Stage) -> None:
+        first = Member(stage.sim, stage.host, "a").start()
+        second = Member(stage.sim, stage.host, "b").start()
+        await stage.shared([first, second])
+        await stage.send(RECORDS)
+        await stage.all_read([first, second])
+        stage.host.kill(power=power)
+        await asyncio.sleep(2)
+        await stage.host.up()
+        await stage.shared([first, second])
+        if not power:
+            await stage.send(RECORDS)
+            await stage.all_read([first, second])
+        for each in (first, second):
+            await each.stop()
+
+    staged(test)
+
+
+def test_a_static_member_that_restarts_in_time_moves_nobodys_partitions() -> None:
+    async def test(stage: Stage) -> None:
+        first = Member(stage.sim, stage.host, "a", group_instance_id="one", session_timeout_ms=20_000).start()
+        second = Member(stage.sim, stage.host, "b", group_instance_id="two", session_timeout_ms=20_000).start()
+        await stage.shared([first, second])
+        owned, calls = second.owned, list(first.calls)
+        second.kill()
+        again = Member(stage.sim, stage.host, "b", group_instance_id="two", session_timeout_ms=20_000).start()
+        await stage.sim.until(lambda: again.owned == owned, "the same partitions")
+        assert first.calls == calls
+        for each in (first, again):
+            await each.stop()
+
+    staged(test)
+
+
+def test_a_topic_that_grows_is_shared_anew() -> None:
+    async def test(stage: Stage) -> None:
+        member = Member(stage.sim, stage.host, "a").start()
+        await stage.shared([member])
+        await stage.work(lambda client: Admin(client).create_partitions("t", 6))
+        await stage.sim.until(lambda: member.owned == [0, 1, 2, 3, 4, 5], "the new partitions", 60)
+        await member.stop()
+
+    staged(test)
+
+
+def test_a_topic_that_is_not_there_yet_is_taken_when_it_comes() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.work(lambda client: Admin(client).delete_topics(["t"]))
+        member = Member(stage.sim, stage.host, "a").start()
+        await stage.sim.until(lambda: bool(member.calls), "joined")
+        assert member.calls == [("+", [])]
+        await stage.work(stage._topic)
+        await stage.shared([member], timeout_s=20)
+        await member.stop()
+
+    staged(test)
+
+
+def test_two_members_on_one_client_do_not_block_each_other() -> None:
+    async def test(stage: Stage) -> None:
+        async def both(client: Client) -> None:
+            consumers = [Consumer(client, "g", session_timeout_ms=6_000) for _ in range(2)]
+            for consumer in consumers:
+                await consumer.subscribe(["t"])
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            is_shared = lambda: all(len(consumer.assignment()) == 2 for consumer in consumers)  # noqa: E731
+
+            async def poll(consumer: Consumer) -> None:
+                while not is_shared():
+                    await consumer.poll(100)
+
+            await asyncio.gather(*map(poll, consumers))
+            assert loop.time() - began < 5.0
+            for consumer in consumers:
+                await consumer.close()
+
+        await stage.work(both)
+
+    staged(test)
+
+
+def test_a_poll_that_is_cancelled_in_a_rebalance_is_gone_on_with() -> None:
+    async def test(stage: Stage) -> None:
+        async def impatient(client: Client) -> None:
+            calls: list[int] = []
+
+            async def assigned(tps: list[TopicPartition]) -> None:
+                calls.append(len(tps))
+                if len(calls) < 3:
+                    await asyncio.sleep(10)
+
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"], assigned)
+            for seconds in (0.0001, 0.001, 0.01, 0.1, 0.5, 1.0):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.poll(10_000), seconds)
+            assert await consumer.poll(500) == {}
+            assert calls == [4, 4, 4] and len(consumer.assignment()) == 4
+            await consumer.close()
+
+        await stage.work(impatient)
+
+    staged(test)
+
+
+def test_a_commit_of_a_member_that_was_put_out_is_refused_by_name() -> None:
+    async def test(stage: Stage) -> None:
+        async def late(client: Client) -> None:
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"])
+            await consumer.poll(100)
+            membership = consumer._membership
+            assert membership is not None
+            await membership._stop_heart()  # as if the process had been stopped for a while
+            await asyncio.sleep(30)
+            with pytest.raises(KafkaError, match="group g, commit of t-0") as told:
+                await consumer.commit({TopicPartition("t", 0): 1})
+            assert told.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+            await consumer.close()
+
+        await stage.work(late)
+
+    staged(test)
+
+
+def test_offsets_of_a_hand_assigned_consumer_are_kept_by_the_group() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def by_hand(client: Client) -> None:
+            tp = TopicPartition("t", 1)
+            await client.refresh_metadata(["t"])
+            consumer = Consumer(client, "hand", auto_offset_reset="none")
+            assert await consumer.committed([tp]) == {}
+            await consumer.commit({tp: 4})
+            assert await consumer.committed([tp]) == {tp: 4}
+            consumer.assign({tp: None})
+            found = await consumer.poll(1_000)
+            assert found[tp][0].offset == 4
+            await consumer.close()
+            await asyncio.sleep(0)
+            assert [name for name in own_tasks() if "fetch" in name] == []
+
+        await stage.work(by_hand)
+
+    staged(test)
