@@ -125,6 +125,11 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         return list(self._fetcher.positions)
 
+    @property
+    def must_poll(self) -> bool:
+        """Whether the group waits for this member's next poll, as in a rebalance."""
+        return self._subscribed and self._membership is not None and self._membership.must_join
+
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Go on at an offset. Raises ClientError for a partition that is not assigned."""
         if tp not in self._fetcher.positions:

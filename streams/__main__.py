@@ -51,7 +51,7 @@ def find(name: str) -> App:
     return app
 
 
-async def serve(app: App, bootstrap: str, stopping: asyncio.Event) -> None:
+async def serve(app: App, bootstrap: str, working: asyncio.Event, stopping: asyncio.Event) -> None:
     """Run until `stopping`, then checkpoint and leave; when cancelled, or when something fails, just leave."""
     client = Client(bootstrap, client_id=app.id)
     try:
@@ -60,6 +60,7 @@ async def serve(app: App, bootstrap: str, stopping: asyncio.Event) -> None:
         stop = asyncio.get_running_loop().create_task(_stop_when(stopping, worker))
         try:
             await worker.start()
+            working.set()
             print(f"ready {app.id}: {', '.join(worker.topics)}", flush=True)
             await worker.run()
             await worker.close()
@@ -80,19 +81,19 @@ async def _stop_when(stopping: asyncio.Event, worker: StreamWorker) -> None:
 async def run(app: App, bootstrap: str) -> None:
     """Run until SIGTERM or SIGINT. What is not done within STOP_S is left to the next run."""
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    serving = loop.create_task(serve(app, bootstrap, stopping))
+    working, stopping = asyncio.Event(), asyncio.Event()
+    serving = loop.create_task(serve(app, bootstrap, working, stopping))
 
     def stop() -> None:
         stopping.set()
-        loop.call_later(STOP_S, serving.cancel)
+        loop.call_later(STOP_S if working.is_set() else 0, serving.cancel)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await asyncio.wait([serving])
     if not serving.cancelled():
         serving.result()
-    elif stopping.is_set():
+    elif working.is_set():
         logging.warning("app %s was stopped before its last checkpoint was written", app.id)
 
 

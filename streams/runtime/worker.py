@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
@@ -23,7 +25,7 @@ from ...runtime import Runtime, system
 from ..api.app import App
 from ..engine.checkpoint import RUN_HEADER, Row, marker_key
 from ..engine.tables import split_key
-from ..engine.task import Task, events
+from ..engine.task import Event, Task, events
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
 from .agents import TaskRun
 from .loading import load
@@ -32,10 +34,32 @@ log = logging.getLogger("isthmus.streams")
 
 POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
+BATCH_S = 0.1  # agents get as many events at once as took them so long before: so soon can the worker do else
+BATCH_EVENTS, BATCH_EVENTS_MAX = 1_000, 5_000  # at first, at most
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
 ABANDON_S = 2.0  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
 CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
+
+
+@dataclass
+class Backlog:
+    """Fetched events of one partition that agents have not had, from `at` on; after them comes `next_offset`."""
+
+    tp: TopicPartition
+    events: list[Event]
+    next_offset: int
+    at: int = 0
+
+    def take(self, most: int) -> tuple[list[Event], int]:
+        """The next events and the offset after them."""
+        some = self.events[self.at : self.at + most] if self.at or len(self.events) > most else self.events
+        self.at += len(some)
+        return some, self.next_offset if self.empty else some[-1].offset + 1
+
+    @property
+    def empty(self) -> bool:
+        return self.at >= len(self.events)
 
 
 class StreamWorker:
@@ -51,6 +75,8 @@ class StreamWorker:
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0
+        self._backlog: deque[Backlog] = deque()  # of one poll: fetches are ahead of it by one answer a partition
+        self._batch_events = BATCH_EVENTS
         self._checkpoints: dict[int, asyncio.Task[None]] = {}
         self._checkpoint_at = 0.0
         self._stopping = asyncio.Event()
@@ -100,11 +126,11 @@ class StreamWorker:
         loop = asyncio.get_running_loop()
         self._checkpoint_at = loop.time() + self.app.checkpoint_interval_ms / 1000
         while not self._stopping.is_set():
-            for batches in await self._poll():
-                await self._process(batches)
-                self._checkpoint_when_due(loop.time())
-                if self._stopping.is_set():
-                    return  # what else was fetched is fetched again
+            if not self._backlog or self.consumer.must_poll:
+                for batches in await self._poll():
+                    self._take_in(batches)
+            if self._backlog:
+                await self._process_some()
             self._checkpoint_when_due(loop.time())
 
     async def _poll(self) -> list[FetchedBatches]:
@@ -143,7 +169,7 @@ class StreamWorker:
 
     # --- Records ------------------------------------------------------------------------------------
 
-    async def _process(self, batches: FetchedBatches) -> None:
+    def _take_in(self, batches: FetchedBatches) -> None:
         run = self.running.get(batches.tp.partition)
         if run is None:
             return  # revoked while the fetch was under way
@@ -152,8 +178,23 @@ class StreamWorker:
         columns = records.decode_lists(batches.records, from_offset=from_offset)
         skip = self._skip if topic.skips else None
         found = events(batches.tp.topic, batches.tp.partition, columns, topic.codec, from_offset, skip)
-        await run.process(batches.tp.topic, found, max(batches.next_offset, from_offset))
-        self.processed_total += len(found)
+        self._backlog.append(Backlog(batches.tp, found, max(batches.next_offset, from_offset)))
+
+    async def _process_some(self) -> None:
+        """Give agents the next events, about BATCH_S's worth of them; the partitions take turns."""
+        backlog = self._backlog.popleft()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        some, next_offset = backlog.take(self._batch_events)
+        await self.running[backlog.tp.partition].process(backlog.tp.topic, some, next_offset)
+        self.processed_total += len(some)
+        if not backlog.empty:
+            self._backlog.append(backlog)
+        took = loop.time() - begun
+        if took > BATCH_S:
+            self._batch_events = max(1, int(self._batch_events * BATCH_S / took))
+        elif took < BATCH_S / 2 and len(some) == self._batch_events:
+            self._batch_events = min(2 * self._batch_events, BATCH_EVENTS_MAX)
 
     def _skip(self, problem: RecordError) -> None:
         self.skipped_total += 1
@@ -257,6 +298,7 @@ class StreamWorker:
 
     async def _finish(self, number: int) -> None:
         """Last checkpoint of a task that leaves."""
+        self._backlog = deque(each for each in self._backlog if each.tp.partition != number)
         run = self.running.pop(number, None)
         if run is None:
             return

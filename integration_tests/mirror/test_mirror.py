@@ -1,0 +1,404 @@
+"""Mirrors from outside: bytes and offsets kept, topics found and owned, and every held state with its words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.brokers import BrokerProcess, running_broker
+from isthmus.client import Admin, Client, Producer, TopicPartition
+from isthmus.client.admin import NewTopic
+from isthmus.client.raw import append_raw
+from isthmus.mirror import carrier
+from isthmus.mirror.link import Limits, MirrorLink
+from isthmus.mirror.worker import MirrorWorker
+from isthmus.protocol import _records, compression, records
+from isthmus.protocol.crc import crc32c
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import mirror_append
+from isthmus.protocol.primitives import uuid_to_str
+
+from .workers import Worker, clients, log_bytes, mirror_arguments, mirror_status, run, same, until
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+FOREVER = {"retention.ms": "-1"}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """A source and a target for tests that break neither."""
+    folder = tmp_path_factory.mktemp("mirror")
+    with running_broker(folder / "source") as source, running_broker(folder / "target") as target:
+        yield source, target
+
+
+def raw_batch(
+    base: int, delta: int, count: int, attributes: int, payload: bytes, epoch: int = 0, producer: int = -1
+) -> bytes:
+    """A batch whose payload is anything, under a right CRC."""
+    tail = HEADER.pack(base, 49 + len(payload), epoch, 2, 0, attributes, delta, 1, 2, producer, 0, -1, count) + payload
+    return tail[:17] + crc32c(tail[21:]).to_bytes(4, "big") + tail[21:]
+
+
+async def create(client: Client, name: str, partitions: int = 1, **options: str) -> None:
+    configs = {**FOREVER, **{key.replace("_", "."): value for key, value in options.items()}}
+    await Admin(client).create_topics([NewTopic(name, partitions, -1, configs)])
+    await client.refresh_metadata([name])
+
+
+async def produce(
+    client: Client, topic: str, count: int, size: int = 100, compression: str = "lz4", pause_s: float = 0.0
+) -> None:
+    producer = Producer(client, linger_ms=1, compression=compression)
+    await producer.start()
+    await client.refresh_metadata([topic])
+    partitions = client.partitions(topic)
+    futures = []
+    for i in range(count):
+        await producer.room()
+        if pause_s and i % 500 == 0:
+            await asyncio.sleep(pause_s)
+        value = os.urandom(size // 2) + bytes(size // 2)
+        futures.append(producer.send(topic, value, b"k%d" % i, partition=partitions[i % len(partitions)]))
+    await asyncio.gather(*futures)
+    await producer.close()
+
+
+def row(status: dict[tuple[str, int], dict[str, Any]], topic: str, partition: int = 0) -> dict[str, Any]:
+    return status.get((topic, partition), {"state": None, "reason": ""})
+
+
+async def reaches(target: str, topic: str, state: str, timeout_s: float = 20.0) -> dict[str, Any]:
+    async def look() -> Any:
+        found = row(await asyncio.to_thread(mirror_status, target), topic)
+        assert found["state"] == state, found
+        return found
+
+    return await until(look, f"{topic} is {state}", timeout_s)
+
+
+def test_what_no_decoder_could_read_is_carried_byte_for_byte(
+    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reserved codec 5, control and transactional batches, holes, empty batches, epochs: only headers are looked at."""
+    source, target = pair
+    strange = b"".join(
+        [
+            raw_batch(7, 4, 5, 5, os.urandom(5000), epoch=2),  # the reserved codec, from offset 7 on
+            raw_batch(20, 9, 2, 5, os.urandom(100), epoch=2),  # compacted: 2 of 10 are left
+            raw_batch(30, 5, 0, 0, b"", epoch=2),  # compacted: none is left
+            raw_batch(40, 0, 1, 0x10, os.urandom(30), epoch=3, producer=77),  # of a transaction
+            raw_batch(41, 0, 1, 0x30, bytes(16), epoch=3, producer=77),  # its marker
+            raw_batch(42, 0, 1, 0x08 | 7, os.urandom(10), epoch=5),  # codec 7, LogAppendTime
+        ]
+    )
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise AssertionError("the mirror looked at a record")
+
+    async def scenario() -> None:
+        async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+            seed = b"seed" * 4  # a mirrored topic takes whatever its link brings
+            owner = {"mirror_link": "seed", "mirror_source_cluster_id": "elsewhere"}
+            await create(origin, "strange", **owner, mirror_source_topic_id=uuid_to_str(seed))
+            part = mirror_append.MirrorAppendPartition(
+                index=0, source_leader_epoch=5, range_from=0, range_to=43, records=strange
+            )
+            topic = mirror_append.MirrorAppendTopic(name="strange", source_topic_id=seed, partitions=[part])
+            request = mirror_append.Request(
+                link_id="seed", source_cluster_id="elsewhere", timeout_ms=5000, topics=[topic]
+            )
+            answer = await origin.request(request)
+            assert not answer.topics[0].partitions[0].error_code, answer
+            for module, names in {
+                records: ("decode_batch", "iter_records", "decode_lists", "decode_columns", "validate_batch"),
+                compression: ("decompress",),
+                _records: ("read_lists",),
+            }.items():
+                for name in names:
+                    monkeypatch.setattr(module, name, refuse)
+            worker = MirrorWorker(MirrorLink("strange", "src", ["strange"]), origin, copy)
+            await worker.start()
+            await until(lambda: same(origin, copy, "strange", [0]), "the copy is the source")
+            await worker.stop()
+            monkeypatch.undo()
+            assert await log_bytes(copy, "src.strange", 0) == strange
+            assert (await Admin(copy).list_offsets({TopicPartition("src.strange", 0): "latest"})) == {
+                TopicPartition("src.strange", 0): (43, -1, 5)
+            }
+
+    run(scenario())
+    [ours], [theirs] = (
+        list((broker.folder / "data" / f"{topic}-0").glob("*.log"))
+        for broker, topic in ((source, "strange"), (target, "src.strange"))
+    )
+    assert ours.read_bytes().rstrip(b"\0") == theirs.read_bytes().rstrip(b"\0") == strange.rstrip(b"\0")
+
+
+def test_stock_kafka_is_carried_with_its_transactions_and_grows_within_five_seconds(
+    kafka: str, isthmus_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    import confluent_kafka
+
+    def transactions(topic: str) -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": kafka, "transactional.id": "mirrored"})
+        producer.init_transactions(20)
+        for i in range(6):
+            producer.begin_transaction()
+            for j in range(20):
+                producer.produce(topic, f"{i}-{j}".encode(), partition=j % 2)
+            producer.commit_transaction(20) if i % 3 else producer.abort_transaction(20)
+
+    async def scenario() -> None:
+        async with clients(kafka, isthmus_broker.bootstrap) as (origin, copy):
+            await create(origin, "mirrored.a", 2)
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+                await produce(origin, "mirrored.a", 300, compression=codec)
+            await asyncio.to_thread(transactions, "mirrored.a")
+            await until(lambda: same(origin, copy, "mirrored.a", range(2)), "all of it is there")
+            ends = [
+                (await Admin(client).list_offsets({TopicPartition(topic, p): "latest" for p in range(2)})).values()
+                for client, topic in ((origin, "mirrored.a"), (copy, "src.mirrored.a"))
+            ]
+            assert [each[0] for each in ends[0]] == [each[0] for each in ends[1]]
+            await create(origin, "mirrored.new")
+            await produce(origin, "mirrored.new", 10)
+            await until(lambda: same(origin, copy, "mirrored.new", [0]), "a new topic", 5)
+            await Admin(origin).create_partitions("mirrored.a", 3)
+            await origin.refresh_metadata(["mirrored.a"])
+            await until(lambda: _grown(origin), "stock Kafka leads it")
+            await append_raw(origin, TopicPartition("mirrored.a", 2), records.build_batch([(0, None, b"new", ())]))
+            await until(lambda: same(origin, copy, "mirrored.a", range(3)), "a new partition", 5)
+
+    async def _grown(origin: Client) -> bool:
+        await origin.refresh_metadata(["mirrored.a"])
+        return origin.leader(TopicPartition("mirrored.a", 2)) is not None
+
+    arguments = mirror_arguments(kafka, isthmus_broker.bootstrap, "mirrored.*")
+    with Worker(tmp_path, "mirror", *arguments) as worker:
+        run(scenario(), 120)
+        assert worker.end() == 0, worker.log
+
+
+def test_a_stock_kafka_target_is_not_yet(kafka: str, isthmus_broker: BrokerProcess, tmp_path: Path) -> None:
+    with Worker(tmp_path, "mirror", *mirror_arguments(isthmus_broker.bootstrap, kafka, "x")) as worker:
+        assert worker.process.wait(20) == 2
+        said = [line for line in worker.log.splitlines() if line.startswith("error: ")]
+        assert len(said) == 1 and "stock Apache Kafka is not supported yet" in said[0], worker.log
+        assert "Traceback" not in worker.log
+
+
+def test_a_cluster_is_not_mirrored_into_itself(isthmus_broker: BrokerProcess, tmp_path: Path) -> None:
+    address = isthmus_broker.bootstrap
+    with Worker(tmp_path, "mirror", *mirror_arguments(address, address, ".*")) as worker:
+        assert worker.process.wait(20) == 2
+        assert "source and target are one cluster" in worker.log
+
+
+def test_a_topic_is_owned_by_its_link_and_a_foreign_one_is_left_alone(
+    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    source, target = pair
+
+    async def scenario() -> None:
+        async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+            await create(origin, "own.good")
+            await create(origin, "own.taken")
+            await create(copy, "src.own.taken")
+            await append_raw(copy, TopicPartition("src.own.taken", 0), records.build_batch([(0, None, b"mine", ())]))
+            before = await log_bytes(copy, "src.own.taken", 0)
+            await produce(origin, "own.good", 100)
+            await produce(origin, "own.taken", 100)
+            await until(lambda: same(origin, copy, "own.good", [0]), "the good topic")
+            batch = records.build_batch([(0, None, b"intruder", ())])
+            with pytest.raises(KafkaError) as refused:
+                await append_raw(copy, TopicPartition("src.own.good", 0), batch)
+            assert refused.value.code == ErrorCode.POLICY_VIOLATION
+            assert await same(origin, copy, "own.good", [0])
+            said = (await reaches(target.bootstrap, "own.taken", "FAILED"))["reason"]
+            assert "src.own.taken was not made by a mirror: delete it, or give link link another rename" in said
+            assert await log_bytes(copy, "src.own.taken", 0) == before
+            await Admin(copy).delete_topics(["src.own.taken"])  # the way out that it named
+            await until(lambda: same(origin, copy, "own.taken", [0]), "it goes on by itself")
+            await reaches(target.bootstrap, "own.taken", "MIRRORING")
+
+    with Worker(tmp_path, "mirror", *mirror_arguments(source.bootstrap, target.bootstrap, "own.*")) as worker:
+        run(scenario())
+        assert worker.end() == 0, worker.log
+
+
+def test_a_recreated_source_topic_is_held_until_its_copy_is_deleted(
+    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    source, target = pair
+
+    async def scenario() -> None:
+        async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+            await create(origin, "again")
+            await produce(origin, "again", 50)
+            await until(lambda: same(origin, copy, "again", [0]), "the first one")
+            before = await log_bytes(copy, "src.again", 0)
+            await Admin(origin).delete_topics(["again"])
+            await create(origin, "again")
+            await produce(origin, "again", 200)
+            said = (await reaches(target.bootstrap, "again", "SOURCE_RECREATED", 6))["reason"]
+            assert "delete src.again in the target" in said
+            await asyncio.sleep(1)
+            assert await log_bytes(copy, "src.again", 0) == before
+            await Admin(copy).delete_topics(["src.again"])
+            await until(lambda: same(origin, copy, "again", [0]), "the second one")
+            await Admin(origin).delete_topics(["again"])
+            said = (await reaches(target.bootstrap, "again", "SOURCE_UNAVAILABLE"))["reason"]
+            assert "src.again keeps what was mirrored" in said
+
+    with Worker(tmp_path, "mirror", *mirror_arguments(source.bootstrap, target.bootstrap, "again")) as worker:
+        run(scenario())
+        assert worker.end() == 0, worker.log
+
+
+def test_what_the_source_deleted_before_it_was_mirrored_is_a_gap(tmp_path: Path) -> None:
+    settings = {"log.retention.check.interval.ms": 200, "log.segment.bytes": 1 << 20}
+    with running_broker(tmp_path / "s", settings) as source, running_broker(tmp_path / "t") as target:
+        arguments = mirror_arguments(source.bootstrap, target.bootstrap, "short")
+        first, second = TopicPartition("short", 0), TopicPartition("src.short", 0)
+
+        async def begin() -> int:
+            async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+                await create(origin, "short", retention_bytes=str(1 << 20), segment_bytes=str(1 << 20))
+                await produce(origin, "short", 100)
+                await until(lambda: same(origin, copy, "short", [0]), "the beginning")
+                return (await Admin(copy).list_offsets({second: "latest"}))[second][0]
+
+        async def pass_by(end: int) -> int:
+            async with clients(source.bootstrap) as (origin,):
+                await produce(origin, "short", 4000, 1000, "none")
+
+                async def gone() -> int:
+                    start = (await Admin(origin).list_offsets({first: "earliest"}))[first][0]
+                    return start if start > end else 0
+
+                return await until(gone, "retention passes the mirror")
+
+        with Worker(tmp_path, "first", *arguments).ready() as worker:
+            end = run(begin())
+            assert worker.end() == 0
+        run(pass_by(end))
+        with Worker(tmp_path, "second", *arguments).ready():
+            said = run(reaches(target.bootstrap, "short", "GAP"))
+
+            async def still() -> int:
+                async with clients(target.bootstrap) as (copy,):
+                    return (await Admin(copy).list_offsets({second: "latest"}))[second][0]
+
+            assert run(still()) == end
+            assert said["reason"].startswith(f"short-0: the source deleted offsets {end} to "), said
+
+
+def test_a_source_restored_from_an_older_copy_is_diverged(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "s") as source, running_broker(tmp_path / "t") as target:
+
+        async def fill(count: int, create_it: bool = False) -> bytes:
+            async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+                if create_it:
+                    await create(origin, "past")
+                await produce(origin, "past", count)
+                await until(lambda: same(origin, copy, "past", [0]), "the copy is the source")
+                return await log_bytes(copy, "src.past", 0)
+
+        with Worker(
+            tmp_path, "mirror", *mirror_arguments(source.bootstrap, target.bootstrap, "past")
+        ).ready() as worker:
+            run(fill(100, True))
+            source.stop()
+            shutil.copytree(source.folder / "data", tmp_path / "older")
+            source.start()
+            before = run(fill(100))
+            last = list(records.walk(before))[-1][1]
+            source.kill()
+            shutil.rmtree(source.folder / "data")
+            shutil.copytree(tmp_path / "older", source.folder / "data")
+            source.start()
+            said = run(reaches(target.bootstrap, "past", "DIVERGED", 30))
+            assert f"ends at offset {last.next_offset} of leader epoch {last.partition_leader_epoch}" in said["reason"]
+
+            async def go_on() -> None:
+                async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+                    await produce(origin, "past", 500)
+                    await asyncio.sleep(1)
+                    assert await log_bytes(copy, "src.past", 0) == before
+
+            run(go_on())
+            assert worker.end() == 0
+
+
+def test_kills_of_everything_and_doubled_workers_leave_an_equal_copy(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "s") as source, running_broker(tmp_path / "t") as target:
+        arguments = mirror_arguments(source.bootstrap, target.bootstrap, "busy")
+        first, second = Worker(tmp_path, "first", *arguments), Worker(tmp_path, "second", *arguments)
+
+        async def scenario() -> None:
+            async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+                await create(origin, "busy", 3)
+                producing = asyncio.create_task(produce(origin, "busy", 100_000, 400, pause_s=0.03))
+                await until(lambda: _some(copy), "the mirror has begun")
+                first.kill()
+                await asyncio.sleep(0.5)
+                target.kill()
+                await asyncio.to_thread(target.start)
+                await asyncio.sleep(0.5)
+                assert not producing.done()
+                source.kill()
+                await asyncio.to_thread(source.start)
+                with Worker(tmp_path, "third", *arguments):
+                    await producing
+                    await until(lambda: same(origin, copy, "busy", range(3)), "the copy is the source", 40)
+
+        async def _some(copy: Client) -> bool:
+            return bool(await log_bytes(copy, "src.busy", 0))
+
+        with first, second:
+            run(scenario(), 120)
+            target.kill()  # a worker whose target is away ends soon, too
+            assert second.end() == 0, second.log
+
+
+def test_what_is_under_way_stays_within_the_budget(
+    pair: tuple[BrokerProcess, BrokerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair
+    budget = 3 << 20
+    most = 0
+
+    class Watched(carrier.Carrier):
+        def __setattr__(self, name: str, value: Any) -> None:
+            nonlocal most
+            if name == "under_way_bytes":
+                most = max(most, value)
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr("isthmus.mirror.worker.Carrier", Watched)
+
+    async def scenario() -> None:
+        async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+            await create(origin, "much", 3)
+            batch = records.build_batch([(0, None, os.urandom(1000), ())] * 200)
+            for i in range(90):
+                await append_raw(origin, TopicPartition("much", i % 3), batch)
+            limits = Limits(budget_bytes=budget, fetch_max_bytes=1 << 20, fetch_partition_max_bytes=1 << 20)
+            worker = MirrorWorker(MirrorLink("much", "src", ["much"], limits=limits), origin, copy)
+            await worker.start()
+            await until(lambda: same(origin, copy, "much", range(3)), "all of it is there")
+            assert worker.carrier.mismatches_total == 0
+            assert worker.carrier.under_way_bytes <= 1 << 20  # the fetch that waits
+            await worker.stop()
+            assert worker.carrier.under_way_bytes == 0
+
+    run(scenario())
+    assert 1 << 20 < most <= budget + (1 << 18)

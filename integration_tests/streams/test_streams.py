@@ -1,0 +1,331 @@
+"""Stream workers from outside: exact tables under kills, joins, restarts; stops, poison and lost input said clearly."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.brokers import BrokerProcess, running_broker
+from integration_tests.mirror import workers
+from integration_tests.mirror.workers import Worker, clients, run, until
+from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client.admin import NewTopic
+from isthmus.client.raw import append_raw
+from isthmus.protocol import records
+from isthmus.streams import changelog
+from isthmus.streams.engine.tables import split_key
+
+APP = f"{Path(__file__).with_name('apps.py')}:app"
+KEYS = 50
+MINUTE_MS = 60_000
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with running_broker(tmp_path_factory.mktemp("streams"), SETTINGS) as made:
+        yield made
+
+
+class Case:
+    """One app: its topics, its workers, and what its tables must be."""
+
+    def __init__(self, name: str, broker: BrokerProcess, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.name, self.broker, self.folder = name, broker, folder
+        self.patch = monkeypatch
+        self.sent: list[tuple[bytes, int]] = []  # key, timestamp; the value's n is 1
+        self.workers = 0
+
+    def worker(self, **settings: object) -> Worker:
+        """`checkpoint_ms=…` and so on become APP_CHECKPOINT_MS and so on."""
+        self.workers += 1
+        environment = {"APP_NAME": self.name, **{f"APP_{k.upper()}": str(v) for k, v in settings.items()}}
+        self.patch.setattr(workers, "ENVIRONMENT", {**os.environ, **workers.ENVIRONMENT, **environment})
+        arguments = ["isthmus.streams", APP, "--bootstrap", self.broker.bootstrap]
+        return Worker(self.folder, f"worker{self.workers}", *arguments)
+
+    async def create(self, client: Client, partitions: int = 3, **configs: str) -> None:
+        options = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in configs.items()}}
+        topics = [NewTopic(f"{self.name}.{each}", partitions, -1, options) for each in ("in", "out")]
+        await Admin(client).create_topics(topics)
+
+    async def produce(self, client: Client, count: int, pause_s: float = 0.0) -> None:
+        producer = Producer(client, linger_ms=2)
+        await producer.start()
+        futures = []
+        for _ in range(count):
+            i = len(self.sent)
+            key, timestamp_ms = b"k%d" % (i * 7 % KEYS), i * 10
+            self.sent.append((key, timestamp_ms))
+            await producer.room()
+            value = json.dumps({"n": 1, "i": i}).encode()
+            futures.append(producer.send(f"{self.name}.in", value, key, timestamp_ms=timestamp_ms))
+            if pause_s and i % 500 == 0:
+                await asyncio.sleep(pause_s)
+        await asyncio.gather(*futures)
+        await producer.close()
+
+    def expected(self) -> dict[tuple[str, Any, int | None], int]:
+        want: collections.Counter[tuple[str, Any, int | None]] = collections.Counter()
+        for key, timestamp_ms in self.sent:
+            want["counts", key, None] += 1
+            want["minutes", key, timestamp_ms // MINUTE_MS * MINUTE_MS] += 1
+        return dict(want)
+
+    async def tables(self, client: Client) -> dict[tuple[str, Any, int | None], int]:
+        found = await changelog.read(client, self.name, windowed=("minutes",))
+        rows = {(row.table, row.key, row.window_start_ms): row.value for row in found.rows}
+        assert len(rows) == len(found.rows), "a row stands in two tasks"
+        return rows
+
+    async def done(self, client: Client) -> int:
+        """How many events the committed tables hold."""
+        try:
+            rows = await self.tables(client)
+        except Exception:
+            return 0
+        return sum(value for (table, _, _), value in rows.items() if table == "counts")
+
+    async def exact(self, client: Client, timeout_s: float = 45.0) -> None:
+        async def all_there() -> bool:
+            return await self.done(client) >= len(self.sent)
+
+        await until(all_there, f"{self.name} has counted all", timeout_s)
+        assert await self.tables(client) == self.expected()
+
+    async def counts_without_markers(self, client: Client) -> int:
+        """What a reader would count that took each key's newest row, whoever wrote it: the control."""
+        newest: dict[bytes, Any] = {}
+        for record in await read_all(client, f"{self.name}-changelog"):
+            if not bytes(record.key).startswith(b"\0"):
+                newest[bytes(record.key)] = record.value
+        return sum(
+            int(bytes(value)) for key, value in newest.items() if value is not None and split_key(key)[0] == "counts"
+        )
+
+
+async def read_all(client: Client, topic: str) -> Sequence[Any]:
+    await client.refresh_metadata([topic])
+    tps = [TopicPartition(topic, p) for p in client.partitions(topic)]
+    ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))
+    consumer = Consumer(client)
+    consumer.assign(dict.fromkeys(tps, 0))
+    found: list[Any] = []
+    while any((consumer.position(tp) or 0) < ends[tp][0] for tp in tps):
+        for some in (await consumer.poll(200, 100_000)).values():
+            found += some
+    await consumer.close()
+    return found
+
+
+def wait_for(worker: Worker, words: str) -> None:
+    deadline = time.monotonic() + 20
+    while words not in worker.log:
+        assert time.monotonic() < deadline, worker.log
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def case(
+    request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Case:
+    return Case(request.node.name.removeprefix("test_")[:40], broker, tmp_path, monkeypatch)
+
+
+def test_kills_restarts_and_a_second_worker_leave_exact_tables(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            total = 24_000
+            first = case.worker(slow_every=2).ready()
+            producing = asyncio.create_task(case.produce(client, total, 0.1))
+
+            async def past(part: float) -> None:
+                async def look() -> bool:
+                    return await case.done(client) >= total * part
+
+                await until(look, f"{part:.0%} counted")
+
+            await past(0.1)
+            assert await case.done(client) < total * 0.9
+            first.kill()  # no leave: its session must expire
+            second = case.worker(slow_every=2).ready()
+            await past(0.3)
+            with case.worker(slow_every=2).ready() as third:  # joins; takes some of the tasks
+
+                async def shared() -> bool:
+                    return "goes on after checkpoint" in third.log
+
+                await until(shared, "the third worker has tasks")
+                assert await case.done(client) < total * 0.95, "too late to prove anything"
+                second.kill()
+                await producing
+                await case.exact(client)
+                assert third.end() == 0, third.log
+            outputs = {json.loads(bytes(r.value))["i"] for r in await read_all(client, f"{case.name}.out")}
+            assert outputs == set(range(total))  # at least once
+
+    run(scenario(), 120)
+
+
+def test_rows_that_no_marker_closed_do_not_count(case: Case) -> None:
+    """The control: newest rows alone give other counts than the markers do; and the next run repairs them."""
+
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            await case.produce(client, 6_000)
+            with case.worker().ready() as first:
+                await case.exact(client)
+                assert first.end() == 0, first.log
+            # What a worker leaves that dies between its rows and its marker, or that does not know it was replaced.
+            headers = [
+                bytes(dict(r.headers)["r"])
+                for r in await read_all(client, f"{case.name}-changelog")
+                if r.headers and bytes(r.key) == b'counts\0{"bytes":"k1"}'
+            ]
+            zombie = [(0, b'counts\0{"bytes":"k1"}', b"999999", (("r", headers[-1][:8] + b"\0\0\xff\xff"),))]
+            rows = await changelog.read(client, case.name)
+            [task] = [row.task for row in rows.rows if row.key == b"k1"]
+            await append_raw(client, TopicPartition(f"{case.name}-changelog", task), records.build_batch(zombie))
+            assert await case.counts_without_markers(client) > 6_000 + 900_000
+            assert await case.tables(client) == case.expected()
+            with case.worker().ready() as second:
+                await case.produce(client, 3_000)
+                await case.exact(client)
+                assert second.end() == 0, second.log
+            assert await case.counts_without_markers(client) == 9_000
+
+    run(scenario())
+
+
+def test_a_stop_is_controlled_and_soon_even_without_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_broker(tmp_path / "broker", SETTINGS) as broker:
+        case = Case("stop", broker, tmp_path, monkeypatch)
+
+        async def begin() -> None:
+            async with clients(broker.bootstrap) as (client,):
+                await case.create(client)
+                await case.produce(client, 2_000)
+                await case.exact(client)
+
+        async def more() -> None:
+            async with clients(broker.bootstrap) as (client,):
+                await case.produce(client, 2_000)
+
+        waiting = case.worker()  # its topics are not there yet
+        wait_for(waiting, "waits for topics")
+        assert waiting.end() == 0, waiting.log
+        assert "Traceback" not in waiting.log
+        with case.worker() as quick:
+            run(begin())
+            assert quick.end() == 0
+        worker = case.worker(checkpoint_ms=60_000).ready()
+        run(more())
+        wait_for(worker, "task 2 goes on")
+        time.sleep(1.0)  # it holds what no checkpoint has
+        begun = time.monotonic()
+        assert worker.end() == 0, worker.log
+        assert time.monotonic() - begun < 4
+
+        async def look() -> None:
+            async with clients(broker.bootstrap) as (client,):
+                assert await case.tables(client) == case.expected()  # the stop wrote the checkpoint
+
+        run(look())
+        lonely = case.worker().ready()
+        wait_for(lonely, "task 2 goes on")
+        run(more())
+        broker.kill()
+        begun = time.monotonic()
+        assert lonely.end() == 0, lonely.log
+        assert time.monotonic() - begun < 10
+        assert "Traceback" not in lonely.log
+
+
+def test_a_broker_killed_under_a_worker_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_broker(tmp_path / "broker", SETTINGS) as broker:
+        case = Case("bounce", broker, tmp_path, monkeypatch)
+
+        async def scenario() -> None:
+            async with clients(broker.bootstrap) as (client,):
+                await case.create(client)
+                with case.worker(slow_every=50).ready() as worker:
+                    producing = asyncio.create_task(case.produce(client, 20_000, 0.02))
+
+                    async def some() -> bool:
+                        return await case.done(client) > 2_000
+
+                    await until(some, "some counted")
+                    broker.kill()
+                    await asyncio.to_thread(broker.start)
+                    await producing
+                    if worker.process.poll() is not None:
+                        raise AssertionError(worker.log)
+                    await case.exact(client)
+                    assert worker.end() == 0, worker.log
+
+        run(scenario(), 90)
+
+
+def test_poison_stops_with_its_coordinates_or_is_left_out(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client, 1)
+            await case.produce(client, 10)
+            poison = records.build_batch([(5, b"k", b"{no json", ())])
+            await append_raw(client, TopicPartition(f"{case.name}.in", 0), poison)
+            await case.produce(client, 10)
+            with case.worker() as failing:
+                assert await asyncio.to_thread(failing.process.wait, 30) == 1
+                assert f"{case.name}.in-0 offset 10: the value cannot be decoded" in failing.log
+                assert "Traceback" not in failing.log
+            with case.worker(on_error="skip").ready() as skipping:
+                await case.exact(client)
+                assert "left out (1 so far)" in skipping.log
+                assert skipping.end() == 0, skipping.log
+
+    run(scenario())
+
+
+def test_input_that_is_gone_is_an_error_not_a_reset(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            await case.produce(client, 3_000)
+            with case.worker().ready() as first:
+                await case.exact(client)
+                assert first.end() == 0
+            before = await case.tables(client)
+            await Admin(client).delete_topics([f"{case.name}.in"])
+            await Admin(client).create_topics([NewTopic(f"{case.name}.in", 3, -1, {"retention.ms": "-1"})])
+            await client.refresh_metadata([f"{case.name}.in"])
+            await case.produce(client, 10)
+            with case.worker() as second:
+                assert await asyncio.to_thread(second.process.wait, 30) == 1
+                assert "out of range" in second.log and "give the app another id" in second.log, second.log
+            assert await case.tables(client) == before
+
+    run(scenario())
+
+
+def test_partitions_of_a_running_app_cannot_grow(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client, 2)
+            with case.worker().ready() as first:
+                assert first.end() == 0
+            await Admin(client).create_partitions(f"{case.name}.in", 3)
+            with case.worker() as second:
+                assert await asyncio.to_thread(second.process.wait, 30) == 2
+                assert "cannot be changed; give the app another id" in second.log
+
+    run(scenario())
