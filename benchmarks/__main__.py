@@ -1,0 +1,101 @@
+"""`python -m benchmarks list|NAME...|all [--pairs 5] [--seconds 3]`: runs cases, keeps the table in results/."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from integration_tests.peers.peers import PeerError
+
+from . import results
+from .cases import Bench
+from .sides import Side, isthmus, kafka
+from .table import CASES, Case
+
+WARM_S = 8.0  # Kafka's compiler wants more; the first seconds of a JVM are not its speed
+
+
+class Sides:
+    """The brokers of a run: started when the first case asks, Isthmus first; gone at the end."""
+
+    def __init__(self, held: ExitStack, with_kafka: bool) -> None:
+        self.held = held
+        self.with_kafka = with_kafka
+        self.shared: dict[str, Side] = {}
+
+    def of(self, case: Case, held: ExitStack) -> list[Side]:
+        """The sides a case runs on; those that are its own end with `held`."""
+        makers = [isthmus] if case.own or not self.with_kafka else [isthmus, kafka]
+        if case.fresh:
+            return [held.enter_context(make(_folder(held))) for make in makers]
+        for make in makers:
+            if make.__name__ not in self.shared:
+                self.shared[make.__name__] = self.held.enter_context(make(_folder(self.held)))
+        return [self.shared[make.__name__] for make in makers]
+
+
+def _folder(held: ExitStack) -> Path:
+    return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
+
+
+def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float) -> results.Samples:
+    """A, B, A, B. The side that does not run is idle meanwhile."""
+    benches: list[Bench] = []
+    samples: results.Samples = {side.name: [] for side in sides}
+    try:
+        for side in sides:
+            bench = case.bench(side, seconds)
+            benches.append(bench)
+            bench.prepare()
+            bench.warm(warm_s)
+        for _ in range(pairs):
+            for bench in benches:
+                samples[bench.side.name].append(bench.measure(seconds))
+    finally:
+        for bench in benches:
+            bench.clean()
+    return samples
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", default=["list"], help="list, all, or names of cases")
+    parser.add_argument("--pairs", type=int, default=5, help="how often each side runs (default 5)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one sample (default 3)")
+    parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
+    parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
+    given = parser.parse_args()
+    if given.names == ["list"]:
+        for case in CASES:
+            print(f"{case.name:16} {case.what}")
+        return 0
+    known = {case.name: case for case in CASES}
+    if unknown := [name for name in given.names if name != "all" and name not in known]:
+        print(f"benchmarks: no case {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    chosen = CASES if "all" in given.names else [known[name] for name in given.names]
+    facts = results.facts(given.pairs, given.seconds)
+    rows = []
+    with ExitStack() as held:
+        sides = Sides(held, not given.alone)
+        for case in chosen:
+            print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
+            with ExitStack() as own:
+                rows += results.summary(case, run(case, sides.of(case, own), given.pairs, given.seconds, given.warm))
+    print(results.markdown(facts, rows))
+    results.write(given.results, facts, rows)
+    print(f"\nkept in {given.results}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except PeerError as error:
+        sys.exit(f"benchmarks: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,221 @@
+"""The cases on brokers: what is done to a side, and which figures come of it. `table.py` lists them.
+
+CPU-seconds are of the broker's process, or of the
+worker's where the case measures a worker; none counts the load.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from integration_tests.brokers import ROOT
+
+from .frames import checked_size, fetch_frame, produce_frame, random_batch
+from .load import run
+from .sides import Side
+
+Sample = dict[str, float]
+GB = 1e9
+MB = 1e6
+PARTITIONS = 3
+LOAD_TIMEOUT_S = 120.0
+# Bounds of what one sample writes or a case keeps to read, so that a run fits a small disk and its page cache.
+SAMPLE_BYTES = 1 << 30
+KEPT_BYTES = 512 << 20
+BATCH_RECORDS, VALUE_BYTES = 64, 1024
+FETCH_BYTES = 1 << 20
+SMALL_BYTES = 100
+RAW_CONNECTIONS = 4
+SETTLE_S = 3.0
+_names = itertools.count()
+
+
+class Bench:
+    """One case on one side. `measure` may be called often."""
+
+    def __init__(self, side: Side, seconds: float) -> None:
+        self.side = side
+        self.seconds = seconds
+
+    def prepare(self) -> None:
+        """What is needed before the first measure, such as topics that are full."""
+
+    def warm(self, seconds: float) -> None:
+        """Load that is not measured, for the JVM's compiler and all caches."""
+        self.measure(seconds)
+
+    def measure(self, seconds: float) -> Sample:
+        raise NotImplementedError
+
+    def clean(self) -> None:
+        """Remove what `prepare` made."""
+
+    def topic(self, partitions: int = 1) -> str:
+        name = f"bench-{next(_names)}"
+        self.side.create_topic(name, partitions)
+        return name
+
+
+class SmallRequests(Bench):
+    """One record of 100 bytes a request, acks=all, the next one when the answer is there."""
+
+    connections = 100
+
+    def prepare(self) -> None:
+        self.name = self.topic()
+        self.frame = produce_frame(self.name, 0, random_batch(1, SMALL_BYTES))
+
+    def measure(self, seconds: float) -> Sample:
+        got, cpu_s = load(self.side, [self.frame], self.connections, seconds)
+        return {
+            "requests": got["requests"] / got["seconds"],
+            "cpu": cpu_s / got["requests"] * 1e6,
+            "p50": got["p50_ms"],
+            "p99": got["p99_ms"],
+        }
+
+    def clean(self) -> None:
+        self.side.delete_topic(self.name)
+
+
+class OneConnection(SmallRequests):
+    """The same on one connection."""
+
+    connections = 1
+
+
+class ProduceBatches(Bench):
+    """Batches of 64 records of 1 KB, one a request, ready-made: what the broker takes when the client costs nothing."""
+
+    def measure(self, seconds: float) -> Sample:
+        name = self.topic(RAW_CONNECTIONS)
+        batch = random_batch(BATCH_RECORDS, VALUE_BYTES)
+        frames = [produce_frame(name, each, batch) for each in range(RAW_CONNECTIONS)]
+        got, cpu_s = load(self.side, frames, RAW_CONNECTIONS, seconds, SAMPLE_BYTES)
+        self.side.delete_topic(name)
+        return rates(got["bytes"], got["seconds"], cpu_s)
+
+
+class FetchBatches(Bench):
+    """1 MB a request from the page cache, thrown away by the client."""
+
+    def prepare(self) -> None:
+        self.name = self.topic(RAW_CONNECTIONS)
+        fill(self.side.address, self.name, RAW_CONNECTIONS, 64 << 20)
+
+    def measure(self, seconds: float) -> Sample:
+        frames = [fetch_frame(self.name, each, FETCH_BYTES) for each in range(RAW_CONNECTIONS)]
+        got, cpu_s = load(self.side, frames, RAW_CONNECTIONS, seconds)
+        return rates(got["bytes"], got["seconds"], cpu_s)
+
+    def clean(self) -> None:
+        self.side.delete_topic(self.name)
+
+
+class Produce(Bench):
+    """librdkafka's producer, 1 KB values, acks=all, its defaults."""
+
+    def measure(self, seconds: float) -> Sample:
+        name = self.topic(PARTITIONS)
+        got, cpu_s = librdkafka("produce", self.side, name, seconds)
+        self.side.delete_topic(name)
+        return rates(got["bytes"], got["seconds"], cpu_s)
+
+
+class Fetch(Bench):
+    """librdkafka's consumer, 1 KB values in batches of 64."""
+
+    def prepare(self) -> None:
+        self.name = self.topic(PARTITIONS)
+        fill(self.side.address, self.name, PARTITIONS, KEPT_BYTES)
+
+    def measure(self, seconds: float) -> Sample:
+        got, cpu_s = librdkafka("fetch", self.side, self.name, seconds)
+        return rates(got["bytes"], got["seconds"], cpu_s)
+
+    def clean(self) -> None:
+        self.side.delete_topic(self.name)
+
+
+class ColdStart(Bench):
+    """From the start of the process, on the data directory of a clean stop, to the first Metadata answer."""
+
+    def prepare(self) -> None:
+        self.name = self.topic(PARTITIONS)
+
+    def warm(self, seconds: float) -> None:
+        pass
+
+    def measure(self, seconds: float) -> Sample:
+        return {"start": self.side.restart()}
+
+
+class Idle(Bench):
+    """A broker just started, with one topic, and nobody connected."""
+
+    def prepare(self) -> None:
+        self.topic(PARTITIONS)
+        self.side.restart()
+
+    def warm(self, seconds: float) -> None:
+        time.sleep(min(seconds, SETTLE_S))
+
+    def measure(self, seconds: float) -> Sample:
+        before = self.side.cpu_seconds()
+        time.sleep(seconds)
+        used = self.side.cpu_seconds() - before
+        return {"rss": self.side.rss_bytes() / (1 << 20), "cpu": used / seconds * 100}
+
+
+# --- Loads ----------------------------------------------------------------------------------------------------------
+
+
+def load(
+    side: Side, frames: list[bytes], connections: int, seconds: float, max_bytes: int = 1 << 62
+) -> tuple[dict[str, float], float]:
+    """What `benchmarks.load` says in a process of its own, and the broker's CPU-seconds meanwhile."""
+    size = checked_size(side.address, frames)
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        paths = [Path(folder) / str(number) for number in range(len(frames))]
+        for path, frame in zip(paths, frames, strict=True):
+            path.write_bytes(frame)
+        return _run(
+            side, "benchmarks.load", side.address, *map(str, paths), f"--connections={connections}",
+            f"--seconds={seconds}", f"--max-bytes={max_bytes}", f"--answer-bytes={size}",
+        )  # fmt: skip
+
+
+def librdkafka(what: str, side: Side, topic: str, seconds: float) -> tuple[dict[str, float], float]:
+    return _run(
+        side, "benchmarks.librdkafka", what, side.address, topic,
+        f"--partitions={PARTITIONS}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
+    )  # fmt: skip
+
+
+def _run(side: Side, *arguments: str) -> tuple[dict[str, float], float]:
+    before = side.cpu_seconds()
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S
+    )
+    used = side.cpu_seconds() - before
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments[:2])} against {side.name}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout), used
+
+
+def fill(address: str, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:
+    """Write `max_bytes` evenly into a topic's partitions."""
+    batch = batch or random_batch(BATCH_RECORDS, VALUE_BYTES)
+    frames = [produce_frame(topic, each, batch) for each in range(partitions)]
+    run(address, frames, connections=partitions, seconds=LOAD_TIMEOUT_S, max_bytes=max_bytes,
+        answer_bytes=checked_size(address, frames))  # fmt: skip
+
+
+def rates(size: float, seconds: float, cpu_s: float) -> Sample:
+    return {"rate": size / seconds / MB, "cpu": cpu_s / (size / GB)}

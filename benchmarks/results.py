@@ -1,0 +1,109 @@
+"""Figures of a run: medians, spreads and ratios, as a JSON line and as a Markdown table."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from integration_tests.brokers import ROOT
+from integration_tests.peers.peers import java
+from isthmus import __version__
+from isthmus.protocol import records
+
+from .sides import kafka_version
+from .table import Case
+
+FOLDER = Path(__file__).with_name("results")
+Samples = dict[str, list[dict[str, float]]]  # by side
+
+
+def facts(pairs: int, seconds: float) -> dict[str, Any]:
+    """What a reader must know about the machine and the software to judge the figures."""
+    said = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "isthmus": f"{__version__} {commit.strip()}".strip(),
+        "records": "compiled" if records.COMPILED else "plain Python",
+        "python": platform.python_version(),
+        "uvloop": metadata.version("uvloop"),
+        "kafka": kafka_version(),
+        "java": said[0] if said else "unknown",
+        "confluent-kafka": metadata.version("confluent-kafka"),
+        "cpu": model[0].partition(":")[2].strip() if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / (1 << 30), 1),
+        "kernel": platform.release(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "pairs": pairs,
+        "seconds": seconds,
+    }
+
+
+def summary(case: Case, samples: Samples) -> list[dict[str, Any]]:
+    """One row a figure: median, least and most of each side, and the median of the pairs' ratios."""
+    rows = []
+    for key, unit, lower in case.metrics:
+        row: dict[str, Any] = {"case": case.name, "unit": unit, "lower_is_better": lower}
+        values = {side: [each[key] for each in found] for side, found in samples.items()}
+        for side, found in values.items():
+            row[side] = {"median": statistics.median(found), "min": min(found), "max": max(found)}
+        if len(values) == 2:
+            ours, theirs = values.values()
+            ratios = [a / b for a, b in zip(ours, theirs, strict=True) if b]
+            row["ratio"] = statistics.median(ratios) if ratios else None
+        rows.append(row)
+    return rows
+
+
+def write(folder: Path, run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+    """Append the run to `folder`/runs.jsonl and its table to `folder`/runs.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "runs.jsonl", "a") as lines:
+        lines.write(json.dumps({**run, "results": rows}) + "\n")
+    with open(folder / "runs.md", "a") as tables:
+        tables.write(markdown(run, rows) + "\n")
+
+
+def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    head = (
+        f"{run['time']}: Isthmus {run['isthmus']} (Python {run['python']}, uvloop {run['uvloop']}, records"
+        f" {run['records']}) beside Kafka {run['kafka']} ({run['java']}); load by confluent-kafka"
+        f" {run['confluent-kafka']}. {run['cores']} cores of {run['cpu']}, {run['memory_gib']} GiB,"
+        f" Linux {run['kernel']}, load average {run['load_average']} before the run."
+        f" {run['pairs']} pairs of {run['seconds']:g} s."
+    )
+    lines = [
+        "",
+        head,
+        "",
+        "| case | figure | better | Isthmus | Kafka | Isthmus / Kafka |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratio = row.get("ratio")
+        better = "less" if row["lower_is_better"] else "more"
+        said = "" if ratio is None else f"{ratio:.2f}"
+        lines.append(
+            f"| {row['case']} | {row['unit']} | {better} | {_cell(row, 'Isthmus')} | {_cell(row, 'Kafka')} | {said} |"
+        )
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any], side: str) -> str:
+    found = row.get(side)
+    return "" if found is None else f"{_number(found['median'])} ({_number(found['min'])} .. {_number(found['max'])})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

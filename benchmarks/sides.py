@@ -1,0 +1,172 @@
+"""The two sides of a comparison as processes on loopback: an Isthmus broker and a stock Kafka node.
+
+Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), one node each, data on the same disk.
+Only the delay before a deleted topic's files go is shortened, so that a run does not fill the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration_tests.brokers import BrokerProcess
+from integration_tests.peers.peers import (
+    POM,
+    Cluster,
+    Node,
+    brokers_known_to,
+    cluster,
+    cpu_seconds,
+    free_ports,
+    rss_bytes,
+)
+
+SETTINGS = {"log.segment.delete.delay.ms": 1000}
+READY_POLL_S = 0.005
+READY_TIMEOUT_S = 60.0
+ADMIN_TIMEOUT_S = 30.0
+WARNINGS = 4  # of syslog, and what is worse
+
+
+def age_s(pid: int) -> float:
+    """How long a process has lived, to 10 ms."""
+    started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
+class Side:
+    """A running broker: `name`, `address`, `pid`."""
+
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def address(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        raise NotImplementedError
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def rss_bytes(self) -> int:
+        return rss_bytes(self.pid)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
+        config = {"retention.ms": "-1"}
+        wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        admin.create_topics([wanted], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+        deadline = time.monotonic() + ADMIN_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics.get(name)
+            if found and len(found.partitions) == partitions:
+                if all(each.leader >= 0 for each in found.partitions.values()):
+                    return
+            time.sleep(0.02)
+        raise RuntimeError(f"{self.name} has no leader for {name} after {ADMIN_TIMEOUT_S} s")
+
+    def delete_topic(self, name: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
+        admin.delete_topics([name], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+
+    def restart(self) -> float:
+        """Stop it in a controlled way and start it again: seconds from start of the process to a Metadata answer."""
+        self.stop()
+        self.launch()
+        port = int(self.address.rpartition(":")[2])
+        while age_s(self.pid) < READY_TIMEOUT_S:
+            with contextlib.suppress(OSError):
+                if brokers_known_to(port):
+                    return age_s(self.pid)
+            time.sleep(READY_POLL_S)
+        raise RuntimeError(f"{self.name} on {self.address} did not answer within {READY_TIMEOUT_S} s")
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def launch(self) -> None:
+        raise NotImplementedError
+
+
+class Isthmus(Side):
+    name = "Isthmus"
+
+    def __init__(self, folder: Path, process: BrokerProcess) -> None:
+        super().__init__(folder)
+        self.process = process
+
+    @property
+    def address(self) -> str:
+        return self.process.address
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def launch(self) -> None:
+        self.process.start()
+
+
+class Kafka(Side):
+    name = "Kafka"
+
+    def __init__(self, folder: Path, made: Cluster) -> None:
+        super().__init__(folder)
+        self.node: Node = made.nodes[0]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def pid(self) -> int:
+        pid = self.node.pid
+        if pid is None:
+            raise RuntimeError(f"Kafka in {self.node.folder} does not run")
+        return pid
+
+    def stop(self) -> None:
+        self.node.stop()
+
+    def launch(self) -> None:
+        self.node.start()
+
+
+def _end(process: BrokerProcess) -> None:
+    if process.alive():
+        process.kill()
+
+
+@contextlib.contextmanager
+def isthmus(folder: Path) -> Iterator[Side]:
+    process = BrokerProcess(folder, SETTINGS)
+    process.address = f"127.0.0.1:{free_ports(1)[0]}"  # stays over restarts
+    with contextlib.ExitStack() as held:
+        held.callback(_end, process)
+        process.start()
+        yield Isthmus(folder, process)
+
+
+@contextlib.contextmanager
+def kafka(folder: Path) -> Iterator[Side]:
+    with cluster(properties=SETTINGS) as made:
+        yield Kafka(folder, made)
+
+
+def kafka_version() -> str:
+    found = re.search(r"<broker\.version>([^<]+)", POM.read_text())
+    return found[1] if found else "unknown"

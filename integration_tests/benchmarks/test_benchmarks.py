@@ -1,0 +1,56 @@
+"""The benchmarks run: each case once and short on an Isthmus broker, one case as a pair with stock Kafka."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.table import CASES
+from integration_tests.brokers import ROOT
+
+TIMEOUT_S = 240
+
+
+def bench(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The JSON line of a run, and the table it printed."""
+    command = [sys.executable, "-m", "benchmarks", *arguments, "--pairs", "1", "--results", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    (line,) = (folder / "runs.jsonl").read_text().splitlines()
+    return json.loads(line), done.stdout
+
+
+def test_every_case_gives_all_its_figures(tmp_path: Path) -> None:
+    run, table = bench(tmp_path, "all", "--alone", "--seconds", "0.5", "--warm", "0.1")
+    found = [(row["case"], row["unit"]) for row in run["results"]]
+    assert found == [(case.name, metric.unit) for case in CASES for metric in case.metrics]
+    assert all(row["Isthmus"]["median"] > 0 for row in run["results"] if row["case"] != "idle")
+    assert {"cpu", "cores", "python", "kafka", "load_average"} <= run.keys()
+    assert all(f"| {name} | {unit} |" in table for name, unit in found)
+
+
+def test_a_pair_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
+    run, _ = bench(tmp_path, "small-1", "--seconds", "1", "--warm", "0.5")
+    requests = run["results"][0]
+    assert requests["Isthmus"]["median"] / requests["Kafka"]["median"] == requests["ratio"]
+
+
+def test_a_case_that_is_not_there_is_named() -> None:
+    done = subprocess.run([sys.executable, "-m", "benchmarks", "medium"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no case medium; there are: small-100" in done.stderr
+
+
+def test_ratio_is_the_median_of_the_pairs() -> None:
+    case = CASES[0]
+    values = {"Isthmus": [10.0, 20.0, 90.0], "Kafka": [10.0, 40.0, 30.0]}
+    samples = {
+        side: [{metric.key: value for metric in case.metrics} for value in each] for side, each in values.items()
+    }
+    row = results.summary(case, samples)[0]
+    assert row["ratio"] == 1.0
+    assert row["Isthmus"] == {"median": 20.0, "min": 10.0, "max": 90.0}
