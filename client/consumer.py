@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,11 +15,13 @@ from ..protocol.messages import offset_commit, offset_fetch
 from ..protocol.records import Record
 from .admin import Admin
 from .cluster import Client
-from .errors import ClientError, NoOffset
+from .errors import ClientError, LogTruncated, NoOffset
 from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
 from .membership import COORDINATOR_GONE, Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
-from .types import TopicPartition
+from .types import ConsumedRecord, TopicPartition
+
+log = logging.getLogger("isthmus.client")
 
 NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
 COMMIT_ATTEMPTS = 20
@@ -173,12 +176,14 @@ class Consumer:
                 self._chunks.popleft()
         return found
 
-    async def __aiter__(self) -> AsyncIterator[tuple[TopicPartition, Record]]:
-        """(partition, record) for ever."""
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        """Records for ever, one by one, each with its topic and partition."""
         while True:
-            for tp, found in (await self.poll(1_000)).items():
-                for record in found:
-                    yield tp, record
+            for (topic, partition), found in (await self.poll(1_000)).items():
+                for each in found:
+                    yield ConsumedRecord(
+                        topic, partition, each.offset, each.timestamp_ms, each.key, each.value, each.headers
+                    )
 
     async def _wait(self, seconds: float) -> None:
         """For data, an error, or a rebalance."""
@@ -202,9 +207,23 @@ class Consumer:
         if fetcher.out_of_range:
             tps, fetcher.out_of_range = list(fetcher.out_of_range), {}
             await self._reset([tp for tp in tps if tp in fetcher.positions], "is out of range")
+        for tp, end in list(fetcher.truncated.items()):
+            self._truncated(tp, end)
         unknown = [tp for tp, each in fetcher.positions.items() if each.offset is None]
         if unknown:
             await self._look_up(unknown)
+
+    def _truncated(self, tp: TopicPartition, end: int) -> None:
+        """The broker lost records that were read here: what is now at their offsets is read, or the user is told."""
+        what = (
+            f"{tp.topic}-{tp.partition} was read up to offset {self.position(tp)}, but its log was cut at offset "
+            f"{end}: the broker lost records (an unclean election, or a crash with durability=page_cache?)"
+        )
+        if self.reset == "none":
+            raise LogTruncated(f"{what}, and auto_offset_reset is none: seek to {end}, or elsewhere", end)
+        log.warning("%s. Reading on from there", what)
+        self._forget([tp])
+        self._fetcher.seek(tp, end)
 
     async def _look_up(self, tps: Sequence[TopicPartition]) -> None:
         """First positions: committed offsets, then the reset policy."""

@@ -35,3 +35,12 @@ class DataLost(ClientError):
 
 class NoOffset(ClientError):
     """There is no committed offset and the reset policy is `none`, or the position is out of range."""
+
+
+class LogTruncated(ClientError):
+    """The partition's log was cut below what this consumer has read, and the reset policy is `none`: what was read
+    beyond `offset` is not in the log any more. Seek there to go on."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset

@@ -22,6 +22,8 @@ FETCH_MAX_WAIT_MS = 500
 FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
 PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
+MOVED_PAUSE_S = 0.1  # for a partition whose leader must be found
+REFUSED_PAUSE_S = 1.0  # for one that the user was told of
 IDLE_S = 0.05  # a node's loop with nothing to ask looks again at least this often
 
 
@@ -66,6 +68,7 @@ class Fetcher:
         self.arrived = asyncio.Event()
         self.error: Exception | None = None
         self.out_of_range: dict[TopicPartition, None] = {}
+        self.truncated: dict[TopicPartition, int] = {}  # where the log now ends that once went further (KIP-320)
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
         self._refreshing: asyncio.Task[None] | None = None
@@ -92,6 +95,7 @@ class Fetcher:
         self.positions[tp] = Position(offset, self.partition_max_bytes)
         self.ready = deque(each for each in self.ready if each.tp != tp)
         self.out_of_range.pop(tp, None)
+        self.truncated.pop(tp, None)
         self.wake()
 
     def take(self) -> list[FetchedBatches]:
@@ -158,7 +162,7 @@ class Fetcher:
             try:
                 answers = await fetch_raw(
                     self.client,
-                    {tp: (position.fetch_offset or 0, -1, -1) for tp, position in asked.items()},
+                    {tp: (position.fetch_offset or 0, position.epoch, -1) for tp, position in asked.items()},
                     node_id=node,
                     max_wait_ms=FETCH_MAX_WAIT_MS,
                     max_bytes=FETCH_MAX_BYTES,
@@ -173,8 +177,12 @@ class Fetcher:
                 continue
             attempt = 0
             for answer in answers:
-                if self.positions.get(answer.tp) is asked[answer.tp]:
-                    self._take_in(answer, asked[answer.tp])
+                position = asked[answer.tp]
+                if self.positions.get(answer.tp) is position:
+                    try:
+                        self._take_in(answer, position)
+                    except KafkaError as error:  # headers that cannot be
+                        self._tell(error, answer.tp, position)
 
     def _waiting(self, node: int, now: float) -> bool:
         """Whether some partition of the node waits for time to pass."""
@@ -183,6 +191,11 @@ class Fetcher:
     def _take_in(self, answer: RawFetch, position: Position) -> None:
         if answer.error_code:
             self._failed(answer, position)
+            return
+        if answer.diverging_epoch is not None:
+            position.fetch_offset = None  # until the reset policy has spoken
+            self.truncated[answer.tp] = answer.diverging_epoch[1]
+            self.arrived.set()
             return
         position.high_watermark = (
             answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
@@ -208,18 +221,24 @@ class Fetcher:
 
     def _failed(self, answer: RawFetch, position: Position) -> None:
         code = answer.error_code
-        error = KafkaError.of(code, f"{answer.tp.topic}-{answer.tp.partition}: {KafkaError.of(code).name}")
+        error = KafkaError.of(code, "the broker refused the fetch")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position.fetch_offset = None  # until the reset policy has spoken
             self.out_of_range[answer.tp] = None
             self.arrived.set()
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-            position.paused_until = asyncio.get_running_loop().time() + 0.1
+            position.paused_until = asyncio.get_running_loop().time() + MOVED_PAUSE_S
             self._refresh()
         else:
-            self.error = error
-            position.fetch_offset = None
-            self.arrived.set()
+            self._tell(error, answer.tp, position)
+
+    def _tell(self, error: KafkaError, tp: TopicPartition, position: Position) -> None:
+        """The user's next poll raises it. The partition is tried again, and told again, after a while."""
+        self.error = KafkaError.of(
+            error.code, f"{tp.topic}-{tp.partition}, fetch at offset {position.fetch_offset}: {error.message}"
+        )
+        position.paused_until = asyncio.get_running_loop().time() + REFUSED_PAUSE_S
+        self.arrived.set()
 
     # --- Metadata -----------------------------------------------------------------------------------
 

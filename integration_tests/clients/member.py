@@ -40,7 +40,7 @@ def isthmus(bootstrap: str, group: str, topic: str) -> None:
             lambda held: say_partitions("partitions_assigned", held),
             lambda held: say_partitions("partitions_revoked", held),
         )
-        async for _, record in consumer:
+        async for record in consumer:
             say_record(record)
 
     asyncio.run(main())

@@ -61,6 +61,15 @@ class Log:
         self.end += header.records_count
         return 0, base
 
+    def diverging(self, epoch: int, offset: int) -> Any:
+        """Where this log parts from one that has `offset` after records of `epoch` (KIP-320); None: nowhere."""
+        if epoch < 0:
+            return None
+        headers = [read_header(batch) for batch in self.batches]
+        later = [h.base_offset for h in headers if h.partition_leader_epoch > epoch]
+        end = later[0] if later else self.end
+        return fetch.EpochEndOffset(epoch=epoch, end_offset=end) if end < offset else None
+
     def read(self, offset: int) -> bytes:
         return b"".join(batch for batch in self.batches if read_header(batch).last_offset >= offset)
 
@@ -212,6 +221,7 @@ class ScriptedBroker:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 else:
                     records = log.read(part.fetch_offset)[: part.partition_max_bytes]
+                diverging = None if code else log.diverging(part.last_fetched_epoch, part.fetch_offset)
                 parts.append(
                     fetch.PartitionData(
                         partition_index=part.partition,
@@ -219,7 +229,8 @@ class ScriptedBroker:
                         high_watermark=log.end,
                         last_stable_offset=log.end,
                         log_start_offset=log.start,
-                        records=records,
+                        diverging_epoch=diverging,
+                        records=b"" if diverging else records,
                     )
                 )
             responses.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
@@ -307,7 +318,9 @@ class Link(asyncio.Protocol):
 
 
 def _is_empty(said: Any) -> bool:
-    return not any(part.records or part.error_code for topic in said.responses for part in topic.partitions)
+    return not any(
+        part.records or part.error_code or part.diverging_epoch for topic in said.responses for part in topic.partitions
+    )
 
 
 def simulate(test: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1, **options: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.client import Client, Consumer, TopicPartition
-from isthmus.client.errors import ClientError, NoOffset
+from isthmus.client.errors import ClientError, LogTruncated, NoOffset
 from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -24,7 +24,8 @@ def fill(world: World, count: int, each: int = 1, name: str = "t", index: int = 
     log = world.log(name, index)
     for _ in range(count):
         first = log.end
-        log.append(build_batch([(n, b"k", b"%d" % n + b"." * size, ()) for n in range(first, first + each)]))
+        values = [(n, b"k", b"%d" % n + b"." * size, ()) for n in range(first, first + each)]
+        log.append(build_batch(values, partition_leader_epoch=0))
 
 
 async def begun(world: World, partitions: int = 1, **options: Any) -> tuple[Client, Consumer]:
@@ -384,3 +385,67 @@ def test_a_transaction_aborted_twice_is_left_out_twice() -> None:
     )
     kept = without_aborted(memoryview(data), ((7, 2), (7, 0)))
     assert [record.offset for record in iter_records(kept)] == [4]
+
+
+def test_a_log_cut_below_the_position_is_read_again_from_the_cut_or_told() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        strict = Consumer(client, auto_offset_reset="none")
+        fill(world, 10)
+        for each in (consumer, strict):
+            each.assign({TP: 0})
+            assert await read(each, 10) == numbers(0, 10)
+        log = world.log("t")
+        log.batches, log.end = log.batches[:6], 6
+        first = log.end
+        log.append(build_batch([(0, None, b"new", ())] * 8, partition_leader_epoch=3))
+        assert first == 6
+        assert await read(consumer, 8) == [b"new"] * 8
+        with pytest.raises(LogTruncated, match="t-0 was read up to offset 10, but its log was cut at offset 6") as told:
+            while True:
+                await strict.poll(1_000)
+        strict.seek(TP, told.value.offset)
+        assert await read(strict, 8) == [b"new"] * 8
+        await strict.close()
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_headers_that_cannot_be_are_told_and_hold_up_no_other_partition() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        fill(world, 3)
+        fill(world, 3, index=1)
+        log = world.log("t")
+        log.batches[0] = log.batches[0][:16] + b"\1" + log.batches[0][17:]  # magic 1
+        log.read = lambda _: b"".join(log.batches)  # type: ignore[method-assign]
+        consumer.assign({TP: 0, TopicPartition("t", 1): 0})
+        found: list[bytes] = []
+        told = 0
+        while told < 2 or len(found) < 3:
+            try:
+                for records in (await consumer.poll(1_000)).values():
+                    found += [record.value or b"" for record in records]
+            except KafkaError as error:
+                assert error.code == ErrorCode.CORRUPT_MESSAGE and "t-0, fetch at offset 0" in str(error)
+                told += 1
+        assert found == numbers(0, 3)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_iteration_gives_records_with_their_places() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 3)
+        consumer.assign({TP: 1})
+        async for record in consumer:
+            assert (record.topic, record.partition) == TP
+            if record.offset == 2:
+                assert (record.key, record.value, record.timestamp_ms) == (b"k", b"2", 2)
+                break
+        await ended(client, consumer)
+
+    simulate(test)
