@@ -39,7 +39,7 @@ def handle(request: Request, context: Context) -> Any:
         return _response(request, context, [_topic(topics[name], request) for name in sorted(topics)])
     wrong = [topic for topic in asked if topic.name is None and context.version < BY_ID_SINCE]
     if wrong or any(topic.topic_id != ZERO_UUID for topic in asked if context.version < BY_ID_SINCE):
-        return _response(request, context, [_error(t.name, t.topic_id, ErrorCode.INVALID_REQUEST) for t in asked])
+        return _response(request, context, [_error(t.name or "", t.topic_id, ErrorCode.INVALID_REQUEST) for t in asked])
     missing = _missing(asked, request, context)
     if not missing:
         return _response(request, context, _named(asked, request, context, {}))
