@@ -13,21 +13,20 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
 from ...client.errors import ClientError, NoOffset
-from ...protocol import records
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime, system
 from ..api.app import App
 from ..engine.checkpoint import RUN_HEADER, Row, marker_key
 from ..engine.tables import split_key
-from ..engine.task import Event, Task, events
+from ..engine.task import Task
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
 from .agents import TaskRun
+from .backlog import Backlog
 from .loading import load
 
 log = logging.getLogger("isthmus.streams")
@@ -40,26 +39,6 @@ OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for 
 ABANDON_S = 2.0  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
 CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
-
-
-@dataclass
-class Backlog:
-    """Fetched events of one partition that agents have not had, from `at` on; after them comes `next_offset`."""
-
-    tp: TopicPartition
-    events: list[Event]
-    next_offset: int
-    at: int = 0
-
-    def take(self, most: int) -> tuple[list[Event], int]:
-        """The next events and the offset after them."""
-        some = self.events[self.at : self.at + most] if self.at or len(self.events) > most else self.events
-        self.at += len(some)
-        return some, self.next_offset if self.empty else some[-1].offset + 1
-
-    @property
-    def empty(self) -> bool:
-        return self.at >= len(self.events)
 
 
 class StreamWorker:
@@ -175,10 +154,8 @@ class StreamWorker:
             return  # revoked while the fetch was under way
         topic = self.topics[batches.tp.topic]
         from_offset = run.task.position(batches.tp.topic)
-        columns = records.decode_lists(batches.records, from_offset=from_offset)
         skip = self._skip if topic.skips else None
-        found = events(batches.tp.topic, batches.tp.partition, columns, topic.codec, from_offset, skip)
-        self._backlog.append(Backlog(batches.tp, found, max(batches.next_offset, from_offset)))
+        self._backlog.append(Backlog(batches, topic.codec, from_offset, skip))
 
     async def _process_some(self) -> None:
         """Give agents the next events, about BATCH_S's worth of them; the partitions take turns."""
@@ -193,7 +170,7 @@ class StreamWorker:
         took = loop.time() - begun
         if took > BATCH_S:
             self._batch_events = max(1, int(self._batch_events * BATCH_S / took))
-        elif took < BATCH_S / 2 and len(some) == self._batch_events:
+        elif took < BATCH_S / 2 and len(some) >= self._batch_events:
             self._batch_events = min(2 * self._batch_events, BATCH_EVENTS_MAX)
 
     def _skip(self, problem: RecordError) -> None:

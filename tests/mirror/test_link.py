@@ -22,3 +22,8 @@ def test_topics_match_whole_names_and_internal_ones_never():
 def test_a_link_that_cannot_work_is_refused(topics, rename, said):
     with pytest.raises(MirrorError, match=said):
         MirrorLink("l", "ewr", topics, rename)
+
+
+def test_a_rename_that_gives_all_topics_one_name_is_refused():
+    with pytest.raises(MirrorError, match=r"it must hold \{topic\}"):
+        MirrorLink("l", "ewr", ["a.*"], "{source}")

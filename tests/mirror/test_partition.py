@@ -74,3 +74,8 @@ def test_a_held_partition_stays_held():
     assert mirror.held
     status = mirror.status(10)
     assert (status["state"], status["since_ms"]) == ("DIVERGED", 5)
+
+
+def test_a_target_that_retention_emptied_is_not_taken_for_a_new_one():
+    assert fresh().target_is_empty
+    assert not fresh(1_000, -1).target_is_empty  # no epoch is known, but records were there

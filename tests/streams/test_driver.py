@@ -181,3 +181,57 @@ def test_a_batch_costs_at_most_three_turns_of_the_loop():
         await driver.close()
 
     drive(scenario)
+
+
+def test_keys_of_bytes_numbers_and_tuples_come_back_as_they_were():
+    app = App("keys")
+    seen = app.Table("seen", default=int)
+    keys = {b"1": b"\xff\x00", b"2": 7, b"3": ("a", (b"b", 2.5)), b"4": "text", b"5": None}
+
+    @app.agent(app.topic("in"))
+    async def remember(stream):
+        async for _, value in stream.items():
+            seen[keys[value]] += 1
+            seen.pop(None, 0)
+
+    async def scenario():
+        driver = TestDriver(app, run=RUN_A)
+        for value in keys:
+            await driver.send("in", value=value)
+        driver.checkpoint()
+        again = driver.restarted(RUN_B)
+        assert again.table("seen") == {b"\xff\x00": 1, 7: 1, ("a", (b"b", 2.5)): 1, "text": 1}
+        await driver.close()
+
+    drive(scenario)
+
+
+@pytest.mark.parametrize("key", [float("nan"), {1}, object()])
+def test_a_key_that_would_not_come_back_is_refused(key):
+    from isthmus.streams.engine.tables import TableSpec
+
+    with pytest.raises(AppError, match=r"table t: key .* cannot be kept"):
+        TableSpec("t").encode_key((key,))
+    with pytest.raises(AppError, match="table t: the value of key 'k' cannot be kept as JSON"):
+        TableSpec("t").encode_value("k", {"v": object()})
+
+
+def test_a_window_counts_as_in_faust():
+    app = App("windows")
+    views = app.Table("views", default=int).tumbling(10)
+
+    @app.agent(app.topic("in", value="str"))
+    async def count(stream):
+        async for word in stream:
+            views[word] += 2
+            views[word] -= 1
+            assert views[word].value() == views[word].current()
+
+    async def scenario():
+        driver = TestDriver(app)
+        for at_ms in (0, 9_999, 10_000):
+            await driver.send("in", value=b"a", timestamp_ms=at_ms)
+        assert driver.table("views") == {("a", 0): 2, ("a", 10_000): 1}
+        await driver.close()
+
+    drive(scenario)
