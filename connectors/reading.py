@@ -108,6 +108,8 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
     trouble: object = "nothing came"
     while position < wanted.end:
         try:
+            if attempt:
+                await client.refresh_metadata([wanted.topic])  # another broker may lead it now, or be elsewhere
             fetched = await _fetch_once(client, options, wanted, position)
             if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 position = await _after_loss(client, options, wanted, position)
@@ -116,7 +118,6 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
                 trouble = KafkaError.of(fetched.error_code, f"fetch of {where} at offset {position}")
                 if not trouble.retriable:
                     raise trouble
-                await client.refresh_metadata([wanted.topic])
             elif next(records.walk(fetched.records), None):
                 return position, fetched.records
         except ConnectionLost as error:
@@ -211,7 +212,11 @@ def _array(name: str, found: Columns, topic: str, partition: int) -> pa.Array:
             return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.offsets)])
         case "timestamp":
             ms = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), count, [None, pa.py_buffer(found.timestamps)])
-            return ms.cast(pa.timestamp("us", "UTC"))
+            try:
+                return ms.cast(pa.timestamp("us", "UTC"))
+            except pa.ArrowInvalid as error:
+                where = f"{topic}-{partition}, offsets {found.offsets[0]} to {found.offsets[-1]}"
+                raise SourceError(f"{where}: a record's timestamp is no time in ms ({error})") from None
         case "timestampType":
             if found.append_time is None:
                 return pa.repeat(pa.scalar(0, pa.int32()), count)
@@ -235,7 +240,11 @@ def _headers(found: Columns) -> pa.Array:
     given = found.headers
     keys = _binary(given.count, given.key_offsets, given.key_data, None)
     values = _binary(given.count, given.value_offsets, given.value_data, given.value_valid)
-    structs = pa.StructArray.from_arrays([keys.cast(pa.string()), values], fields=list(HEADERS.value_type))
+    try:
+        names = keys.cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8, which Kafka does not look at
+        names = pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
+    structs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     rows = pa.Array.from_buffers(pa.int32(), found.count + 1, [None, pa.py_buffer(given.rows)])
     lists = pa.ListArray.from_arrays(rows, structs, type=HEADERS)
     return pa.compute.if_else(pa.compute.equal(pa.compute.list_value_length(lists), 0), pa.scalar(None, HEADERS), lists)

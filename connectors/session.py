@@ -19,6 +19,7 @@ from typing import Any
 from .errors import SessionError
 
 JAVA_LEAST = 17
+TMP = "spark-tmp"
 SOCKET_PATH_MAX_BYTES = 107 - len("/.00000000-0000-0000-0000-000000000000.sock")  # of sun_path, Linux
 INSTALL = f"install one, on Debian or Ubuntu by 'apt install openjdk-{JAVA_LEAST}-jre-headless', or set JAVA_HOME"
 
@@ -48,15 +49,15 @@ def local_session(
 ) -> Any:  # a SparkSession, which is imported once Java was found
     """The session of this process. Raises SessionError without a Java that Spark can run on.
 
-    folder: for what Spark writes on the way; emptied first, since a killed session leaves its files there. cores:
-    tasks at a time, default all. memory_mb: of the JVM; Python workers come on top. brief: the session lives for a
-    minute or two, so that Java's second compiler would cost more than it gains. settings: more, or others.
+    folder: for what Spark writes on the way; what a killed session left in it is removed first. cores: tasks at a
+    time, default all. memory_mb: of the JVM; Python workers come on top. brief: the session lives for a minute or two,
+    so that Java's second compiler would cost more than it gains. settings: more, or others.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or Spark looks for data sources in the PATH's python3
     folder = Path(folder).resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "tmp").mkdir(parents=True)
+    shutil.rmtree(folder / TMP, ignore_errors=True)
+    (folder / TMP).mkdir(parents=True)
     (folder / "log4j2.properties").write_text(LOGGING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -71,7 +72,7 @@ def local_session(
 
 def defaults(folder: Path, cores: int, memory_mb: int, brief: bool = False) -> dict[str, str]:
     """Settings of a local session, each of which may be set otherwise."""
-    tmp = str(folder / "tmp")
+    tmp = str(folder / TMP)
     java = f"-Djava.io.tmpdir={tmp} -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -XX:+UseSerialGC"
     if brief:
         java += " -XX:TieredStopAtLevel=1"

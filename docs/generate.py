@@ -1,7 +1,7 @@
 """Writes the reference pages that are made from the code: `make docs`, or `python -m docs.generate --check`.
 
-Every option stands in one table (`core_broker/config.py`) and every command in one tree (`console/main.py`); the pages
-hold nothing else, so they cannot disagree with what runs.
+Every option stands in one table (`core_broker/config.py`, `connectors/options.py`) and every command in one tree
+(`console/main.py`); the tables hold nothing else, so they cannot disagree with what runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from isthmus.connectors.options import HARMLESS, OPTIONS, REFUSED
 from isthmus.core_broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Option
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -86,6 +87,65 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+# --- Spark ----------------------------------------------------------------------------------------------------------
+
+
+def spark() -> str:
+    """Every option of the Spark data source."""
+    rows = [f"| `{name}` | {_cell(doc)} |" for name, doc in OPTIONS.items()]
+    refused = [
+        f"| `{name}` | {_cell(why)}" + (f"; `{HARMLESS[name]}` is taken |" if name in HARMLESS else " |")
+        for name, why in REFUSED.items()
+    ]
+    return "\n".join(
+        [MADE, SPARK.strip(), "", *OPTION_HEAD, *rows, "", "Refused, with a reason:", "", *REFUSED_HEAD, *refused, ""]
+    )
+
+
+OPTION_HEAD = ("| option | what it does |", "|---|---|")
+REFUSED_HEAD = ("| option | why |", "|---|---|")
+SPARK = """
+# The Spark data source
+
+`format("isthmus")` reads topics of any Kafka cluster, in batch and streaming queries, without a jar. Columns and
+options are those of Spark's own Kafka source: `key`, `value` (binary), `topic`, `partition`, `offset`, `timestamp`,
+`timestampType` (0 the producer's, 1 the broker's), and `headers` where `includeHeaders` asks for them.
+
+```python
+from isthmus.connectors.delta import DeltaWriter
+from isthmus.connectors.session import local_session
+
+spark = local_session("flights", "spark-work")
+stream = (
+    spark.readStream.format("isthmus")
+    .option("kafka.bootstrap.servers", "127.0.0.1:9092")
+    .option("subscribe", "ewr.flights")
+    .option("startingOffsets", "earliest")
+    .option("maxOffsetsPerTrigger", 100_000)
+    .load()
+)
+writing = stream.writeStream.foreachBatch(DeltaWriter("tables/flights", app_id="flights"))
+writing.option("checkpointLocation", "tables/flights-checkpoint").trigger(availableNow=True).start().awaitTermination()
+```
+
+`DeltaWriter` puts each micro-batch into a Delta table once, also when the driver is killed in between: Delta's log
+remembers the batches. It raises an error where table and checkpoint do not belong together. A batch passes through the
+driver's memory, so bound it.
+
+Spark finds the source by itself where the Python that it starts has Isthmus installed. In a session of your own set
+`PYSPARK_PYTHON` to that Python, or register it: `spark.dataSource.register(IsthmusDataSource)`, from
+`isthmus.connectors.source`. `local_session` does it for you, and keeps Spark quiet and its memory bounded. Do not use
+`CREATE TABLE … USING isthmus OPTIONS (…)`: Spark loses the options there; `CREATE TEMPORARY VIEW` keeps them.
+
+Where this source differs from Spark's: `subscribePattern` must match the whole name of a topic, small ranges of offsets
+share a task (`minRecordsPerPartition`), an option that would do nothing is an error, and a task whose rows do not add
+up to what the batches' headers claim fails instead of losing some. Not there yet: writing into topics,
+`read_committed`, TLS and SASL.
+
+## Options
+"""
+
+
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +190,11 @@ def _parameters(command: Any, context: Any) -> Iterator[str]:
 
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration.md": configuration,
+    "commands.md": commands,
+    "spark.md": spark,
+}
 
 
 def main() -> int:

@@ -96,7 +96,7 @@ def test_a_range_is_read_over_many_fetches_and_no_further(read):
 def test_an_error_that_passes_is_asked_again_of_the_new_leader(read):
     broker = Broker(batches(0, 2), instead=[ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionLost("gone"), ErrorCode.NONE])
     assert read(broker, 0, 10) == list(range(10))
-    assert broker.refreshed == 1
+    assert broker.refreshed == 3
     assert broker.asked[:4] == [0, 0, 0, 0]
 
 

@@ -61,6 +61,19 @@ def test_headers_and_their_absence():
     assert rows(mixed())[0]["headers"] is None
 
 
+def test_header_keys_that_are_not_utf8_are_read():
+    data = build_batch([(0, None, b"v", (("a?", b"1"),))]).replace(b"a?", b"a\xff")
+    found = decode_columns(data, check_crc=False)
+    [batch] = to_arrow(found, "t", 3, ["headers"])
+    assert batch.to_pylist() == [{"headers": [{"key": "a\ufffd", "value": b"1"}]}]
+
+
+def test_a_timestamp_in_nanoseconds_is_an_error_that_says_where():
+    data = build_batch([(1_700_000_000_000_000_000, None, b"v", ())], base_offset=40)
+    with pytest.raises(SourceError, match="t-3, offsets 40 to 40: a record's timestamp is no time in ms"):
+        rows(data)
+
+
 def test_append_time_of_the_broker_is_told():
     data = build_batch([(5, None, b"v", ())])
     stamped = with_append_time(data, 0, 777_000) + data[61:]

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from isthmus.connectors.errors import SessionError
-from isthmus.connectors.session import check_java, defaults
+from isthmus.connectors.session import TMP, check_java, defaults
 
 
 def java(folder, says):
@@ -51,7 +51,7 @@ def test_a_new_enough_java_passes(monkeypatch, tmp_path, says):
 
 def test_unix_sockets_are_used_where_their_paths_fit(tmp_path):
     short, long = defaults(tmp_path.__class__("/tmp/a"), 2, 512), defaults(tmp_path / ("x" * 100), 2, 512)
-    assert short["spark.python.unix.domain.socket.dir"] == os.path.join("/tmp/a", "tmp")
+    assert short["spark.python.unix.domain.socket.dir"] == os.path.join("/tmp/a", TMP)
     assert "spark.python.unix.domain.socket.enabled" not in long
 
 
