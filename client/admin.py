@@ -164,10 +164,15 @@ class Admin:
                 return found
             if attempt:
                 await self.client.back_off(attempt)
-                await self.client.refresh_metadata(sorted({tp.topic for tp in missing}))
             by_node: dict[int, list[TopicPartition]] = {}
-            for tp in missing:
-                by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
+            try:
+                if attempt:
+                    await self.client.refresh_metadata(sorted({tp.topic for tp in missing}))
+                for tp in missing:
+                    by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
+            except ConnectionLost as error:
+                problem = error
+                continue
             for node, tps in by_node.items():
                 try:
                     answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)

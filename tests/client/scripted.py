@@ -236,6 +236,9 @@ class ScriptedBroker:
             responses.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
         return fetch.Response(responses=responses)
 
+    def on_find_coordinator(self, _: Any) -> Any:
+        return SILENCE  # it has no groups
+
     def on_list_offsets(self, message: Any) -> Any:
         topics = []
         for topic in message.topics:
