@@ -59,7 +59,8 @@ class MirrorWorker:
                 "mirrored into itself"
             )
         await self.discovery.ensure_status_topic(STATUS_TOPIC)
-        self._producer = Producer(self.target, linger_ms=0)
+        # A status doubled is harmless; a producer that stops because the target lost an older one would not be.
+        self._producer = Producer(self.target, linger_ms=0, idempotent=False)
         await self._producer.start()
         self._tasks = [self._task(self._discover(), "discovery"), self._task(self._publish(), "status")]
 
