@@ -99,6 +99,10 @@ class ReplicaManager:
             if self._logs.topic_id(topic.name, index) not in (None, topic.id):
                 await self._logs.delete(topic.name, index)  # what an earlier topic of this name left
             opened = await self._logs.create(topic.name, index, topic.id, log_config(options, self._config))
+            if opened.recovery_point < opened.log_end_offset:
+                if options["durability"] == "fsync" or opened.needs_flush:
+                    # A kill left records in the page cache alone; whoever sends them again is answered at once.
+                    await opened.sync()
         except KafkaError as error:
             log.error("%s-%d is offline until the broker starts again: %s", topic.name, index, error.message)
             self._offline[topic.name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)

@@ -11,6 +11,7 @@ from .product import BrokerHost
 from .runner import Simulation
 from .workload import Sent, Stored, Workload, check_acked, check_stored, short, values_in
 
+ON_THE_WIRE_S = 0.4  # for which an answer may be under way when its broker dies
 NAMED = (ClientError, KafkaError)
 
 
@@ -29,8 +30,7 @@ class Ledger:
             host.options.get("durability") == "fsync" or host.options.get("log.flush.interval.messages") == "1"
         )
         self.must_stay: dict[bytes, str] = {}  # value -> why; synced
-        self.forgiven: set[bytes] = set()  # acknowledged, and lost by a power cut that was allowed to
-        self.cuts_s: list[float] = []
+        self.windows: list[tuple[float, set[bytes]]] = []  # what a power cut may have lost if acknowledged by then
 
     def stored(self, *, durable: bool = False) -> list[Stored]:
         return [
@@ -39,9 +39,11 @@ class Ledger:
             for each in values_in(self.host.partition(self.topic, index, durable=durable), index)
         ]
 
-    async def crash(self) -> None:
+    async def crash(self, *, power: bool | None = None) -> None:
+        """A kill, or a `power` cut (None: drawn), at a random moment or disk operation."""
         sim, host, chance = self.sim, self.host, self.sim.random
-        power = chance.random() < 0.6
+        if power is None:
+            power = chance.random() < 0.6
         before: list[list[Stored]] = []
         if chance.random() < 0.5:
             # The kill itself happens within a disk operation; look at the disk just before it does.
@@ -56,11 +58,12 @@ class Ledger:
             host.machine.disk.crash_hook = crash
             await asyncio.sleep(chance.uniform(0.2, 2.0))
         else:
-            await asyncio.sleep(chance.uniform(0.05, 1.0))
+            await asyncio.sleep(chance.choice((0.0, 0.03, 1.0)) * chance.uniform(0.05, 1.0))
         if host.alive:
             host.machine.disk.crash_countdown = 0
             before.append(self.stored(durable=power))
             host.kill(power=power)
+        killed_s = sim.loop.time()
         stays = {each.value: "written" if not power else "synced" for each in before[0]}
         if power:
             self.must_stay.update(stays)
@@ -70,18 +73,25 @@ class Ledger:
         await host.up(crash_chance=0.2, power=power)
         after = {each.value for each in self.stored()}
         for value, why in {**self.must_stay, **stays}.items():
-            assert value in after or value in self.forgiven, f"{short(value)}, {why} before a crash, is lost"
-        lost = [sent.value for w in self.workloads for sent in w.acked if sent.value not in after | self.forgiven]
-        if lost:
-            sim.counters["crashes_that_lost_acked"] += 1
-            self.forgiven.update(lost)
-            for value in lost:
-                self.must_stay.pop(value, None)
+            assert value in after or self.is_forgiven(value), f"{short(value)}, {why} before a crash, is lost"
+        if power and not self.acks_are_synced:
+            gone = {sent.value for workload in self.workloads for sent in workload.sent.values()} - after
+            self.windows.append((killed_s + ON_THE_WIRE_S, gone))
+            lost = [sent for workload in self.workloads for sent in workload.acked if sent.value in gone]
+            sim.counters["crashes_that_lost_acked"] += bool(lost)
+
+    def is_forgiven(self, value: bytes) -> bool:
+        """Whether a value was acknowledged, and then lost by a power cut that was allowed to lose it."""
+        sent = next(workload.sent[value] for workload in self.workloads if value in workload.sent)
+        return sent.acked is not None and any(
+            value in gone and sent.acked_s <= deadline for deadline, gone in self.windows
+        )
 
     def check_end(self) -> None:
         stored = self.stored()
         check_stored(self.workloads, stored)
-        lost = check_acked(self.workloads, stored, self.forgiven)
+        acked = [sent.value for workload in self.workloads for sent in workload.acked]
+        lost = check_acked(self.workloads, stored, {value for value in acked if self.is_forgiven(value)})
         for each in lost:
             self.check_told(each)
         self.sim.counters["lost_acked"] += len(lost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from isthmus.client import Client
 from isthmus.streams import App
@@ -34,7 +35,7 @@ def counting_app() -> App:
     table = app.Table("totals", default=int)
 
     @app.agent(source)
-    async def count(stream) -> None:  # type: ignore[no-untyped-def]
+    async def count(stream: Any) -> None:
         async for event in stream.events():
             table[event.key.decode()] += 1
 
@@ -46,7 +47,7 @@ class CountingWorker(StreamWorker):
 
     simulation: Simulation
 
-    async def _process(self, batches) -> None:  # type: ignore[no-untyped-def]
+    async def _process(self, batches: Any) -> None:
         kernel = self.simulation.loop.kernel
         before = kernel.turn
         await super()._process(batches)

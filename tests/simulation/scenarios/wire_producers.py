@@ -53,4 +53,6 @@ async def wire_producers(sim: Simulation) -> None:
     for _ in range(chance.randint(1, 3)):
         await ledger.crash()
     await asyncio.wait_for(asyncio.gather(*running), SETTLE_S)
+    if chance.random() < 0.5:
+        await ledger.crash(power=True)  # nothing is under way any more: what was acknowledged last stands as well
     ledger.check_end()
