@@ -19,6 +19,7 @@ from .raw import READ_COMMITTED, RawFetch, fetch_raw
 from .types import TopicPartition
 
 FETCH_MAX_WAIT_MS = 500
+HELD_MAX_WAIT_MS = 20  # while another partition of the node is held back, so that it is asked for again soon
 FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
 PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
@@ -164,7 +165,7 @@ class Fetcher:
                     self.client,
                     {tp: (position.fetch_offset or 0, position.epoch, -1) for tp, position in asked.items()},
                     node_id=node,
-                    max_wait_ms=FETCH_MAX_WAIT_MS,
+                    max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
                     max_bytes=FETCH_MAX_BYTES,
                     partition_max_bytes=max(position.max_bytes for position in asked.values()),
                     isolation=self.isolation,
@@ -187,6 +188,10 @@ class Fetcher:
     def _waiting(self, node: int, now: float) -> bool:
         """Whether some partition of the node waits for time to pass."""
         return any(p.paused_until > now and self.client.leader(tp) == node for tp, p in self.positions.items())
+
+    def _holds(self, node: int) -> bool:
+        """Whether something of the node waits for the user to take it."""
+        return any(p.buffered and self.client.leader(tp) == node for tp, p in self.positions.items())
 
     def _take_in(self, answer: RawFetch, position: Position) -> None:
         if answer.error_code:

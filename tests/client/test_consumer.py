@@ -449,3 +449,16 @@ def test_iteration_gives_records_with_their_places() -> None:
         await ended(client, consumer)
 
     simulate(test)
+
+
+def test_an_idle_partition_does_not_slow_down_a_busy_one_of_the_same_node() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2, partition_max_bytes=2_000)
+        fill(world, 200, size=1_500)
+        consumer.assign({TP: 0, TopicPartition("t", 1): 0})
+        began = asyncio.get_running_loop().time()
+        assert len(await read(consumer, 200)) == 200
+        assert asyncio.get_running_loop().time() - began < 200 * 0.05
+        await ended(client, consumer)
+
+    simulate(test)
