@@ -126,5 +126,5 @@ class Purgatory:
             self._arm(loop)
 
     def _drop_done(self) -> None:
-        self._heap = [entry for entry in self._heap if not entry[2].done]
+        self._heap[:] = [entry for entry in self._heap if not entry[2].done]  # in place: `_tick` may be at work on it
         heapq.heapify(self._heap)

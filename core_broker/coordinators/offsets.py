@@ -195,8 +195,8 @@ def fetch_group(
             if by_id and known is None:
                 answer.partitions = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 continue
-            partitions = dict(committed.get(topic.name if known is None else known.name, {}))
-            answer.partitions = [_told(index, partitions) for index in topic.partition_indexes]
+            told = committed.get(topic.name if known is None else known.name, {})
+            answer.partitions = [_told(index, told) for index in topic.partition_indexes]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 

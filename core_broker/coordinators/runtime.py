@@ -139,8 +139,11 @@ class CoordinatorRuntime(Generic[S]):
     async def _load(self, shard: Shard[S]) -> None:
         try:
             count = await self._replay(shard)
-        except (KafkaError, DecodeError, OSError) as error:
-            logger.error("%s cannot be read, its groups stay unavailable: %s", shard.partition, error)
+        except Exception as error:  # whatever a record does to us, the other shards are read
+            known = isinstance(error, (KafkaError, DecodeError, OSError))
+            logger.error(
+                "%s cannot be read, its groups stay unavailable: %r", shard.partition, error, exc_info=not known
+            )
             shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
             return
         if self.shards.get(shard.index) is shard:

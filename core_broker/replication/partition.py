@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ..cluster.topic_names import is_internal
 from ..config import MAX_LONG
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Partition:
         "_holds_back",
         "_sequence",
         "_sync_task",
+        "closed_to_clients",
         "configs",
         "failure",
         "fsync",
@@ -58,11 +60,12 @@ class Partition:
         self.configs: dict[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
         self.mirror_link = ""  # the link that owns this topic
+        self.closed_to_clients = is_internal(topic)  # or owned by a link: not to be produced to
         self.fsync = False
         self._holds_back = False  # an append may have to wait for a sync
         self.high_watermark: int = log.log_start_offset
         self.failure: KafkaError | None = None
-        self._end_waiters: list[tuple[int, int, Callable[[], None] | None]] = []  # heap: offset, sequence, callback
+        self._end_waiters: list[list[Any]] = []  # heap: offset, sequence, callback (None once it is called)
         self._data_waiters: dict[int, Callable[[], None]] = {}
         self._complained = False  # of a full disk, once
         self._sequence = 0
@@ -82,6 +85,7 @@ class Partition:
         self.configs = dict(options)
         self.min_insync_replicas = options["min.insync.replicas"]
         self.mirror_link = options["mirror.link"] or ""
+        self.closed_to_clients = bool(self.mirror_link) or is_internal(self.topic)
         self.fsync = options["durability"] == "fsync"
         self._holds_back = self.fsync or options["flush.messages"] < MAX_LONG
 
@@ -150,12 +154,12 @@ class Partition:
             callback()
             return _nothing
         self._sequence += 1
-        sequence = self._sequence
-        entry = (offset, sequence, callback)
+        entry = [offset, self._sequence, callback]
         heapq.heappush(self._end_waiters, entry)
 
         def cancel() -> None:
-            if entry in self._end_waiters:
+            if entry[2] is not None:  # else it is out already: a thousand that are woken must not search the heap each
+                entry[2] = None
                 self._end_waiters.remove(entry)
                 heapq.heapify(self._end_waiters)
 
@@ -184,9 +188,9 @@ class Partition:
     def _wake_end_waiters(self) -> None:
         waiters = self._end_waiters
         while waiters and (waiters[0][0] <= self.high_watermark or self.failure is not None):
-            callback = heapq.heappop(waiters)[2]
-            if callback is not None:
-                callback()
+            entry = heapq.heappop(waiters)
+            callback, entry[2] = entry[2], None
+            callback()
 
     def _wake_data_waiters(self) -> None:
         waiters, self._data_waiters = self._data_waiters, {}

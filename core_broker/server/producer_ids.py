@@ -37,7 +37,10 @@ class ProducerIds:
             return
         self._waiting.append(callback)
         if len(self._waiting) == 1:
-            self._controller.submit(AllocateProducerIds(broker_id=self._broker_id, count=BLOCK_SIZE), self._given)
+            self._ask()
+
+    def _ask(self) -> None:
+        self._controller.submit(AllocateProducerIds(broker_id=self._broker_id, count=BLOCK_SIZE), self._given)
 
     def _given(self, result: ProducerIdBlock) -> None:
         waiting, self._waiting = self._waiting, []
@@ -47,6 +50,10 @@ class ProducerIds:
                 callback(error)
             return
         self._next, self._end = result.first_producer_id, result.first_producer_id + result.count
-        for callback in waiting:
-            callback(self._next)
-            self._next += 1
+        served = waiting[: result.count]
+        self._next += len(served)
+        self._waiting = waiting[result.count :]  # more than a block has: they wait for the next
+        if self._waiting:
+            self._ask()
+        for producer_id, callback in enumerate(served, result.first_producer_id):
+            callback(producer_id)

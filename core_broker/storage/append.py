@@ -143,7 +143,10 @@ def check(
             if needs_keys and validate_batch(view, position).null_keys:
                 raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
         if producer_id >= 0 and checks_producers and base_sequence >= 0:
-            known = producers if tentative is None else tentative
+            known = producers
+            if tentative is not None:
+                tentative.borrow(producers, producer_id)
+                known = tentative
             last_sequence = (base_sequence + delta) & SEQUENCE_MASK
             repeated = known.check(producer_id, producer_epoch, base_sequence, last_sequence)
             if repeated is not None:
@@ -157,6 +160,7 @@ def check(
                 # More batches follow; they are checked as if this one were written.
                 if tentative is None:
                     tentative = ProducerStates()
+                    tentative.complete = producers.complete
                 tentative.borrow(producers, producer_id)
                 tentative.update(
                     producer_id, producer_epoch, base_sequence, offset, offset + delta, max_timestamp, wall_ms
@@ -175,7 +179,7 @@ def check(
                 parts.append(view[position + _PREFIX_SIZE : end])
         elif base < offset:
             raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
-        elif base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
+        if base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
             raise _refuse(ErrorCode.INVALID_RECORD, name, f"offsets up to {base + delta} are too far away", base)
         if max_timestamp > top_timestamp:
             top_timestamp = max_timestamp

@@ -42,8 +42,8 @@ class OffsetIndex:
         return len(self._relative)
 
     def append(self, relative_offset: int, position: int) -> None:
+        self._positions.append(position)  # before what a search on another thread goes by
         self._relative.append(relative_offset)
-        self._positions.append(position)
 
     def lookup(self, relative_offset: int) -> int:
         """Where to begin to look for an offset: the last entry at or below it, else the segment's start."""
@@ -95,8 +95,8 @@ class TimeIndex:
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Takes an entry only when its timestamp is larger than all before it."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
+            self._relative.append(relative_offset)  # before what a search on another thread goes by
             self._timestamps.append(timestamp)
-            self._relative.append(relative_offset)
 
     def lookup(self, timestamp: int) -> int:
         """The relative offset of the last entry at or below a timestamp, else 0."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from . import retention
-from .append import CONTROL, TRANSACTIONAL, Origin, check
+from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
 from .errors import OffsetMismatch, StorageError
@@ -156,6 +156,8 @@ class Log(LogReader):
             first, last = repeated.first_offset, repeated.last_offset
             stamped = repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
             return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
+        if origin is Origin.MIRROR:
+            self._check_epochs(checked)
         segment = self._active
         first_offset, last_offset = checked[0][1], checked[-1][2]
         if segment.must_roll(self.config, size, last_offset, max_timestamp, wall_ms):
@@ -196,6 +198,17 @@ class Log(LogReader):
         return AppendInfo(
             first_offset, last_offset, end, max_timestamp, append_time, self.log_start_offset, records, size, False
         )
+
+    def _check_epochs(self, checked: list[Checked]) -> None:
+        """A source's epochs only rise: a batch of an earlier one is of another history, and would rewrite this one."""
+        latest = self.epochs.latest
+        for _, base, _, _, epoch, *_ in checked:
+            if 0 <= epoch < latest:
+                raise KafkaError.of(
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"{self.name}: batch at offset {base} is of leader epoch {epoch}, the log holds epoch {latest}",
+                )
+            latest = max(latest, epoch)
 
     def _follow_transaction(self, segment: Segment, base: int, last: int, *batch: Any) -> None:
         aborted = follow(self.producers, base, last, *batch)
@@ -253,8 +266,8 @@ class Log(LogReader):
 
     async def sync(self) -> None:
         """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
-        self._check_online()
         async with self._maintenance:
+            self._check_online()
             await self._sync()
 
     async def _sync(self) -> None:
@@ -288,8 +301,8 @@ class Log(LogReader):
 
     async def truncate_to(self, offset: int) -> None:
         """Cut off all from the batch that holds `offset` on. The end is `offset` then, or less in a batch."""
-        self._check_online()
         async with self._maintenance:
+            self._check_online()
             if offset >= self.log_end_offset:
                 return
             # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off.
@@ -345,8 +358,8 @@ class Log(LogReader):
 
     async def reset_to(self, offset: int) -> None:
         """Throw everything away and begin at `offset`."""
-        self._check_online()
         async with self._maintenance:
+            self._check_online()
             self.recovery_point = 0
             if self.save_recovery_point is not None:
                 await self.save_recovery_point()
@@ -372,14 +385,19 @@ class Log(LogReader):
 
         By retention.ms and retention.bytes for cleanup.policy delete; below the log start offset for any.
         """
-        self._check_online()
         async with self._maintenance:
+            self._check_online()
             self.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
             count = retention.deletable(self, self._segments, high_watermark, wall_ms)
-            if count == len(self._segments):
-                self._roll(self.log_end_offset, wall_ms)
             if not count:
                 return 0
+            if count == len(self._segments):
+                # On disk before the others go, or a crash might leave none that says where the log ends.
+                fresh = self._roll(self.log_end_offset, wall_ms)
+                try:
+                    await self.files.run(fresh.file.sync)
+                except OSError as error:
+                    raise self._fail(error, "cannot sync") from error
             gone = self._segments[:count]
             del self._segments[:count], self._bases[:count]
             start = self._bases[0]
@@ -413,6 +431,12 @@ class Log(LogReader):
         """Let go of the files as they are. Ranges that are being sent stay readable."""
         if self.failure is None:
             self.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
+
+    async def leave(self) -> None:
+        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files."""
+        self.abandon()
+        async with self._maintenance:
+            pass
 
 
 def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:

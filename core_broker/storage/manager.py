@@ -258,7 +258,7 @@ class LogManager:
         log = self.logs.pop(key, None)
         self._unopened.pop(key, None)
         if log is not None:
-            log.abandon()
+            await log.leave()  # its paths may soon be those of a new topic of this name
         directory = self._path(f"{topic}-{index}")
         doomed = self._path(self._aside(topic, index, DELETE_SUFFIX))
         try:

@@ -18,6 +18,8 @@ from .recovery import Loaded
 from .segment import HEADER, HEADER_SIZE, Segment
 from .transactions import AbortedTransaction, TransactionIndex
 
+SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
+
 
 class LogSlice(NamedTuple):
     """Whole batches from the one that holds the wanted offset on; the last may be cut off by `max_bytes`."""
@@ -161,10 +163,10 @@ def _search_timestamp(files: Files, start_offset: int, segment: Segment, timesta
         data = segment.file.pread(batch.size_bytes, batch.position)
         epoch = HEADER.unpack_from(data)[2] if len(data) >= HEADER_SIZE else -1
         try:
-            for record in decode_batch(data):
+            for record in decode_batch(data, max_bytes=max(len(data), SEARCH_BYTES_MAX)):
                 if record.timestamp_ms >= timestamp and record.offset >= start_offset:
                     return TimestampOffset(record.timestamp_ms, record.offset, epoch)
         except CorruptBatch:
-            # A codec or content that only its producer understands: as near as its header tells.
+            # A codec or content that only its producer understands, or too much: as near as its header tells.
             return TimestampOffset(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
     return None

@@ -206,8 +206,9 @@ class Segment:
         relative = offset - self.base_offset
         if relative > MAX_RELATIVE:
             return None
-        if self.offsets is not None:
-            start = self.offsets.lookup(relative)
+        offsets = self.offsets  # a search on another thread may see the segment close
+        if offsets is not None:
+            start = offsets.lookup(relative)
         else:
             start = search_offset_index(files, self.path(INDEX_SUFFIX), relative)
         for batch in self.batches(start):
@@ -217,8 +218,9 @@ class Segment:
 
     def find_timestamp(self, files: Files, timestamp: int, start_offset: int) -> BatchAt | None:
         """The first batch from `start_offset` on that may hold a record of `timestamp` or later."""
-        if self.times is not None:
-            relative = self.times.lookup(timestamp)
+        times = self.times
+        if times is not None:
+            relative = times.lookup(timestamp)
         else:
             relative = search_time_index(files, self.path(TIME_INDEX_SUFFIX), timestamp)
         found = self.find(files, max(self.base_offset + relative, start_offset))

@@ -18,6 +18,7 @@ from ....protocol.messages.list_offsets import (
     Request,
     Response,
 )
+from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ..context import Context
@@ -34,13 +35,13 @@ def handle(request: Request, context: Context) -> Any:
     lookups: list[Lookup] = []
     response = Response()
     for topic in request.topics:
-        asked = [partition.partition_index for partition in topic.partitions]
+        twice = duplicates([partition.partition_index for partition in topic.partitions])
         answers = []
         for partition in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answers.append(answer)
             try:
-                if asked.count(partition.partition_index) > 1:
+                if partition.partition_index in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
                 _answer(topic.name, partition, answer, request, context, lookups)
             except KafkaError as error:

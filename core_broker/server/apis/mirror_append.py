@@ -106,6 +106,8 @@ def _append_all(request: Request, link_epoch: int, context: Context) -> Any:
 
 def _link_epoch(request: Request, context: Context) -> int:
     """The link's epoch as the cluster knows it. Raises when the request's is older."""
+    if not request.link_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a link has a name")  # "" would be the owner of unmirrored topics
     link = context.services.image.links.get(request.link_id)
     known = -1 if link is None else link.link_epoch
     if request.link_epoch < known:

@@ -34,6 +34,7 @@ LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE,
     ErrorCode.INVALID_REQUIRED_ACKS,
@@ -66,7 +67,7 @@ def handle(request: Request, context: Context) -> Any:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
                     raise _missing(version, name, index, context)
-                if partition.mirror_link or records is None or version < ZSTD_SINCE or acks == -1:
+                if partition.closed_to_clients or records is None or version < ZSTD_SINCE or acks == -1:
                     _check(partition, records, version, acks)
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
@@ -94,6 +95,8 @@ def handle(request: Request, context: Context) -> Any:
 
 def _check(partition: Partition, records: Any, version: int, acks: int) -> None:
     """What can be wrong besides the batch itself. Raises KafkaError."""
+    if not partition.mirror_link and partition.closed_to_clients:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
     if partition.mirror_link:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

@@ -222,3 +222,35 @@ def test_offsets_that_cannot_be_are_refused(files, tmp_path):
 def test_coordinator_may_write_control_and_transactional_batches(files, tmp_path):
     log = open_log(files, tmp_path)
     assert append(log, batch(1, control=True), origin=Origin.COORDINATOR).next_offset == 1
+
+
+def counted(count: int, size: int = 5000) -> bytes:
+    """A batch whose header claims so many records; the log does not look at them."""
+    data = patched(batch(1, size=size), 23, (count - 1).to_bytes(4, "big"))
+    return patched(data, 57, count.to_bytes(4, "big"))
+
+
+def test_batches_that_claim_more_offsets_than_a_segment_can_hold_are_refused_whole(files, tmp_path):
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    refused(log, counted(2**31 - 1) + counted(2**31 - 1), ErrorCode.INVALID_RECORD)
+    assert append(log, counted(2**31 - 1)).last_offset == 2**31 - 1
+    assert append(log, batch(1)).first_offset == 2**31
+    assert spans(contents(log, 2**31)) == [(2**31, 2**31)]
+
+
+def test_repeated_batch_behind_another_producers_is_refused(files, tmp_path):
+    log = open_log(files, tmp_path)
+    append(log, batch(2, producer_id=7, producer_epoch=0, base_sequence=0))
+    other = batch(1, producer_id=8, producer_epoch=0, base_sequence=0)
+    again = batch(2, producer_id=7, producer_epoch=0, base_sequence=0)
+    refused(log, other + again, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_mirrored_batch_of_an_earlier_epoch_than_the_logs_is_refused(files, tmp_path):
+    log = open_log(files, tmp_path)
+    append(log, at(batch(2), 0, 5), origin=Origin.MIRROR)
+    refused(log, at(batch(1), 2, 4), ErrorCode.FENCED_LEADER_EPOCH, origin=Origin.MIRROR)
+    refused(log, at(batch(1), 2, 6) + at(batch(1), 3, 5), ErrorCode.FENCED_LEADER_EPOCH, origin=Origin.MIRROR)
+    append(log, at(batch(1), 2, -1), origin=Origin.MIRROR)  # of a source that kept none
+    assert log.end_offset_for_epoch(5) == (5, 3)

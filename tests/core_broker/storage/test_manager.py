@@ -322,3 +322,27 @@ def test_retention_of_one_log_that_fails_does_not_stop_the_others(files, tmp_pat
             assert [log.log_start_offset for log in logs] == [0, 1]
 
     run(work())
+
+
+def test_retention_that_waited_while_its_topic_was_deleted_does_not_touch_the_next_of_its_name(files, tmp_path):
+    async def history():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        old = await made.create("t", 0, bytes(16), LogConfig(retention_ms=1))
+        append(old, batch(3, timestamp=1))
+        await old._maintenance.acquire()  # as a long sync does
+        retaining = asyncio.ensure_future(old.enforce_retention(3, NOW_MS))
+        await asyncio.sleep(0)
+        deleting = asyncio.ensure_future(made.delete("t", 0))
+        await asyncio.sleep(0)
+        assert made.get("t", 0) is None
+        old._maintenance.release()
+        with pytest.raises(KafkaError):
+            await retaining
+        await deleting
+        new = await made.create("t", 0, b"\2" * 16, LogConfig())
+        append(new, batch(2))
+        assert "00000000000000000000.log" in names(tmp_path / "t-0")
+        await made.close()
+
+    run(history())

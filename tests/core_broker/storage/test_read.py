@@ -133,3 +133,12 @@ def test_time_in_a_batch_that_nobody_can_decode_gives_the_batch(files, tmp_path,
 
     monkeypatch.setattr("isthmus.core_broker.storage.reader.decode_batch", refuse)
     assert run(log.offset_for_timestamp(2001)).offset == 3
+
+
+def test_search_by_time_does_not_unpack_a_bomb(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.core_broker.storage.reader.SEARCH_BYTES_MAX", 1000)
+    log = open_log(files, tmp_path)
+    append(log, batch(2, timestamp=NOW_MS))
+    append(log, batch(50, timestamp=NOW_MS + 10, size=1000, codec="zstd"))
+    found = run(log.offset_for_timestamp(NOW_MS + 30))
+    assert (found.offset, found.timestamp) == (2, NOW_MS + 59)  # the batch's first: nothing later is missed
