@@ -21,6 +21,7 @@ from ..runtime import Runtime
 from .discovery import recreated, way_out
 from .link import MirrorLink
 from .partition import PartitionMirror, Run, State
+from .verify import parted
 
 MODE_MIRROR = 0
 LANE = "mirror"  # a connection of its own: an append of 16 MiB must not stand before a heartbeat
@@ -74,7 +75,8 @@ class Carrier:
         while True:
             mine = [each for tp, each in self.partitions.items() if self.source.leader(tp) == node]
             await self._probe(mine)
-            ready = [each for each in mine if each.probed and not each.held]
+            await self._compare(node, [each for each in mine if each.probed and not each.held and not each.compared])
+            ready = [each for each in mine if each.probed and not each.held and each.compared]
             free_bytes = limits.budget_bytes - self.under_way_bytes
             if not ready:
                 await self._wait(self.work)
@@ -94,6 +96,25 @@ class Carrier:
                 finally:
                     self.under_way_bytes -= asked_bytes
                 await self._dispatch(parcels)
+
+    async def _compare(self, node: int, mine: list[PartitionMirror]) -> None:
+        """Hold partitions whose target does not end as the source goes there."""
+        for each in mine:
+            doubts = each.doubts
+            try:
+                reason = None if each.next_offset == 0 else await parted(self.source, node, self.target, each)
+            except TROUBLE as error:
+                self._back_off(each)
+                each.doubt()
+                each.turn(State.CATCHING_UP, f"cannot be compared: {error}", self.runtime.wall_ms())
+                await self._refresh_source()
+                continue
+            if each.doubts != doubts or each.held:
+                continue
+            each.compared = True
+            if reason:
+                where = f"{each.topic}-{each.index}: "
+                each.hold(State.DIVERGED, f"{where}{reason}; {way_out(each.target_topic)}", self.runtime.wall_ms())
 
     async def _fetch(self, node: int, ready: list[PartitionMirror], max_bytes: int) -> list[Parcel]:
         limits = self.link.limits
@@ -149,7 +170,7 @@ class Carrier:
 
     def _run_of(self, each: PartitionMirror, answer: RawFetch, now_ms: int) -> Run | None:
         where = f"{each.topic}-{each.index}"
-        expected, follows = each.fetch_offset, not each.target_is_empty
+        expected, epoch, follows = each.fetch_offset, each.fetch_epoch, not each.target_is_empty
         try:
             run = each.fetched(memoryview(answer.records))
         except KafkaError as error:
@@ -158,9 +179,8 @@ class Carrier:
         if run and follows and run.first_offset < expected:
             each.hold(
                 State.DIVERGED,
-                f"{where}: the target ends at offset {expected}, inside the source's batch that begins at "
-                f"{run.first_offset}, leader epoch {run.epoch}: the source's log was written anew; "
-                + way_out(each.target_topic),
+                f"{where}: the target ends at offset {expected} of leader epoch {epoch}, inside a batch of the source "
+                f"that begins at {run.first_offset}: the source's log was replaced; " + way_out(each.target_topic),
                 now_ms,
             )
             return None
@@ -386,6 +406,9 @@ class Carrier:
         for each in self.partitions.values() if concerned is None else concerned:
             if not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, f"the source does not answer: {error}", now_ms)
+                if concerned is not None:  # it may come back as another one
+                    each.compared = False
+                    each.doubt()
 
     def target_trouble(self, error: BaseException) -> None:
         now_ms = self.runtime.wall_ms()

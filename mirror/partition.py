@@ -67,6 +67,7 @@ class PartitionMirror:
         self.fetch_offset = 0
         self.fetch_epoch = -1
         self.quiet_at = -1  # `append_offset` at the last discovery
+        self.compared = False  # its last batch was found to be the source's, since the source was last away
         self.asking = False  # the target is to be asked again, without doubt so far
         self.served = 0  # when it last got data, counted in fetches: who waits longest is asked for first
         self.in_flight = 0  # appends

@@ -338,6 +338,47 @@ def test_a_source_restored_from_an_older_copy_is_diverged(tmp_path: Path) -> Non
             assert worker.end() == 0
 
 
+def test_a_restored_source_that_has_outgrown_its_mirror_is_diverged_too(tmp_path: Path) -> None:
+    """Its new records have the leader epoch and the offsets of those it lost: only their bytes differ."""
+    with running_broker(tmp_path / "s") as source, running_broker(tmp_path / "t") as target:
+        arguments = mirror_arguments(source.bootstrap, target.bootstrap, "past")
+
+        async def fill(batches: int, create_it: bool = False, mirrored: bool = True) -> bytes:
+            async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+                if create_it:
+                    await create(origin, "past")
+                for _ in range(batches):
+                    batch = records.build_batch([(0, None, os.urandom(20), ())] * 10)
+                    await append_raw(origin, TopicPartition("past", 0), batch)
+                if mirrored:
+                    await until(lambda: same(origin, copy, "past", [0]), "the copy is the source")
+                return await log_bytes(copy, "src.past", 0)
+
+        with Worker(tmp_path, "first", *arguments).ready() as first:
+            run(fill(5, create_it=True))
+            source.stop()
+            shutil.copytree(source.folder / "data", tmp_path / "older")
+            source.start()
+            before = run(fill(5))
+            assert first.end() == 0
+        source.kill()
+        shutil.rmtree(source.folder / "data")
+        shutil.copytree(tmp_path / "older", source.folder / "data")
+        source.start()
+        run(fill(20, mirrored=False))
+        with Worker(tmp_path, "second", *arguments).ready():
+            said = run(reaches(target.bootstrap, "past", "DIVERGED"))
+            last = list(records.walk(before))[-1][1]
+            assert f"ends at offset {last.next_offset} of leader epoch {last.partition_leader_epoch}" in said["reason"]
+            assert "the source's log was replaced; delete src.past in the target" in said["reason"]
+            assert run(_copied(target.bootstrap, "src.past")) == before
+
+
+async def _copied(bootstrap: str, topic: str) -> bytes:
+    async with clients(bootstrap) as (copy,):
+        return await log_bytes(copy, topic, 0)
+
+
 def test_kills_of_everything_and_doubled_workers_leave_an_equal_copy(tmp_path: Path) -> None:
     with running_broker(tmp_path / "s") as source, running_broker(tmp_path / "t") as target:
         arguments = mirror_arguments(source.bootstrap, target.bootstrap, "busy")

@@ -6,6 +6,7 @@ import asyncio
 import collections
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -112,18 +113,34 @@ class Case:
         )
 
 
-async def read_all(client: Client, topic: str) -> Sequence[Any]:
+async def read_partitions(client: Client, topic: str) -> dict[TopicPartition, list[Any]]:
     await client.refresh_metadata([topic])
     tps = [TopicPartition(topic, p) for p in client.partitions(topic)]
     ends = await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))
     consumer = Consumer(client)
     consumer.assign(dict.fromkeys(tps, 0))
-    found: list[Any] = []
+    found: dict[TopicPartition, list[Any]] = {tp: [] for tp in tps}
     while any((consumer.position(tp) or 0) < ends[tp][0] for tp in tps):
-        for some in (await consumer.poll(200, 100_000)).values():
-            found += some
+        for tp, some in (await consumer.poll(200, 100_000)).items():
+            found[tp] += some
     await consumer.close()
     return found
+
+
+async def read_all(client: Client, topic: str) -> Sequence[Any]:
+    return [record for some in (await read_partitions(client, topic)).values() for record in some]
+
+
+def zombie_rows(found: Sequence[Any]) -> int:
+    """Rows of one changelog partition that a run wrote after another had begun."""
+    begun, count = b"", 0
+    for record in found:
+        key = bytes(record.key)
+        if key.startswith(b"\0marker\0begin"):
+            begun = key[-8:]
+        elif record.headers and bytes(dict(record.headers)["r"])[:8] != begun:
+            count += 1
+    return count
 
 
 def wait_for(worker: Worker, words: str) -> None:
@@ -329,3 +346,33 @@ def test_partitions_of_a_running_app_cannot_grow(case: Case) -> None:
                 assert "cannot be changed; give the app another id" in second.log
 
     run(scenario())
+
+
+def test_a_worker_that_hung_while_another_took_over_changes_nothing(case: Case) -> None:
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            hung = case.worker(slow_every=2).ready()
+            await case.produce(client, 12_000)
+
+            async def some() -> bool:
+                return await case.done(client) > 1_000
+
+            await until(some, "some counted")
+            hung.process.send_signal(signal.SIGSTOP)
+            assert await case.done(client) < 11_000, "too late to prove anything"
+            with case.worker().ready() as heir:
+                await case.exact(client)  # the session of the one that hangs must expire first
+                hung.process.send_signal(signal.SIGCONT)  # it does not know yet, and goes on with what it had
+                await asyncio.sleep(1.5)
+                assert await case.tables(client) == case.expected()
+                await case.produce(client, 3_000)
+                await case.exact(client)
+                assert hung.process.poll() is None, hung.log
+                assert hung.end() == 0, hung.log
+                await case.exact(client)
+                assert heir.end() == 0, heir.log
+            changelogs = await read_partitions(client, f"{case.name}-changelog")
+            assert sum(map(zombie_rows, changelogs.values())), "the one that hung wrote nothing"
+
+    run(scenario(), 90)

@@ -76,6 +76,7 @@ def make(partitions: int = 1, **limits: Any) -> tuple[Carrier, Target, list[Part
     for index in range(partitions):
         each = made.partitions[TopicPartition("t", index)] = PartitionMirror("t", index, "a.t", ID, 0)
         each.probe_answered(0, -1)
+        each.compared = True
     return made, target, list(made.partitions.values())
 
 

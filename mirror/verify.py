@@ -1,0 +1,50 @@
+"""Whether source and target hold the same last batch: what leader epochs alone cannot tell.
+
+A source that was restored from an older copy goes on under the epoch that its lost records had, too; once it has
+outgrown the target, no fetch shows that the two logs parted. So each partition is compared before the first append, and
+again whenever its source was away.
+"""
+
+from __future__ import annotations
+
+from ..client import Client, TopicPartition
+from ..client.raw import fetch_raw
+from ..protocol import records
+from ..protocol.records import BatchHeader
+from .partition import PartitionMirror
+
+DELETE_HORIZON = 0x40  # attribute that a cleaner sets, which changes the CRC
+
+
+async def parted(source: Client, source_node: int, target: Client, each: PartitionMirror) -> str | None:
+    """How the batch that holds the target's last offset differs from the source's; None when nothing shows that."""
+    target_tp = TopicPartition(each.target_topic, each.index)
+    last = each.next_offset - 1
+    theirs = await _batch_at(source, TopicPartition(each.topic, each.index), source_node, last)
+    if theirs is None:
+        return None  # deleted or not there: the fetch from `next_offset` on says what that means
+    ours = await _batch_at(target, target_tp, await target.leader_of(target_tp), last)
+    if ours is None:
+        return None  # retention
+    if (ours.base_offset, ours.last_offset, ours.crc) == (theirs.base_offset, theirs.last_offset, theirs.crc):
+        return None
+    if _cleaned(ours) or _cleaned(theirs):
+        return None
+    return (
+        f"the target ends at offset {each.next_offset} of leader epoch {each.epoch}, with a batch of offsets "
+        f"{ours.base_offset} to {ours.last_offset} and CRC {ours.crc:#010x}, where the source holds offsets "
+        f"{theirs.base_offset} to {theirs.last_offset} with CRC {theirs.crc:#010x}: the source's log was replaced"
+    )
+
+
+async def _batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -> BatchHeader | None:
+    [answer] = await fetch_raw(client, {tp: (offset, -1, -1)}, node_id=node, max_wait_ms=0, partition_max_bytes=1)
+    for _, header in records.walk(answer.records):
+        if header.last_offset >= offset:
+            return header if header.base_offset <= offset else None
+    return None
+
+
+def _cleaned(header: BatchHeader) -> bool:
+    """Compaction has rewritten it, or may have: its CRC need not be what it was."""
+    return header.records_count != header.last_offset_delta + 1 or bool(header.attributes & DELETE_HORIZON)
