@@ -1,0 +1,88 @@
+"""20,000 hostile connections: the broker's memory hardly grows, and a good client's p99 at most doubles."""
+
+from __future__ import annotations
+
+import select
+import statistics
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from integration_tests.brokers import ROOT, BrokerProcess
+from integration_tests.clients.records import create_topics
+
+from .sockets import MIB, Good, connect, is_closed, produce_frame, rss
+
+CONNECTIONS = 20_000
+WAVE = 1_000  # held at the same time; a wave ends before the next begins
+PAUSE_S = 0.0005  # between two connections, so that they come at a steady 1,000 a second or more
+WAVE_TIMEOUT_S = 60.0
+GROWTH_BYTES = 32 * MIB
+SLOWER = 2.0
+ATTEMPTS = 3  # of the comparison of times: this machine may have other things to do
+QUIET_RUNS = 5
+
+
+class Attacker:
+    """The process that makes the connections, so that the good client here is measured alone."""
+
+    def __init__(self, port: int):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "integration_tests.hostile.attacker", str(port), str(PAUSE_S)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+
+    def begin(self, count: int) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+
+    def is_through(self, timeout_s: float = 0) -> bool:
+        assert self.process.stdout
+        return bool(select.select([self.process.stdout], [], [], timeout_s)[0])
+
+    def made(self) -> int:
+        assert self.is_through(WAVE_TIMEOUT_S) and self.process.stdout
+        return int(self.process.stdout.readline())
+
+    def __enter__(self) -> Attacker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:
+            self.process.kill()
+
+
+def attack(attacker: Attacker, good: Good, broker: BrokerProcess, before: int) -> tuple[float, float, int]:
+    """p99 of the good client without and with hostile connections, by turns, and the most that memory grew."""
+    quiet, attacked, most, made = [], [], 0, 0
+    while made < CONNECTIONS:
+        quiet += [good.p99_s() for _ in range(QUIET_RUNS)]
+        attacker.begin(WAVE)
+        while not attacker.is_through():
+            attacked.append(good.p99_s())
+            most = max(most, rss(broker) - before)
+        made += attacker.made()
+    return statistics.median(quiet), statistics.median(attacked), most
+
+
+def test_crowd_takes_little_memory_and_a_good_client_is_served_as_before(broker: BrokerProcess):
+    create_topics(broker.bootstrap, ["good"])
+    with Attacker(broker.port) as attacker, Good(broker.port, produce_frame("good", bytes(1_000))) as good:
+        good.p99_s()  # all code has run once
+        before = rss(broker)
+        said = []
+        for _ in range(ATTEMPTS):
+            quiet, attacked, grown = attack(attacker, good, broker, before)
+            said.append(f"p99 {quiet * 1000:.3f} ms, attacked {attacked * 1000:.3f} ms, memory +{grown / MIB:.1f} MiB")
+            print(said[-1])
+            assert grown < GROWTH_BYTES
+            if attacked <= SLOWER * quiet:
+                break
+        else:
+            pytest.fail("; ".join(said))
+        with connect(broker.port) as sock:  # and garbage is still known as such
+            sock.sendall(struct.pack(">i", -1))
+            assert is_closed(sock, 5)
