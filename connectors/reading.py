@@ -97,6 +97,7 @@ async def _read_range(
                 yield batch
     finally:
         ahead.cancel()
+        await asyncio.gather(ahead, return_exceptions=True)
 
 
 async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> tuple[int, Any]:

@@ -103,6 +103,6 @@ def drain(frame: Any, checkpoint: Any, write: Callable[[Any, int], None]) -> lis
     """Run a stream until it has all there is; its progress, a batch each."""
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     query = query.trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    query.awaitTermination(300)
     assert query.exception() is None
     return [progress for progress in query.recentProgress if progress["numInputRows"]]

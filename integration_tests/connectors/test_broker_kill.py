@@ -1,0 +1,30 @@
+"""A Spark task whose broker is killed -9 in mid-read: it waits, and goes on where it was."""
+
+from __future__ import annotations
+
+from integration_tests.conftest import BrokerMaker
+from isthmus.connectors.options import parse
+from isthmus.connectors.planning import OffsetRange
+from isthmus.connectors.reading import read_ranges
+
+from .conftest import Cluster
+
+RECORDS = 20_000
+
+
+def test_a_task_goes_on_when_its_broker_is_back(make_broker: BrokerMaker) -> None:
+    broker = make_broker({})
+    cluster = Cluster(broker.bootstrap)
+    topic = cluster.topic()
+    cluster.produce(topic, [b"%06d" % n + b"x" * 400 for n in range(RECORDS)], linger_ms=20)
+    options = parse({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "fetchMaxBytes": "200000"}, False)
+    values: list[bytes] = []
+    kills = 0
+    for batch in read_ranges(options, [OffsetRange(topic, 0, 0, RECORDS)], ["value"]):
+        values += batch.column("value").to_pylist()
+        if len(values) * 3 > RECORDS * (kills + 1) and kills < 2:
+            broker.kill()
+            broker.start()
+            kills += 1
+    assert kills == 2
+    assert [int(value[:6]) for value in values] == list(range(RECORDS))
