@@ -107,7 +107,7 @@ def test_what_no_decoder_could_read_is_carried_byte_for_byte(
         async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
             seed = b"seed" * 4  # a mirrored topic takes whatever its link brings
             owner = {"mirror_link": "seed", "mirror_source_cluster_id": "elsewhere"}
-            await create(origin, "strange", **owner, mirror_source_topic_id=uuid_to_str(seed))
+            await create(origin, "strange", 1, **owner, mirror_source_topic_id=uuid_to_str(seed))
             part = mirror_append.MirrorAppendPartition(
                 index=0, source_leader_epoch=5, range_from=0, range_to=43, records=strange
             )

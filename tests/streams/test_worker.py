@@ -149,3 +149,49 @@ def test_slow_agents_get_less_at_once(monkeypatch):
         await worker.running[0].stop()
 
     asyncio.run(scenario())
+
+
+def test_unacknowledged_outputs_are_bounded(monkeypatch):
+    async def scenario():
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
+        monkeypatch.setattr(worker_module, "OUTPUTS_MAX", 3)
+        await worker._assigned([TopicPartition("in", 0)])
+        task = worker.running[0].task
+        producer.at_once = False
+        for _ in range(3):
+            await worker.send(task, "out", b"k", b"v", 0)
+        fourth = asyncio.ensure_future(worker.send(task, "out", b"k", b"v", 0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not fourth.done() and len(producer.open) == 3
+        producer.settle()
+        await fourth
+        assert len(task.outputs) == 1
+        producer.settle()
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+def test_an_output_that_fails_keeps_its_checkpoint_from_being_written(monkeypatch):
+    async def scenario():
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
+        await worker._assigned([TopicPartition("in", 0)])
+        task = worker.running[0].task
+        worker._take_in(fetched(1))
+        await worker._process_some()
+        producer.at_once = False
+        await worker.send(task, "out", b"k", b"v", 0)
+        producer.settle(KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "out-0: may not write"))
+        before = list(producer.written)
+        worker._checkpoint_at = 0.0
+        worker._checkpoint_when_due(1.0)
+        await asyncio.wait(worker._checkpoints.values())
+        with pytest.raises(KafkaError, match="out-0: may not write"):
+            worker._checkpoint_when_due(1.0)  # ends the worker
+        assert producer.written == before
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
