@@ -101,6 +101,7 @@ class Consumer:
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
         self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
+        self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
         self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
 
     # --- What to read -------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class Consumer:
         self, topics: Iterable[str], on_assigned: Callback | None = None, on_revoked: Callback | None = None
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
-        be async, and run inside polls; on_assigned may `seek`."""
+        be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         self._membership.topics = list(topics)
@@ -152,19 +153,19 @@ class Consumer:
 
     async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
         """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
-        await self._prepare()
-        fetcher = self._fetcher
-        if not fetcher.ready:
-            await self._wait(timeout_ms / 1000)
-            await self._prepare()
-        return fetcher.take()
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        await self._prepare(deadline)
+        if not self._fetcher.ready:
+            await self._wait(deadline)
+            await self._prepare(deadline)
+        return self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
         if not self._chunks:
             self._chunks.extend(_Chunk(each) for each in await self.poll_batches(timeout_ms))
         elif self._subscribed:
-            await self._prepare()
+            await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
         found: dict[TopicPartition, list[Record]] = {}
         while self._chunks and max_records > 0:
             chunk = self._chunks[0]
@@ -185,8 +186,9 @@ class Consumer:
                         topic, partition, each.offset, each.timestamp_ms, each.key, each.value, each.headers
                     )
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self, deadline: float) -> None:
         """For data, an error, or a rebalance."""
+        seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         waits = [asyncio.ensure_future(self._fetcher.arrived.wait())]
         if self._membership is not None and self._subscribed:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
@@ -196,10 +198,10 @@ class Consumer:
             for each in waits:
                 each.cancel()
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, deadline: float) -> None:
         """Whatever must happen before data may be given out."""
         if self._subscribed:
-            await self._rebalance()
+            await self._rebalance(deadline)
         fetcher = self._fetcher
         if fetcher.error is not None:
             error, fetcher.error = fetcher.error, None
@@ -243,21 +245,31 @@ class Consumer:
 
     # --- The group ----------------------------------------------------------------------------------
 
-    async def _rebalance(self) -> None:
-        """Each step is remembered, so that a poll that was cancelled in the midst of it is gone on with by the next."""
+    async def _rebalance(self, deadline: float) -> None:
+        """Join, when that is to be done, as far as the time goes; the next poll goes on where this one stopped, be it
+        by the time or by its caller's cancelling it."""
         membership = self._membership
         assert membership is not None
+        loop = asyncio.get_running_loop()
         if membership.error is not None:
             error, membership.error = membership.error, None
             raise error
-        while membership.must_join or self._joined is not None:
-            membership.changed.clear()
-            if membership.must_join:
+        while membership.must_join or self._joining is not None or self._joined is not None:
+            if self._joining is None and membership.must_join:
                 if held := list(self._fetcher.positions):
                     await self._call(self._on_revoked, held)
                     self._forget(held)
                     self._fetcher.assign({})
-                await membership.join()
+                membership.changed.clear()
+                self._joined = None
+                name = f"{self.client.client_id} joins {self.group_id}"
+                self._joining = loop.create_task(membership.join(), name=name)
+            if self._joining is not None:
+                await asyncio.wait([self._joining], timeout=max(0.0, deadline - loop.time()))
+                if not self._joining.done():
+                    return
+                joined, self._joining = self._joining, None
+                joined.result()
                 self._joined = membership.assigned
             assert self._joined is not None
             unknown = dict.fromkeys(tp.topic for tp in self._joined if self.client.leader(tp) is None)
@@ -335,6 +347,9 @@ class Consumer:
                 await self._call(self._on_revoked, list(self._fetcher.positions))
         finally:
             self._subscribed = False
+            if self._joining is not None:
+                self._joining.cancel()
+                await asyncio.gather(self._joining, return_exceptions=True)
             await self._fetcher.close()
             if self._membership is not None:
                 await self._membership.leave()

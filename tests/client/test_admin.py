@@ -126,7 +126,8 @@ def test_groups_are_listed_described_and_deleted() -> None:
         await admin.create_topics([NewTopic("t", 2)])
         consumer = Consumer(client, "g")
         await consumer.subscribe(["t"])
-        await consumer.poll(100)
+        while not consumer.assignment():
+            await consumer.poll(100)
         await consumer.commit({TopicPartition("t", 1): 0})
         [listed] = await admin.list_groups()
         assert (listed.group_id, listed.group_state) == ("g", "Stable")
