@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import statistics
 import struct
@@ -23,14 +24,16 @@ GROWTH_BYTES = 32 * MIB
 SLOWER = 2.0
 ATTEMPTS = 3  # of the comparison of times: this machine may have other things to do
 QUIET_RUNS = 5
+HELD = 8_000  # at once, where so many files may be open
+FILES_SHARE = 0.7
 
 
 class Attacker:
     """The process that makes the connections, so that the good client here is measured alone."""
 
-    def __init__(self, port: int):
+    def __init__(self, port: int, pause_s: float = PAUSE_S):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.hostile.attacker", str(port), str(PAUSE_S)],
+            [sys.executable, "-m", "integration_tests.hostile.attacker", str(port), str(pause_s)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
 
@@ -86,3 +89,17 @@ def test_crowd_takes_little_memory_and_a_good_client_is_served_as_before(broker:
         with connect(broker.port) as sock:  # and garbage is still known as such
             sock.sendall(struct.pack(">i", -1))
             assert is_closed(sock, 5)
+
+
+def test_a_crowd_held_at_once_takes_little_memory(broker: BrokerProcess):
+    count = min(HELD, int(resource.getrlimit(resource.RLIMIT_NOFILE)[1] * FILES_SHARE))
+    with Attacker(broker.port, pause_s=0) as attacker, Good(broker.port) as good:
+        good.p99_s()
+        before = most = rss(broker)
+        attacker.begin(count)
+        while not attacker.is_through(0.05):
+            good.ask()
+            most = max(most, rss(broker))
+        assert attacker.made() == count
+        print(f"{count} at once: +{(most - before) / MIB:.1f} MiB")
+        assert most - before < GROWTH_BYTES
