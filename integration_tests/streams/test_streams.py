@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +40,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 class Case:
     """One app: its topics, its workers, and what its tables must be."""
 
-    def __init__(self, name: str, broker: BrokerProcess, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, name: str, broker: BrokerProcess | SimpleNamespace, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.name, self.broker, self.folder = name, broker, folder
         self.patch = monkeypatch
         self.sent: list[tuple[bytes, int]] = []  # key, timestamp; the value's n is 1
@@ -374,5 +377,23 @@ def test_a_worker_that_hung_while_another_took_over_changes_nothing(case: Case) 
                 assert heir.end() == 0, heir.log
             changelogs = await read_partitions(client, f"{case.name}-changelog")
             assert sum(map(zombie_rows, changelogs.values())), "the one that hung wrote nothing"
+
+    run(scenario(), 90)
+
+
+def test_the_same_app_runs_on_stock_kafka(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("on_stock_kafka", SimpleNamespace(bootstrap=kafka), tmp_path, monkeypatch)
+
+    async def scenario() -> None:
+        async with clients(kafka) as (client,):
+            await case.create(client)
+            await case.produce(client, 5_000)
+            with case.worker().ready() as first:
+                await case.exact(client)
+                assert first.end() == 0, first.log
+            with case.worker().ready() as second:
+                await case.produce(client, 5_000)
+                await case.exact(client)
+                assert second.end() == 0, second.log
 
     run(scenario(), 90)
