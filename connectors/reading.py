@@ -7,6 +7,7 @@ the range must be read to its end. It never ends early without an error.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..protocol.records import Columns
 from .errors import SourceError
 from .options import SourceOptions
 from .planning import OffsetRange
+
+LOG = logging.getLogger(__name__)
 
 FETCH_WAIT_MS = 500  # how long a broker may hold a fetch that finds nothing
 ARROW_BYTES = 4 << 20  # of a record batch: Spark is fastest with 1 to 10 MB
@@ -123,6 +126,11 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
                 return position, fetched.records
         except ConnectionLost as error:
             trouble = error
+        except KafkaError as error:
+            if options.fail_on_data_loss or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            LOG.warning("%s is gone: offsets %d to %d are left out", where, position, wanted.end - 1)
+            return wanted.end, memoryview(b"")
         if loop.time() > deadline:
             raise SourceError(
                 f"{where}: stuck at offset {position} of {wanted.end} for {options.stall_ms / 1000:g} s "
@@ -151,11 +159,12 @@ async def _after_loss(client: Client, options: SourceOptions, wanted: OffsetRang
     tp = TopicPartition(wanted.topic, wanted.partition)
     earliest = (await Admin(client).list_offsets({tp: "earliest"}))[tp][0]
     onward = min(earliest, wanted.end) if earliest > position else wanted.end
+    gone = f"{tp.topic}-{tp.partition}: offsets {position} to {onward - 1} are gone"
     if options.fail_on_data_loss:
         raise SourceError(
-            f"{tp.topic}-{tp.partition}: offsets {position} to {onward - 1} are gone (deleted by retention, or the "
-            "topic was made anew); failOnDataLoss=false goes on without them"
+            f"{gone} (deleted by retention, or the topic was made anew); failOnDataLoss=false goes on without them"
         )
+    LOG.warning("%s and left out", gone)
     return onward
 
 

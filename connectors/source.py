@@ -8,6 +8,7 @@ as Spark's own Kafka source writes them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -37,6 +38,8 @@ from .errors import SourceError
 from .options import EARLIEST, LATEST, Bound, SourceOptions, parse
 from .planning import OffsetRange, batch_ranges, bounds, limited, partitions_of, ranges_between, tasks
 from .reading import read_ranges
+
+LOG = logging.getLogger(__name__)
 
 SCHEMA = (
     StructType()
@@ -151,21 +154,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts, ends = from_json(start), from_json(self.latest)
         missing = [tp for tp in ends if tp not in starts]
         starts |= self._earliest(missing)
-        gone = {tp: offset for tp, offset in starts.items() if tp not in ends}
-        for tp, offset in gone.items():
-            if self.options.fail_on_data_loss:
-                raise SourceError(
-                    f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there; failOnDataLoss=false "
-                    "goes on without it"
-                )
+        for tp, offset in starts.items():
+            if tp not in ends:
+                self._lost(f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there", "without it")
         for tp, end in ends.items():
-            if end < starts[tp] and self.options.fail_on_data_loss:
-                raise SourceError(
-                    f"{tp.topic}-{tp.partition} ends at offset {end}, but was read up to {starts[tp]} already: was "
-                    "the topic made anew? failOnDataLoss=false goes on from where it now ends"
-                )
+            if end < starts[tp]:
+                before = f"{tp.topic}-{tp.partition} ends at offset {end}, but was read up to {starts[tp]} already"
+                self._lost(f"{before}: was the topic made anew?", "from where it now ends")
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json({**gone, **limited(starts, ends, most)})
+        return to_json(limited(starts, ends, most))
+
+    def _lost(self, what: str, onward: str) -> None:
+        if self.options.fail_on_data_loss:
+            raise SourceError(f"{what}; failOnDataLoss=false goes on {onward}")
+        LOG.warning("%s; goes on %s", what, onward)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets_per_trigger

@@ -131,6 +131,14 @@ def test_a_range_past_the_end_of_a_log_made_anew_is_gone_too(read):
     assert read(broker, 100, 110, failOnDataLoss="false") == []
 
 
+def test_a_topic_deleted_under_a_task_is_an_error_or_left_out(read):
+    gone = [KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-0")] * 2
+    broker = Broker(batches(0, 2), instead=gone)
+    with pytest.raises(SourceError, match="there is no partition t-0"):
+        read(broker, 0, 5)
+    assert read(broker, 0, 5, failOnDataLoss="false") == []
+
+
 def test_a_hole_that_compaction_left_is_passed_over(read):
     assert read(Broker(batches(0, 1) + batches(20, 1)), 0, 25) == [*range(5), *range(20, 25)]
     assert read(Broker(batches(0, 1) + batches(20, 1)), 0, 10) == list(range(5))
