@@ -9,9 +9,18 @@ from .errors import DecodeError
 from .primitives import ZERO_UUID, read_uvarint, read_uvarint_rest, skip_tagged_fields
 from .schema import Field, Struct
 
+# In all arrays of one request. A few bytes of a request become some hundreds of memory, so that without a bound 100 MB
+# of tiny topics would be several GB. Kafka's own clients stay far below; answers, of servers that one chose, have none.
+REQUEST_ELEMENTS_MAX = 500_000
+STRING_BYTES_MAX = 32767  # also where the length is a varint, as in Kafka
+
 
 class DecoderSource(Source):
-    """buf is the input, p the position, end its length, n the length or count just read."""
+    """buf is the input, p the position, end its length, n the length or count just read, all_n the sum of counts."""
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.codec.name.endswith("Request")
 
     def function(self) -> None:
         self.scope.update(
@@ -29,6 +38,8 @@ class DecoderSource(Source):
         self.emit("try:")
         self.indent = 2
         self.emit("end = len(buf)")
+        if self.is_bounded:
+            self.emit("all_n = 0")
         if self.has_records(self.codec.struct):
             self.emit("view = memoryview(buf)")
         self.struct(self.codec.struct, "o0")
@@ -77,7 +88,8 @@ class DecoderSource(Source):
         elif field.kind == "struct":
             self.struct_value(field, target)
         else:
-            self.length("h" if field.kind == "string" else "i", two_bytes=field.kind == "records")
+            is_string = field.kind == "string"
+            self.length("h" if is_string else "i", field.kind == "records", STRING_BYTES_MAX + 1 if is_string else 0)
             nothing = "not n" if self.flexible else "n < 0"
             if self.nullable(field):
                 self.emit(f"if {nothing}:")
@@ -87,8 +99,8 @@ class DecoderSource(Source):
                 self.fail(nothing, f"{name} is null")
                 self.body(field, target, name)
 
-    def length(self, fmt: str, two_bytes: bool = False) -> None:
-        """Leaves in n a length, or in flexible versions a length plus one."""
+    def length(self, fmt: str, two_bytes: bool = False, most: int = 0) -> None:
+        """Leaves in n a length, or in flexible versions a length plus one, which may be bounded by `most`."""
         self.run.append(("B" if self.flexible else fmt, "n"))
         self.flush()
         if self.flexible:
@@ -102,6 +114,9 @@ class DecoderSource(Source):
                 self.emit("        n, p = rest(buf, p, n)")
             else:
                 self.emit("    n, p = rest(buf, p, n)")
+            if most:
+                self.emit(f"    if n > {most}:")
+                self.emit(f"        raise DecodeError('{self.title}: a string of %d bytes' % (n - 1))")
 
     def body(self, field: Field, target: str, name: str) -> None:
         if field.kind == "array":
@@ -119,6 +134,7 @@ class DecoderSource(Source):
         if element is not None and element.kind in FIXED:
             fmt, size = FIXED[element.kind]
             self.fail(f"{size} * n > end - p", f"more {name} than bytes")
+            self.count()
             many = f"'>' + '{fmt}' * n" if fmt == "16s" else f"'>%d{fmt}' % n"
             self.emit(f"{target} = list(unpack_from({many}, buf, p)) if n else []")
             self.emit(f"p += {size} * n" if size > 1 else "p += n")
@@ -131,6 +147,7 @@ class DecoderSource(Source):
         else:
             size = min_field_size(element, self.version, self.flexible)
         self.fail(f"{size} * n > end - p" if size > 1 else "n > end - p", f"more {name} than bytes")
+        self.count()
         self.emit(f"{array} = {target} = []")
 
         def loop() -> None:
@@ -144,6 +161,11 @@ class DecoderSource(Source):
 
         self.block("for _ in range(n):", loop)
         self.depth -= 1
+
+    def count(self) -> None:
+        if self.is_bounded:
+            self.emit("all_n += n")
+            self.fail(f"all_n > {REQUEST_ELEMENTS_MAX}", f"more than {REQUEST_ELEMENTS_MAX} things in one request")
 
     def struct_value(self, field: Field, target: str) -> None:
         assert field.struct is not None

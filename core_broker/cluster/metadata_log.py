@@ -27,12 +27,16 @@ LOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=MAX_BATCH_BYT
 
 
 class MetadataLog:
-    """Made by `MetadataLog.open`. `epoch` is the leader epoch this voter writes under."""
+    """Made by `MetadataLog.open`. `epoch` is the leader epoch this voter writes under.
+
+    in_doubt: records were written whose sync failed. Until then an append that raises has left the log as it was.
+    """
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
         self.log = log
         self.runtime = runtime
         self.epoch = log.latest_epoch + 1
+        self.in_doubt = False
 
     @classmethod
     async def open(cls, files: Files, data_dir: str, runtime: Runtime) -> MetadataLog:
@@ -68,7 +72,9 @@ class MetadataLog:
         now = self.runtime.wall_ms()
         batch = batches.build_batch([(now, None, metadata_records.encode(record), ()) for record in records])
         info = self.log.append(batch, Origin.COORDINATOR, self.epoch, now)
+        self.in_doubt = True
         await self.log.sync()
+        self.in_doubt = False
         return info.last_offset
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from .group_states import Do, State
 from .members import NOBODY, Member, protocols_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
+MAX_NAMED_FOR = 1000  # characters of a client's id in its member id, which has to fit in a string of the protocol
 MAX_PENDING_MEMBERS = 10_000  # ids given out whose owners have not joined yet
 
 
@@ -114,7 +115,8 @@ class Group(Generations):
 
     def _join_new(self, request: jg.Request, caller: Caller, token: Token) -> None:
         instance_id = request.group_instance_id
-        new_id = f"{caller.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        named_for = caller.client_id if instance_id is None else instance_id
+        new_id = f"{named_for[:MAX_NAMED_FOR]}-{self._new_id()}"
         if instance_id is not None:
             old_id = self.members.static_id(instance_id)
             if old_id is None:

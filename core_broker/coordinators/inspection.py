@@ -21,7 +21,7 @@ def describe(request: dsg.Request, version: int, shard_of: Callable[[str], Group
     """shard_of: the shard of a group, or KafkaError."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
         answer = dsg.DescribedGroup(group_id=group_id, authorized_operations=operations)
         described.append(answer)
         try:

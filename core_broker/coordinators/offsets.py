@@ -236,7 +236,8 @@ def _nothing(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
 def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchRequestGroup]:
     """The groups of a request of any version, in the shape of version 8."""
     if version >= 8:
-        return request.groups
+        whole = {each.group_id: each for each in request.groups if each.topics is None}  # once each: they may be long
+        return [each for each in request.groups if each.topics is not None or whole[each.group_id] is each]
     topics = None
     if request.topics is not None:
         topics = [

@@ -4,6 +4,7 @@ import pytest
 
 from isthmus.protocol.errors import DecodeError, EncodeError
 from isthmus.protocol.messages import APIS, fetch, metadata, offset_fetch, produce
+from isthmus.protocol.primitives import write_uvarint
 from isthmus.protocol.schema import (
     Codec,
     Struct,
@@ -159,7 +160,7 @@ def test_values_that_do_not_fit_are_encode_errors(bad):
         joined(message(names=["x" * 40_000]), 1)
 
 
-@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 2046, 2047, 2048, 16382, 16383, 16384, 70_000])
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 2046, 2047, 2048, 16382, 16383, 16384, 32_767])
 def test_lengths_around_the_sizes_of_a_varint(size):
     sent = message(names=["n" * size, ""], blob=bytes(size), data=bytes(size), tagged="t" * size)
     frame = joined(sent, 2)
@@ -207,3 +208,32 @@ def test_apis_are_found_by_key_and_by_class():
     for key, api in APIS.items():
         assert api.key == key
         assert api.supports(api.max_version) and not api.supports(api.max_version + 1)
+
+
+@pytest.mark.parametrize(("api", "version", "head", "element"), [
+    (metadata, 0, b"", b"\0\0"),
+    (fetch, 4, bytes(17), b"\0\0" + bytes(4)),
+    (produce, 9, b"\0" + bytes(6), b"\1\1\0"),
+    (offset_fetch, 1, b"\0\0" + b"\0\0\0\1" + b"\0\0", bytes(4)),
+])  # fmt: skip
+def test_tiny_things_in_one_request_are_bounded_in_number(api, version, head, element):
+    flexible = api.API.request_header_version(version) == 2
+    for count, refused in ((500_000, False), (500_001, True)):
+        length = write_uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+        frame = head + length + element * count + bytes(16)
+        if refused:
+            with pytest.raises(DecodeError, match="more than 500000 things"):
+                api.API.decode_request(frame, 0, version)
+        elif api is not offset_fetch:  # whose array is not the first
+            api.API.decode_request(frame, 0, version)
+
+
+def test_strings_of_flexible_versions_are_as_long_as_others_at_most():
+    codec = Codec(Point, "Point", "0-1", "1")
+    for size in (32767, 32768):
+        frame = bytes(4) + write_uvarint(size + 1) + b"x" * size + b"\0"
+        if size == 32767:
+            assert len(codec.decode(frame, 0, 1)[0].label) == size
+        else:
+            with pytest.raises(DecodeError, match="a string of 32768 bytes"):
+                codec.decode(frame, 0, 1)

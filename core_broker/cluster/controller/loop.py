@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Controller:
     """image: already replayed from `log`. A command's result is of the type its own class says; it never raises.
 
-    When the metadata log cannot be written, every command from then on fails with KAFKA_STORAGE_ERROR.
+    When the metadata log cannot be synced, every command from then on fails with KAFKA_STORAGE_ERROR.
     """
 
     def __init__(self, image: MetadataImage, log: MetadataLog, config: BrokerConfig, runtime: Runtime) -> None:
@@ -104,7 +104,12 @@ class Controller:
         if decision.records:
             try:
                 last_offset = await self.log.append(decision.records)
-            except (KafkaError, OSError) as error:
+            except Exception as error:
+                if not self.log.in_doubt:
+                    # Refused (too large), or the disk is full: nothing was written, and the next may be.
+                    logger.error("%s could not be written: %r", type(command).__name__, error)
+                    code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+                    return command.fail(KafkaError(code, f"the metadata log did not take it: {error}"))
                 self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}")
                 logger.error("%s", self.failure.message)
                 return command.fail(self.failure)

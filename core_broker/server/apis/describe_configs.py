@@ -22,7 +22,9 @@ TOPIC, BROKER = 2, 4
 
 
 def handle(request: Request, context: Context) -> Response:
-    return Response(results=[_resource(resource, request, context) for resource in request.resources])
+    # Once each: a few bytes ask for some kilobytes.
+    asked = {(each.resource_type, each.resource_name): each for each in request.resources}
+    return Response(results=[_resource(resource, request, context) for resource in asked.values()])
 
 
 def _resource(resource: DescribeConfigsResource, request: Request, context: Context) -> DescribeConfigsResult:

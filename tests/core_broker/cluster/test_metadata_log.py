@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from isthmus.core_broker.cluster.controller import (
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.storage.errors import StorageError
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
@@ -117,6 +119,32 @@ def test_a_log_that_cannot_be_synced_fails_everything_after_it(tmp_path):
         assert "a" not in node.image.topics
 
     asyncio.run(run())
+
+
+def test_a_command_that_the_log_does_not_take_fails_alone(tmp_path):
+    async def run():
+        node = await Node.start(tmp_path)
+        await node.register()
+        node.log.log.config = replace(node.log.log.config, max_message_bytes=2000)
+        large = await node.controller.submit_wait(CreateTopics([new_topic("a", 100)]))
+        assert [item.error_code for item in large.items] == [ErrorCode.MESSAGE_TOO_LARGE]
+        append, node.log.log.append = node.log.log.append, full_disk
+        full = await node.controller.submit_wait(CreateTopics([new_topic("b")]))
+        assert [item.error_code for item in full.items] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        node.log.log.append = append
+        small = await node.controller.submit_wait(CreateTopics([new_topic("c")]))
+        assert [item.error_code for item in small.items] == [ErrorCode.NONE]
+        assert list(node.image.topics) == ["c"]
+        await node.controller.close()
+        again = await Node.start(tmp_path)
+        assert again.image == node.image
+        await again.controller.close()
+
+    asyncio.run(run())
+
+
+def full_disk(*args):
+    raise StorageError(OSError(28, "No space left on device"), "t", "cannot append to")
 
 
 def test_a_stopping_controller_refuses(tmp_path):
