@@ -15,7 +15,7 @@ from collections import deque
 
 from ..protocol.crc import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import BatchBuilder
+from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
 from .errors import DataLost
 from .types import RecordMetadata, TopicPartition
 
@@ -37,19 +37,22 @@ class Batch:
         "created_at",
         "data",
         "deadline",
+        "depth",
         "done",
         "epoch",
         "futures",
         "number",
+        "parts",
         "sequence",
         "settled",
         "size_bytes",
         "timestamps",
     )
 
-    def __init__(self, builder: BatchBuilder, number: int, created_at: float, deadline: float) -> None:
+    def __init__(self, builder: BatchBuilder, number: float, created_at: float, deadline: float) -> None:
         self.builder: BatchBuilder | None = builder  # until it is first sent
-        self.number = number  # place in the partition's order
+        self.number = number  # place in the partition's order; halves have fractions
+        self.depth = 0  # how often it was split
         self.created_at = created_at  # loop time
         self.deadline = deadline
         self.futures: list[asyncio.Future[RecordMetadata]] = []
@@ -61,6 +64,7 @@ class Batch:
         self.attempts = 0
         self.done = False  # its futures are resolved; it may still be under way
         self.settled: asyncio.Future[None] | None = None  # for who waits until it is done
+        self.parts: list[Batch] = []  # what it was split into
 
     @property
     def count(self) -> int:
@@ -70,6 +74,23 @@ class Batch:
         self.done = True
         if self.settled is not None and not self.settled.done():
             self.settled.set_result(None)
+
+    def split(self) -> list[Batch]:
+        """Two batches with half of the records each, in the place of this one."""
+        records = decode_batch(self.data or b"", check_crc=False)
+        codec = read_header(self.data or b"").codec
+        half, size = len(records) // 2, self.size_bytes // 2
+        for k, part in enumerate((slice(0, half), slice(half, None))):
+            builder = BatchBuilder(codec, max_bytes=2 * len(self.data or b"") + sum(map(_plain_bytes, records[part])))
+            builder.extend((r.timestamp_ms, r.key, r.value, r.headers) for r in records[part])
+            number = self.number + k * 2.0 ** -(self.depth + 1)
+            batch = Batch(builder, number, self.created_at, self.deadline)
+            batch.depth = self.depth + 1
+            batch.futures, batch.timestamps = self.futures[part], self.timestamps[part]
+            batch.size_bytes = self.size_bytes - size if k else size
+            self.parts.append(batch)
+        self.finish()
+        return self.parts
 
     def succeed(self, tp: TopicPartition, base_offset: int, append_time_ms: int) -> None:
         """Resolve the futures of a batch that is in the log."""
@@ -106,7 +127,7 @@ class Accumulator:
         self.next_number = 0
         self.gap = False  # a numbered batch was given up: those behind it may be refused
         self.last_offset = -1  # highest acknowledged
-        self.last_number = -1  # of the batch that it belongs to
+        self.last_number: float = -1  # of the batch that it belongs to
         self.failures = 0  # in a row
         self.retry_at = 0.0
         self.error: Exception | None = None  # why nothing more may be written here
@@ -199,7 +220,7 @@ class Accumulator:
         told = message or KafkaError.of(code).message
         if code == ErrorCode.MESSAGE_TOO_LARGE:
             size = len(batch.data or b"")
-            told = f"a batch of {size} bytes is over max.message.bytes: raise that, or lower batch_bytes"
+            told = f"a record whose batch has {size} bytes is over max.message.bytes"
         error = KafkaError.of(code, f"{self.where}: {told}")
         if batch.done or self.error is not None:
             return self.error or error
@@ -217,6 +238,10 @@ class Accumulator:
             self._put_back(batch)
             return None
         self.given_up(batch, is_in_log=False if batch.attempts == 1 else None)
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            for part in batch.split():
+                self._put_back(part)
+            return None
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
             self.error = error
         return error
@@ -288,6 +313,11 @@ class Accumulator:
             "from there with a new Producer"
         )
         return self.error
+
+
+def _plain_bytes(record: Record) -> int:
+    headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 40
 
 
 def renumbered(data: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:

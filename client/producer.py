@@ -192,6 +192,7 @@ class Producer:
                 if batch.settled is None:
                     batch.settled = self._loop.create_future()
                 await asyncio.shield(batch.settled)
+            batches += batch.parts
 
     async def close(self) -> None:
         """Flush, then release everything."""

@@ -167,11 +167,43 @@ def test_a_batch_that_can_never_be_taken_fails_alone() -> None:
         broker.script["produce"].append(refusing(broker, ErrorCode.MESSAGE_TOO_LARGE, at=(1,)))
         futures = await send_batches(producer, 8)
         await producer.flush()
-        with pytest.raises(KafkaError, match=r"t-0: a batch of \d+ bytes is over max.message.bytes"):
+        with pytest.raises(KafkaError, match=r"t-0: a record whose batch has \d+ bytes is over max.message.bytes"):
             futures[0].result()
         assert [f.exception() for f in futures[1:]] == [None] * 7
         assert values(world.log("t")) == [b"before"] + [b"%d.0" % i for i in range(1, 8)]
         assert world.log("t").producers[101][0] == 1  # the rest went out under the next epoch
+        await ended(client, producer)
+
+    simulate(test)
+
+
+def test_a_batch_over_the_limit_is_split_until_its_records_go_or_are_alone() -> None:
+    async def test(world: World) -> None:
+        client, producer = await begun(world, compression="lz4")
+        broker = world.brokers[1]
+        await producer.send("t", b"before", partition=0)
+
+        def limited(message: Any) -> Any:
+            too_large = [int(len(each.records) > 700) for topic in message.topic_data for each in topic.partition_data]
+            code = ErrorCode.MESSAGE_TOO_LARGE if any(too_large) else 0
+            return broker.produced(message, lambda *_: code)
+
+        broker.script["produce"].extend([limited] * 200)
+        chance = world.sim.random
+        sent = [chance.randbytes(chance.choice((10, 60, 60, 200))) for _ in range(60)]
+        sent[20] = chance.randbytes(1_000)
+        futures = []
+        for i, value in enumerate(sent):
+            futures.append(producer.send("t", value, partition=0, headers=[("h", b"1")]))
+            if i % 15 == 14:
+                await asyncio.sleep(0)
+        await producer.flush()
+        assert all(future.done() for future in futures)
+        assert [i for i, future in enumerate(futures) if future.exception()] == [20]
+        del sent[20], futures[20]
+        assert values(world.log("t")) == [b"before", *sent]
+        assert [future.result().offset for future in futures] == list(range(1, 60))
+        assert producer.buffered_bytes == 0
         await ended(client, producer)
 
     simulate(test)

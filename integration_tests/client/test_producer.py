@@ -1,0 +1,97 @@
+"""What a broker makes of our producer's sequences and epochs: stock Kafka and ours must agree."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from integration_tests.brokers import BrokerProcess
+from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
+from isthmus.client.admin import NewTopic
+from isthmus.protocol.errors import ErrorCode, KafkaError
+
+
+@pytest.fixture(params=["stock", "own"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    if request.param == "stock":
+        address: str = request.getfixturevalue("kafka")
+        return address
+    broker: BrokerProcess = request.getfixturevalue("isthmus_broker")
+    return broker.bootstrap
+
+
+async def begun(bootstrap: str, topic: str, **configs: str) -> tuple[Client, Producer]:
+    client = Client(bootstrap)
+    await client.start()
+    await Admin(client).create_topics(
+        [NewTopic(topic, 1, configs={k.replace("_", "."): v for k, v in configs.items()})]
+    )
+    producer = Producer(client, linger_ms=0)
+    await producer.start()
+    return client, producer
+
+
+async def read(client: Client, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(client)
+    consumer.assign({TopicPartition(topic, 0): 0})
+    found: list[bytes] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            for records in (await consumer.poll(500)).values():
+                found += [record.value or b"" for record in records]
+    await consumer.close()
+    return found
+
+
+def test_batches_refused_among_others_under_way_neither_lose_nor_double_nor_alarm(bootstrap: str) -> None:
+    async def main() -> None:
+        client, producer = await begun(bootstrap, "refused", max_message_bytes="2000")
+        await producer.send("refused", b"first")
+        good, bad = [], []
+        for i in range(120):
+            if i % 17 == 5:
+                bad.append(producer.send("refused", b"x" * 5_000, partition=0))
+            else:
+                good.append((b"%d" % i, producer.send("refused", b"%d" % i, partition=0)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await producer.flush()
+        told = [future.exception() for future in bad]
+        assert all(isinstance(each, KafkaError) and each.code == ErrorCode.MESSAGE_TOO_LARGE for each in told)
+        assert [future.exception() for _, future in good if future.exception()] == []
+        assert await read(client, "refused", len(good) + 1) == [b"first", *(value for value, _ in good)]
+        await producer.close()
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_topic_deleted_and_made_anew_is_written_from_its_beginning(bootstrap: str) -> None:
+    async def main() -> None:
+        client, producer = await begun(bootstrap, "anew")
+        for i in range(5):
+            assert (await producer.send("anew", b"old %d" % i)).offset == i
+        await Admin(client).delete_topics(["anew"])
+        await asyncio.sleep(1)
+        await Admin(client).create_topics([NewTopic("anew", 1)])
+        for i in range(5):
+            assert (await producer.send("anew", b"new %d" % i, partition=0)).offset == i
+        assert await read(client, "anew", 5) == [b"new %d" % i for i in range(5)]
+        await producer.close()
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_records_deleted_by_retention_do_not_stop_their_producer(bootstrap: str) -> None:
+    async def main() -> None:
+        client, producer = await begun(bootstrap, "short", segment_bytes="1048576", retention_bytes="1")
+        futures = [producer.send("short", b"x" * 1000, partition=0) for _ in range(3_000)]
+        await producer.flush()
+        assert [future.result().offset for future in futures] == list(range(3_000))
+        assert (await producer.send("short", b"y", partition=0)).offset == 3_000
+        await producer.close()
+        await client.close()
+
+    asyncio.run(main())
