@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,7 @@ MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
 GROWTH = 4  # a held buffer is at most this many times what has arrived
 REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 API_VERSIONS = 18
+TCP_ESTABLISHED = 1  # Linux' tcp_states.h
 HEAD_SIZE = HEAD.size
 
 
@@ -383,8 +385,19 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waits_for_us(self) -> bool:
-        """Whether an answer is due from this broker, as in a long poll: such a connection is not idle."""
-        return self._pending is not None
+        """Whether an answer is due from this broker, as in a long poll, to a client that is there: this is not idle."""
+        return self._pending is not None and not (self._paused and self._is_left())
+
+    def _is_left(self) -> bool:
+        """Whether the client has closed. Nothing else tells so while reading is paused and its bytes lie unread."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is None:
+            return False  # a simulated one
+        try:
+            state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return True
+        return state != TCP_ESTABLISHED
 
 
 def skip_tags(frame: memoryview, position: int) -> int:

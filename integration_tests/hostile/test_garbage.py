@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import struct
 import time
 
 import pytest
 
 from integration_tests.brokers import BrokerProcess
+from integration_tests.clients.records import create_topics
+from isthmus.protocol.messages import fetch
 
-from .sockets import API_VERSIONS, IDLE_MS, Good, connect, is_closed
+from .sockets import API_VERSIONS, IDLE_MS, Good, connect, frame_of, is_closed
 
 IDLE_S = IDLE_MS / 1000
 LATE = 2.5  # closed within so many idle times
+RESET = struct.pack("ii", 1, 0)
+LEAVERS = 50
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\n\r\n",
     "negative-length": struct.pack(">i", -1),
@@ -69,3 +75,34 @@ def test_slow_loris_is_closed_after_the_idle_time(broker: BrokerProcess):
             pass
         assert time.monotonic() - start > 0.9 * IDLE_S
         good.ask()
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0" * 10, API_VERSIONS], ids=["nothing", "half-a-frame", "a-request"])
+@pytest.mark.parametrize("linger", [None, RESET], ids=["closed", "reset"])
+def test_clients_that_leave_a_long_poll_behind_are_forgotten(broker: BrokerProcess, rest: bytes, linger: bytes | None):
+    """Also where what they sent after it lies unread, as one request of a connection is handled at a time."""
+    create_topics(broker.bootstrap, ["empty"])
+    asked = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+    topics = [fetch.FetchTopic(topic="empty", partitions=[asked])]
+    poll = frame_of(fetch.Request(max_wait_ms=2**31 - 1, min_bytes=1, max_bytes=1_000, topics=topics), 4)
+    files = f"/proc/{broker.pid}/fd"
+    with Good(broker.port) as good:
+        good.ask()
+        before = len(os.listdir(files))
+        socks = [connect(broker.port) for _ in range(LEAVERS)]
+        for sock in socks:
+            sock.sendall(poll)
+        while len(os.listdir(files)) < before + LEAVERS:
+            good.ask()
+        for sock in socks:
+            sock.sendall(rest)
+        good.ask()
+        for sock in socks:
+            if linger:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            sock.close()
+        deadline = time.monotonic() + LATE * IDLE_S
+        while len(os.listdir(files)) > before:
+            assert time.monotonic() < deadline, f"{len(os.listdir(files)) - before} connections are still held"
+            good.ask()
+            time.sleep(0.05)
