@@ -1,12 +1,14 @@
-"""Spark's Python daemon, with one difference: what a worker has loaded is not searched for garbage after every task.
+"""Spark's Python daemon, with two differences; set by `spark.python.daemon.module`.
 
-Spark collects garbage between two tasks, which takes 10 to 30 ms over all the objects of pyspark and pyarrow; frozen
-once, they cost nothing more. Set by `spark.python.daemon.module`.
+What a worker has loaded is not searched for garbage after every task: that takes 10 to 30 ms over all the objects of
+pyspark and pyarrow, and frozen once they cost nothing more. And a worker whose rows nobody wants any more, as after
+`show()`, ends without a traceback.
 """
 
 from __future__ import annotations
 
 import gc
+import socket
 
 from pyspark import daemon
 
@@ -24,6 +26,17 @@ class Collector:
             gc.freeze()
 
 
+def worker(connection: socket.socket, authenticated: bool) -> int:
+    """Spark's worker; its exit code."""
+    try:
+        return WORKER(connection, authenticated)
+    except BrokenPipeError:
+        return 1  # not to be used again
+
+
+WORKER = daemon.worker
+
 if __name__ == "__main__":
     daemon.gc = Collector()  # type: ignore[assignment]
+    daemon.worker = worker
     daemon.manager()

@@ -49,9 +49,9 @@ def local_session(
 ) -> Any:  # a SparkSession, which is imported once Java was found
     """The session of this process. Raises SessionError without a Java that Spark can run on.
 
-    folder: for what Spark writes on the way; what a killed session left in it is removed first. cores: tasks at a
-    time, default all. memory_mb: of the JVM; Python workers come on top. brief: the session lives for a minute or two,
-    so that Java's second compiler would cost more than it gains. settings: more, or others.
+    folder: for what Spark writes on the way; what a killed session left in it is removed first, so that two cannot
+    share it. cores: tasks at a time, default all. memory_mb: of the JVM; Python workers come on top. brief: the session
+    lives for a minute or two, so that Java's second compiler would cost more than it gains. settings: more, or others.
     """
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or Spark looks for data sources in the PATH's python3
