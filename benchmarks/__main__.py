@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+
+from confluent_kafka import KafkaException
 
 from integration_tests.peers.peers import PeerError
 
 from . import results
 from .cases import Bench
 from .sides import Side, isthmus, kafka
-from .table import CASES, Case
+from .table import CASES, ISTHMUS, KAFKA, Case
 
+MAKERS = {ISTHMUS: isthmus, KAFKA: kafka}
 WARM_S = 8.0  # Kafka's compiler wants more; the first seconds of a JVM are not its speed
 
 
@@ -28,7 +33,7 @@ class Sides:
 
     def of(self, case: Case, held: ExitStack) -> list[Side]:
         """The sides a case runs on; those that are its own end with `held`."""
-        makers = [isthmus] if case.own or not self.with_kafka else [isthmus, kafka]
+        makers = [MAKERS[name] for name in case.sides if name == ISTHMUS or self.with_kafka]
         if case.fresh:
             return [held.enter_context(make(_folder(held))) for make in makers]
         for make in makers:
@@ -48,8 +53,8 @@ def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float
     try:
         for side in sides:
             bench = case.bench(side, seconds)
-            benches.append(bench)
             bench.prepare()
+            benches.append(bench)
             bench.warm(warm_s)
         for _ in range(pairs):
             for bench in benches:
@@ -78,21 +83,30 @@ def main() -> int:
         print(f"benchmarks: no case {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
     chosen = CASES if "all" in given.names else [known[name] for name in given.names]
-    facts = results.facts(given.pairs, given.seconds)
+    if given.alone:
+        chosen = [case for case in chosen if ISTHMUS in case.sides]
+    facts = results.facts(given.pairs, given.seconds, with_java=not given.alone)
     rows = []
+    failed = False
     with ExitStack() as held:
         sides = Sides(held, not given.alone)
         for case in chosen:
             print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
-            with ExitStack() as own:
-                rows += results.summary(case, run(case, sides.of(case, own), given.pairs, given.seconds, given.warm))
+            pairs = min(given.pairs, case.pairs_max)
+            try:
+                with ExitStack() as own:
+                    rows += results.summary(case, run(case, sides.of(case, own), pairs, given.seconds, given.warm))
+            except (RuntimeError, OSError, subprocess.TimeoutExpired, KafkaException) as error:
+                print(f"{case.name} failed: {error}", file=sys.stderr)
+                failed = True
     print(results.markdown(facts, rows))
     results.write(given.results, facts, rows)
     print(f"\nkept in {given.results}", file=sys.stderr)
-    return 0
+    return int(failed)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # all that was started is stopped then, too
     try:
         sys.exit(main())
     except PeerError as error:

@@ -134,10 +134,10 @@ class Kafka(Side):
 
     @property
     def pid(self) -> int:
-        pid = self.node.pid
-        if pid is None:
+        process = self.node.process
+        if process is None or process.poll() is not None:
             raise RuntimeError(f"Kafka in {self.node.folder} does not run")
-        return pid
+        return process.pid
 
     def stop(self) -> None:
         self.node.stop()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .cases import Bench, ColdStart, Fetch, FetchBatches, Idle, OneConnection, Produce, ProduceBatches, SmallRequests
-from .workers import Counts, Mirror
+from .workers import Counts, Mirror, MirrorMaker
 
 
 class Metric(NamedTuple):
@@ -17,14 +17,20 @@ class Metric(NamedTuple):
     lower: bool = False
 
 
+ISTHMUS, KAFKA = "Isthmus", "Kafka"
+BOTH = ISTHMUS, KAFKA
+
+
 @dataclass(frozen=True)
 class Case:
-    """own: only Isthmus runs it. fresh: on brokers of its own, which other cases have not warmed."""
+    """sides: who runs it. pairs_max: for what takes long and tells little more the second time.
+    fresh: on brokers of its own, which other cases have not warmed."""
 
     name: str
     bench: type[Bench]
     metrics: tuple[Metric, ...]
-    own: bool = False
+    sides: tuple[str, ...] = BOTH
+    pairs_max: int = 1000
     fresh: bool = False
 
     @property
@@ -50,6 +56,7 @@ CASES = (
     Case("fetch-batches", FetchBatches, BULK),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),
-    Case("mirror", Mirror, BULK, own=True),
-    Case("streams", Counts, (Metric("rate", "events/s"), Metric("cpu", "events/CPU-s")), own=True),
+    Case("mirror", Mirror, BULK, (ISTHMUS,)),
+    Case("mirror-maker", MirrorMaker, BULK, (KAFKA,), pairs_max=1),
+    Case("streams", Counts, (Metric("rate", "events/s"), Metric("cpu", "events/CPU-s")), (ISTHMUS,)),
 )

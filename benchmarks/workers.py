@@ -15,16 +15,37 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from integration_tests.brokers import ROOT
-from integration_tests.peers.peers import cpu_seconds
+from integration_tests.brokers import ROOT, _die_with_parent
+from integration_tests.peers.peers import cpu_seconds, mm2
 from isthmus.client import Admin, Client, TopicPartition
 
-from .cases import GB, KEPT_BYTES, MB, PARTITIONS, Bench, Sample, fill
-from .frames import batch
-from .sides import isthmus
+from .cases import BATCH_RECORDS, GB, KEPT_BYTES, MB, PARTITIONS, VALUE_BYTES, Bench, Sample, fill
+from .frames import batch, random_batch
+from .sides import isthmus, kafka
 
 POLL_S = 0.02
 WORKER_TIMEOUT_S = 60.0
+# What MirrorMaker 2 needs on nodes that are alone, and nothing but the copying turned on.
+MM2 = """\
+clusters = {alias}, target
+{alias}.bootstrap.servers = {source}
+target.bootstrap.servers = {target}
+{alias}->target.enabled = true
+{alias}->target.topics = {topic}
+{alias}->target.emit.heartbeats.enabled = false
+{alias}->target.emit.checkpoints.enabled = false
+{alias}->target.sync.topic.acls.enabled = false
+target->{alias}.enabled = false
+target->{alias}.emit.heartbeats.enabled = false
+tasks.max = 3
+replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+config.storage.replication.factor = 1
+"""
 BYTES_A_SECOND = 256 << 20  # filled for each second that a sample should take, about
 EVENTS_A_SECOND = 250_000
 EVENTS_A_BATCH = 1000
@@ -41,9 +62,7 @@ class Mirror(Bench):
         folder = Path(self.held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
         self.target = self.held.enter_context(isthmus(folder / "target"))
         self.name = self.topic(PARTITIONS)
-        fill(self.side.address, self.name, PARTITIONS, min(int(BYTES_A_SECOND * self.seconds), 2 * KEPT_BYTES))
-        self.records = asked(self.side.address, lambda client: end_of(client, self.name))
-        self.size = sum(path.stat().st_size for path in self.side.folder.glob(f"data/{self.name}-*/*.log"))
+        self.records, self.size = filled(self)
 
     def measure(self, seconds: float) -> Sample:
         alias = f"copy{next(_numbers)}"
@@ -53,6 +72,43 @@ class Mirror(Bench):
             took, cpu_s = until(pid, self.target.address, lambda client: end_of(client, target), self.records)
         self.target.delete_topic(target)
         return {"rate": self.size / took / MB, "cpu": cpu_s / (self.size / GB)}
+
+    def clean(self) -> None:
+        self.held.close()
+        self.side.delete_topic(self.name)
+
+
+class MirrorMaker(Bench):
+    """MirrorMaker 2 does what `mirror` does, from one Kafka node to another."""
+
+    def prepare(self) -> None:
+        self.held = contextlib.ExitStack()
+        self.folder = Path(self.held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
+        self.target = self.held.enter_context(kafka(self.folder))
+        self.name = self.topic(PARTITIONS)
+        self.records, self.size = filled(self)
+
+    def warm(self, seconds: float) -> None:
+        """Each sample is a new process: what it costs before its first record is not counted."""
+
+    def measure(self, seconds: float) -> Sample:
+        alias = f"copy{next(_numbers)}"
+        properties = self.folder / f"{alias}.properties"
+        properties.write_text(
+            MM2.format(source=self.side.address, target=self.target.address, topic=self.name, alias=alias)
+        )
+        with open(self.folder / f"{alias}.log", "wb") as log:
+            process = mm2(properties, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+        try:
+            copied = f"{alias}.{self.name}"
+            until(process.pid, self.target.address, lambda client: end_of(client, copied), 1)
+            first = asked(self.target.address, lambda client: end_of(client, copied))
+            took, cpu_s = until(process.pid, self.target.address, lambda client: end_of(client, copied), self.records)
+        finally:
+            process.kill()
+            process.wait()
+        size = self.size * (self.records - first) / self.records
+        return {"rate": size / took / MB, "cpu": cpu_s / (size / GB)}
 
     def clean(self) -> None:
         self.held.close()
@@ -86,13 +142,23 @@ class Counts(Bench):
         self.side.delete_topic(self.name)
 
 
+def filled(bench: Mirror | MirrorMaker) -> tuple[int, int]:
+    """Fill the topic that is to be copied; its records, and their bytes in the log."""
+    batch = random_batch(BATCH_RECORDS, VALUE_BYTES)
+    fill(bench.side.address, bench.name, PARTITIONS, min(int(BYTES_A_SECOND * bench.seconds), 2 * KEPT_BYTES), batch)
+    records = asked(bench.side.address, lambda client: end_of(client, bench.name))
+    return records, records // BATCH_RECORDS * len(batch)
+
+
 @contextlib.contextmanager
 def worker(room: str, *arguments: str, **names: str) -> Iterator[int]:
     """`python -m isthmus.<room>`, from its line `ready …` on; gone at the end. Gives its pid."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", **names}
     with tempfile.TemporaryFile("w+") as log:
         command = [sys.executable, "-m", f"isthmus.{room}", *arguments]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
+        )
         try:
             assert process.stdout
             if not process.stdout.readline().startswith("ready"):
