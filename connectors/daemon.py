@@ -26,10 +26,10 @@ class Collector:
             gc.freeze()
 
 
-def worker(connection: socket.socket, authenticated: bool) -> int:
+def worker(sock: socket.socket, authenticated: bool) -> int:
     """Spark's worker; its exit code."""
     try:
-        return WORKER(connection, authenticated)
+        return WORKER(sock, authenticated)
     except BrokenPipeError:
         return 1  # not to be used again
 
