@@ -43,7 +43,8 @@ class Client:
     def __init__(self, bootstrap: str, client_id: str = "isthmus", runtime: Runtime | None = None) -> None:
         self.bootstrap = [address.strip() for address in bootstrap.split(",") if address.strip()]
         for address in self.bootstrap:
-            if not address.rpartition(":")[2].isdigit() or not address.rpartition(":")[0]:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise ClientError(f"'{address}' is not HOST:PORT, such as 127.0.0.1:9092")
         if not self.bootstrap:
             raise ClientError("no bootstrap address was given: write HOST:PORT")
@@ -62,10 +63,10 @@ class Client:
 
     # --- Life ---------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect to one of the bootstrap addresses; tries for START_TIMEOUT_MS, then raises ConnectionLost."""
+    async def start(self, timeout_ms: float = START_TIMEOUT_MS) -> None:
+        """Connect to one of the bootstrap addresses; tries for timeout_ms, then raises ConnectionLost."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_TIMEOUT_MS / 1000
+        deadline = loop.time() + timeout_ms / 1000
         attempt = 0
         while True:
             try:

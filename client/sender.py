@@ -1,0 +1,332 @@
+"""The producer's sending side: full and lingered batches go to their leaders, answers decide what becomes of them.
+
+There is no sending task: `_drain` runs once a turn of the loop when there may be something to send (a batch is full or
+has lingered, an answer came, a connection was made, a pause is over), and one timer wakes it for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ..protocol.messages import produce
+from ..protocol.primitives import ZERO_UUID
+from .accumulator import Accumulator, Batch
+from .cluster import Client
+from .connection import Connection
+from .errors import ClientError, DeliveryTimeout
+from .partitioner import ProducerTopic
+from .raw import IDS_FROM
+from .types import TopicPartition
+
+REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
+REQUESTS_IN_FLIGHT_MAX = 5  # to one node
+RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
+TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
+LANE = "produce"
+NO_PAUSE = frozenset(  # refusals after which the batch, or what it was made into, may go again at once
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.MESSAGE_TOO_LARGE}
+)
+
+
+class Sender:
+    """Sends what is in `busy`. released: called with the bytes of each batch whose fate is known."""
+
+    def __init__(
+        self,
+        client: Client,
+        topics: Mapping[str, ProducerTopic],
+        released: Callable[[int], None],
+        *,
+        acks: int,
+        linger_s: float,
+        request_timeout_ms: int,
+        delivery_timeout_s: float,
+    ) -> None:
+        self.client = client
+        self.busy: dict[TopicPartition, Accumulator] = {}  # those that are not idle
+        self.acks = acks
+        self.linger_s = linger_s
+        self.request_timeout_ms = request_timeout_ms
+        self.delivery_timeout_s = delivery_timeout_s
+        self.is_drained = True  # no batch was filled since the last drain
+        self._topics = topics
+        self._released = released
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[int, int] = {}  # node -> requests not yet answered
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._refresh: asyncio.Task[None] | None = None
+        self._drain_handle: asyncio.Handle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        self._open = True
+
+    async def close(self) -> None:
+        """Nothing is sent any more; what is not yet delivered is told so."""
+        self._open = False
+        closed = ClientError("the producer was closed before this was delivered; it may or may not be in the log")
+        for each in self.busy.values():
+            for batch in each.undone():
+                batch.fail(closed)
+        for handle in (self._drain_handle, self._timer):
+            if handle is not None:
+                handle.cancel()
+        tasks = [*self._connecting.values(), *([self._refresh] if self._refresh else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._loop.create_task(work, name=f"{self.client.client_id} producer: {name}")
+
+    # --- Out ----------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Drain on the next turn."""
+        if self._drain_handle is None:
+            self._drain_handle = self._loop.call_soon(self._drain)
+
+    def wake_at(self, when: float) -> None:
+        if self._timer is None or when < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._timer_fired)
+            self._timer_at = when
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _drain(self) -> None:
+        """Send what can be sent now; set the timer for what becomes sendable by itself."""
+        self._drain_handle = None
+        self.is_drained = True
+        if not self._open:
+            return
+        now = self._loop.time()
+        by_node: dict[int, list[Accumulator]] = {}
+        lost_leader = False
+        for each in list(self.busy.values()):
+            if each.first_deadline() <= now:
+                self._expire(each, now)
+            self._seal_due(each, now)
+            if each.sendable(now):
+                node = self._leader(each)
+                if node is None:
+                    lost_leader = True
+                else:
+                    by_node.setdefault(node, []).append(each)
+        for node, accumulators in by_node.items():
+            self._drain_to(node, accumulators, now)
+        if lost_leader:
+            self._learn_leaders()
+        next_at = min((self._next_at(each, now) for each in self.busy.values()), default=float("inf"))
+        if next_at < float("inf"):
+            self.wake_at(max(next_at, now + 0.001))
+
+    def _seal_due(self, each: Accumulator, now: float) -> None:
+        """What has lingered may go, but takes records for as long as it could not go anyway."""
+        batch = each.open
+        if batch is None or each.ready or len(each.in_flight) >= each.in_flight_max:
+            return
+        if batch.created_at + self.linger_s <= now + TIMER_SLACK_S:
+            each.seal()
+            self._topics[each.tp.topic].sticky = None
+
+    def _next_at(self, each: Accumulator, now: float) -> float:
+        """When time alone changes something for a partition; answers and connections wake by themselves."""
+        found = each.first_deadline()
+        if each.ready and each.retry_at > now:
+            return min(found, each.retry_at)
+        if each.open is not None and not each.ready and len(each.in_flight) < each.in_flight_max:
+            return min(found, each.open.created_at + self.linger_s)
+        return found
+
+    def _leader(self, each: Accumulator) -> int | None:
+        topic = self._topics[each.tp.topic]
+        if self.client.topics.get(topic.name) is not topic.seen:
+            topic.learn(self.client.topics.get(topic.name))
+        return self.client.leader(each.tp)
+
+    def _drain_to(self, node: int, accumulators: list[Accumulator], now: float) -> None:
+        """Requests of at most REQUEST_BYTES_MAX, one batch of each partition in each."""
+        connection = self.client.open_connection(node, LANE)
+        if connection is None or not connection.is_writable:
+            if node not in self._connecting:
+                self._connecting[node] = self._task(self._connect(node), f"connect {node}")
+            return
+        while self._under_way.get(node, 0) < REQUESTS_IN_FLIGHT_MAX:
+            batches: list[tuple[Accumulator, Batch]] = []
+            size = 0
+            for each in accumulators:
+                self._seal_due(each, now)
+                if each.sendable(now) and size < REQUEST_BYTES_MAX:
+                    batch = each.take()
+                    assert batch.data is not None
+                    size += len(batch.data)
+                    batches.append((each, batch))
+                    self.busy[each.tp] = self.busy.pop(each.tp)  # the next request begins with others
+            if not batches:
+                return
+            if not self._send_request(node, connection, batches):
+                return
+
+    async def _connect(self, node: int) -> None:
+        try:
+            connection = await self.client.connection(node, LANE)
+            await connection.writable()
+        except (ClientError, KafkaError, OSError):
+            retry_at = self._retry_at(1)
+            for each in self.busy.values():
+                if self.client.leader(each.tp) == node:
+                    each.backed_off(self._retry_at(each.failures))
+            self.wake_at(retry_at)
+            self._learn_leaders()
+        finally:
+            self._connecting.pop(node, None)
+            self.wake()
+
+    def _send_request(self, node: int, connection: Connection, batches: list[tuple[Accumulator, Batch]]) -> bool:
+        """False when the connection takes no more."""
+        topics: dict[str, Any] = {}
+        for each, batch in batches:
+            topic = topics.get(each.tp.topic)
+            if topic is None:
+                topic_id = self.client.topic_id(each.tp.topic) or ZERO_UUID
+                topic = topics[each.tp.topic] = produce.TopicProduceData(name=each.tp.topic, topic_id=topic_id)
+            topic.partition_data.append(produce.PartitionProduceData(index=each.tp.partition, records=batch.data))
+        request = produce.Request(acks=self.acks, timeout_ms=self.request_timeout_ms, topic_data=list(topics.values()))
+        by_name = any(topic.topic_id == ZERO_UUID for topic in topics.values())
+        try:
+            version = connection.version_of(produce.API, IDS_FROM - 1 if by_name else None)
+            if self.acks == 0:
+                connection.post(produce.API, request, version)
+                for each, batch in batches:
+                    each.acked(batch, -1)
+                    batch.succeed(each.tp, -1, -1)
+                    self._release(each, batch)
+                return True
+            future = connection.send(produce.API, request, self.request_timeout_ms, version)
+        except (ClientError, ProtocolError) as error:  # too old a broker, or it went just now
+            for each, batch in batches:
+                self._try_again(each, batch, error)
+            return False
+        names = {topic.topic_id: name for name, topic in topics.items()} if version >= IDS_FROM else None
+        self._under_way[node] = self._under_way.get(node, 0) + 1
+        future.add_done_callback(lambda done: self._answered(done, node, batches, names))
+        return True
+
+    # --- Answers ------------------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        done: asyncio.Future[Any],
+        node: int,
+        batches: list[tuple[Accumulator, Batch]],
+        names: dict[bytes, str] | None,
+    ) -> None:
+        self._under_way[node] -= 1
+        if done.cancelled():
+            return
+        problem = done.exception()  # asked for in any case, or the loop complains that nobody did
+        if not self._open:
+            return
+        self.wake()
+        if problem is not None:
+            for each, batch in batches:
+                self._try_again(each, batch, problem)
+            self._learn_leaders()
+            return
+        answers = {
+            (names[topic.topic_id] if names else topic.name, p.index): p
+            for topic in done.result().responses
+            for p in topic.partition_responses
+        }
+        for each, batch in batches:
+            answer = answers.get(each.tp)
+            if answer is None:
+                self._try_again(each, batch, ClientError(f"the broker left {each.where} out of its answer"))
+            elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._succeeded(each, batch, answer)
+            else:
+                self._refused(each, batch, answer)
+
+    def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+        base_offset = answer.base_offset if not answer.error_code else -1  # a duplicate's place nobody says
+        error = each.acked(batch, base_offset)
+        if batch.done:
+            self._settle(each)
+        elif error is None:
+            batch.succeed(each.tp, base_offset, answer.log_append_time_ms)
+            self._release(each, batch)
+        else:
+            self._give_up(each, batch, error)
+
+    def _refused(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+        error = each.refused(batch, answer.error_code, answer.error_message, answer.log_start_offset)
+        if batch.done:
+            self._settle(each)
+        elif error is not None:
+            self._give_up(each, batch, error)
+        elif answer.error_code not in NO_PAUSE:
+            each.backed_off(self._retry_at(each.failures))
+            self._learn_leaders()
+
+    def _try_again(self, each: Accumulator, batch: Batch, problem: BaseException) -> None:
+        each.unanswered(batch)
+        if batch.done:
+            self._settle(each)
+        elif each.error is not None:
+            self._give_up(each, batch, each.error)
+        else:
+            each.backed_off(self._retry_at(each.failures))
+
+    def _retry_at(self, failures: int) -> float:
+        ms = min(RETRY_MIN_MS * 2 ** min(failures, 8), RETRY_MAX_MS)
+        return self._loop.time() + ms * (0.5 + self.client.runtime.random.random() / 2) / 1000
+
+    def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
+        """Tell the senders of a batch; where nothing more may be written, of all that wait behind it too."""
+        batch.fail(error)
+        self._release(each, batch)
+        if each.error is not None:
+            each.seal()
+            while each.ready:
+                behind = each.ready.popleft()
+                behind.fail(each.error)
+                self._release(each, behind)
+
+    def _expire(self, each: Accumulator, now: float) -> None:
+        for batch in each.expired(now):
+            batch.fail(
+                DeliveryTimeout(
+                    f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: does its broker run? "
+                    + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
+                )
+            )
+            self._release(each, batch)
+
+    def _release(self, each: Accumulator, batch: Batch) -> None:
+        self._released(batch.size_bytes)
+        self._settle(each)
+
+    def _settle(self, each: Accumulator) -> None:
+        if each.idle:
+            self.busy.pop(each.tp, None)
+
+    def _learn_leaders(self) -> None:
+        """Refresh metadata in the background, once at a time."""
+        if self._refresh is not None and not self._refresh.done():
+            return
+
+        async def refresh() -> None:
+            await self.client.back_off(1)
+            try:
+                await self.client.refresh_metadata(sorted({tp.topic for tp in self.busy}))
+            except (KafkaError, ClientError):
+                pass  # the next drain asks again
+            self.wake()
+
+        self._refresh = self._task(refresh(), "leaders")
