@@ -252,7 +252,7 @@ class Carrier:
         request = self._request([(parcel.each, self._part(parcel)) for parcel in parcels])
         answered = connection.send(mirror_append.API, request, self.link.limits.request_timeout_ms)
         for each, run, _, _ in parcels:
-            each.append_offset = run.next_offset
+            each.append_offset, each.append_epoch = run.next_offset, run.epoch
             each.in_flight += 1
         task = asyncio.get_running_loop().create_task(self._append(answered, parcels, held_bytes))
         self.appends[task] = None
@@ -265,6 +265,7 @@ class Carrier:
             index=each.index,
             mode=MODE_MIRROR,
             source_leader_epoch=run.epoch,
+            previous_leader_epoch=each.append_epoch,
             range_from=each.append_offset,
             range_to=run.next_offset,
             source_high_watermark=source.high_watermark,

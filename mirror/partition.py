@@ -64,6 +64,7 @@ class PartitionMirror:
         self.next_offset = 0  # end of the target's log: acknowledged
         self.epoch = -1  # leader epoch of the target's last batch
         self.append_offset = 0  # end of the target's log once all under way is acknowledged
+        self.append_epoch = -1  # leader epoch of what ends there
         self.fetch_offset = 0
         self.fetch_epoch = -1
         self.quiet_at = -1  # `append_offset` at the last discovery
@@ -109,7 +110,7 @@ class PartitionMirror:
         """The target's log ends at `next_offset`, its last batch has `epoch` (-1: it is empty)."""
         self.probed, self.asking = True, False
         self.next_offset = self.append_offset = self.fetch_offset = next_offset
-        self.epoch = self.fetch_epoch = epoch
+        self.epoch = self.append_epoch = self.fetch_epoch = epoch
 
     @property
     def target_is_empty(self) -> bool:

@@ -1,7 +1,8 @@
 """MirrorAppend (key 30000, private to Isthmus): a mirror appends another cluster's batches, bytes and offsets kept.
 
-The target log is the checkpoint: a partition takes batches only at `range_from`, its expected next offset, and only
-from the link and source topic that own it. Empty records are a probe: the answer tells where the target log stands.
+The target log is the checkpoint: a partition takes batches only at `range_from`, its expected next offset, where the
+batch before has the leader epoch that is expected, and only from the link and source topic that own it. Empty records
+are a probe: the answer tells where the target log stands.
 v0: flexible.
 """
 
@@ -16,6 +17,7 @@ class MirrorAppendPartition(Struct):
     index: int = int32()
     mode: int = int8()
     source_leader_epoch: int = int32(default=-1)
+    previous_leader_epoch: int = int32(default=-2)  # of the batch before `range_from`; -1: there is none, -2: not told
     range_from: int = int64()
     range_to: int = int64()
     source_high_watermark: int = int64(default=-1)

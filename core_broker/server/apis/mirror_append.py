@@ -25,10 +25,12 @@ from ...cluster.controller.common import Item
 from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...storage.errors import OffsetMismatch
 from ...storage.log import Origin
 from ..context import Context
 
 MODE_MIRROR = 0
+NOT_TOLD = -2
 
 Wait = tuple[Partition, int, MirrorAppendPartitionResponse]
 
@@ -141,12 +143,19 @@ def _append(asked: MirrorAppendPartition, partition: Partition, wall_ms: int) ->
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"mode {asked.mode} is not known; this broker knows 0, mirror")
     if asked.records is None or not len(asked.records):
         return
-    known = partition.log.latest_epoch
-    if 0 <= asked.source_leader_epoch < known:
-        raise KafkaError(
-            ErrorCode.FENCED_LEADER_EPOCH,
-            f"{partition}: source leader epoch {asked.source_leader_epoch}, but the log holds epoch {known}",
-        )
+    known, end = partition.log.latest_epoch, partition.log.log_end_offset
+    if asked.range_from == end:  # else it is late or early, which says nothing of its epoch
+        if 0 <= asked.source_leader_epoch < known:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{partition}: source leader epoch {asked.source_leader_epoch}, but the log holds epoch {known}",
+            )
+        if asked.previous_leader_epoch not in (NOT_TOLD, known):
+            # Another worker has appended up to the same offset, from a log that the source has lost since.
+            raise OffsetMismatch(
+                f"{partition}: what ends at offset {end} is of leader epoch {known}, not {asked.previous_leader_epoch}",
+                end,
+            )
     partition.append(asked.records, Origin.MIRROR, wall_ms, asked.range_from)
 
 

@@ -12,6 +12,7 @@ import itertools
 from ..application import produce
 from ..history import Batch
 from ..mirroring import LINK, WorkerHost, mirrored
+from ..network import Link
 from ..product import BrokerHost
 from ..runner import Simulation
 from ..workload import Workload
@@ -29,7 +30,10 @@ async def diverged(sim: Simulation) -> None:
     await asyncio.gather(source.up(), target.up())
     admin = sim.machine("admin").start()
     await admin.outcome(create_topic(admin, source.address, TOPIC, PARTITIONS))
-    workers = [WorkerHost(sim, f"worker{n}", source, target) for n in range(1 + (chance.random() < 0.3))]
+    workers = [WorkerHost(sim, f"worker{n}", source, target) for n in range(1 + (chance.random() < 0.5))]
+    if chance.random() < 0.5:
+        # What a slow worker fetched before the crash arrives in the target after it, between another one's appends.
+        sim.network.links["worker0", "dst"] = Link(latency_s=(0.05, chance.choice((0.3, 2.0))))
     workload = Workload("before", TOPIC)
     machine = sim.machine("app")
     work = produce(

@@ -10,6 +10,7 @@ import asyncio
 
 from ..application import produce
 from ..mirroring import WorkerHost, check_mirrors, same
+from ..network import Link
 from ..product import BrokerHost
 from ..runner import Simulation
 from ..workload import Workload, check_acked, check_stored, values_in
@@ -28,6 +29,8 @@ async def mirror(sim: Simulation) -> None:
     admin = sim.machine("admin").start()
     await admin.outcome(create_topic(admin, source.address, TOPIC, PARTITIONS))
     workers = [WorkerHost(sim, "worker1", source, target)]
+    if chance.random() < 0.3:
+        sim.network.links["worker1", "dst"] = Link(latency_s=(0.05, 1.0))  # its appends arrive late
     workload = Workload("w", TOPIC)
     machine = sim.machine("app")
     work = produce(
@@ -60,6 +63,10 @@ async def catch_up(sim: Simulation, source: BrokerHost, target: BrokerHost, work
             ]
             error.add_note(f"partition {index}: {there}, {[worker.status(index) for worker in workers]}")
         raise
+    for worker in workers:
+        for index in range(PARTITIONS):
+            state = worker.status(index).get("state")
+            assert state in (None, "MIRRORING", "CATCHING_UP", "SOURCE_UNAVAILABLE"), worker.status(index)
 
 
 async def disturb(sim: Simulation, source: BrokerHost, target: BrokerHost, workers: list[WorkerHost]) -> None:
