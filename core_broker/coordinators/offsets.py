@@ -15,6 +15,7 @@ from ...protocol.messages import offset_fetch as of
 from ...protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ...protocol.primitives import ZERO_UUID
 from ..cluster.image import MetadataImage
+from ..config import MAX_LONG
 from .runtime import Record
 
 NO_OFFSET = -1
@@ -116,7 +117,7 @@ def prepare_commit(
     accepted: list[oc.OffsetCommitResponsePartition] = []
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
     right: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
-    expires_ms = NO_TIME if request.retention_time_ms == NO_TIME else now_ms + request.retention_time_ms
+    expires_ms = NO_TIME if request.retention_time_ms == NO_TIME else min(now_ms + request.retention_time_ms, MAX_LONG)
     for topic in request.topics:
         found = image.topic_by_id(topic.topic_id) if version >= TOPIC_IDS_SINCE else image.topics.get(topic.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

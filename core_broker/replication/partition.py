@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..cluster.topic_names import is_internal
 from ..config import MAX_LONG
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class Partition:
         "_holds_back",
         "_sequence",
         "_sync_task",
-        "closed_to_clients",
         "configs",
         "failure",
         "fsync",
@@ -60,7 +58,6 @@ class Partition:
         self.configs: dict[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
         self.mirror_link = ""  # the link that owns this topic
-        self.closed_to_clients = is_internal(topic)  # or owned by a link: not to be produced to
         self.fsync = False
         self._holds_back = False  # an append may have to wait for a sync
         self.high_watermark: int = log.log_start_offset
@@ -85,7 +82,6 @@ class Partition:
         self.configs = dict(options)
         self.min_insync_replicas = options["min.insync.replicas"]
         self.mirror_link = options["mirror.link"] or ""
-        self.closed_to_clients = bool(self.mirror_link) or is_internal(self.topic)
         self.fsync = options["durability"] == "fsync"
         self._holds_back = self.fsync or options["flush.messages"] < MAX_LONG
 

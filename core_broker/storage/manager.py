@@ -222,18 +222,21 @@ class LogManager:
 
     async def _open_log(self, key: Key, config: LogConfig) -> Log:
         topic, index = key
+        saved = self._saved[RECOVERY_POINT_CHECKPOINT].get(key, 0)
         log = await Log.open(
             self.files,
             self._path(f"{topic}-{index}"),
             config,
             wall_ms=self.runtime.wall_ms(),
-            recovery_point=self._saved[RECOVERY_POINT_CHECKPOINT].get(key, 0),
+            recovery_point=saved,
             log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key, 0),
             clean=self.was_clean and key in self._unopened,
         )
         log.save_recovery_point = self.save_recovery_points
         self.logs[key] = log
         self._unopened.pop(key, None)
+        if log.recovery_point < saved:
+            await self.save_recovery_points()  # or the old one would vouch for what is appended in place of the lost
         return log
 
     async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:

@@ -55,6 +55,7 @@ OFFSET_COMMIT_KEY_TYPES = (0, 1)
 GROUP_METADATA_KEY_TYPE = 2
 OFFSET_COMMIT_VALUE_VERSION = 4  # what Kafka 4.4 writes: offsets with the topic's id,
 GROUP_METADATA_VALUE_VERSION = 3  # and groups in the layout from before flexible versions
+EXPIRING_OFFSET_VALUE_VERSION = 1  # of offsets that say how long they live: the only one that can
 
 _OFFSET_COMMIT_KEY = Codec(OffsetCommitKey, "OffsetCommitKey", "0-1", "none")
 _GROUP_METADATA_KEY = Codec(GroupMetadataKey, "GroupMetadataKey", "2", "none")
@@ -87,6 +88,8 @@ def encode_value(value: Value, version: int | None = None) -> bytes:
     """The value in the version that Kafka writes, unless another is asked for."""
     if isinstance(value, OffsetCommitValue):
         codec, default = _OFFSET_COMMIT_VALUE, OFFSET_COMMIT_VALUE_VERSION
+        if value.expire_timestamp != -1:
+            default = EXPIRING_OFFSET_VALUE_VERSION
     else:
         codec, default = _GROUP_METADATA_VALUE, GROUP_METADATA_VALUE_VERSION
     version = default if version is None else version

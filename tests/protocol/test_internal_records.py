@@ -108,3 +108,10 @@ def test_assignments_round_trip_and_may_be_no_bytes():
     assignment = Assignment(assigned_partitions=[TopicPartition(topic="a", partitions=[1])], user_data=b"u")
     assert consumer_protocol.decode_assignment(consumer_protocol.encode_assignment(assignment)) == assignment
     assert consumer_protocol.decode_assignment(b"") == Assignment()
+
+
+def test_an_offset_that_says_how_long_it_lives_is_written_in_the_version_that_can():
+    value = OffsetCommitValue(offset=10, commit_timestamp=5, expire_timestamp=9)
+    raw = group_records.encode_value(value)
+    assert raw[:2] == b"\0\1"
+    assert group_records.decode_value(OffsetCommitKey(group="g", topic="t", partition=0), raw) == value

@@ -18,6 +18,7 @@ from ....protocol.messages.produce import (
     Response,
     TopicProduceResponse,
 )
+from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...storage.log import Origin
@@ -29,6 +30,7 @@ TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
+INTERNAL = frozenset(INTERNAL_TOPICS)
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
@@ -67,7 +69,9 @@ def handle(request: Request, context: Context) -> Any:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
                     raise _missing(version, name, index, context)
-                if partition.closed_to_clients or records is None or version < ZSTD_SINCE or acks == -1:
+                if name in INTERNAL:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+                if partition.mirror_link or records is None or version < ZSTD_SINCE or acks == -1:
                     _check(partition, records, version, acks)
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
@@ -95,8 +99,6 @@ def handle(request: Request, context: Context) -> Any:
 
 def _check(partition: Partition, records: Any, version: int, acks: int) -> None:
     """What can be wrong besides the batch itself. Raises KafkaError."""
-    if not partition.mirror_link and partition.closed_to_clients:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
     if partition.mirror_link:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

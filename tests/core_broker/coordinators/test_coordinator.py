@@ -494,3 +494,16 @@ def test_a_refused_join_names_no_protocol_in_a_way_its_version_can_say(version):
         jg.API.encode_response(answer, version)
 
     simulated(scenario)
+
+
+def test_how_long_an_offset_lives_is_kept_over_a_restart():
+    async def scenario(desk: Desk) -> None:
+        await desk.ask(commit_request(2, group="brief", retention_ms=30_000), 2)
+        await desk.ask(commit_request(3, group="ever", retention_ms=2**63 - 1), 2)
+        await desk.restart()
+        assert (await desk.fetched("brief"))[0] == 2 and (await desk.fetched("ever"))[0] == 3
+        await desk.sim.sleep(61)
+        assert (await desk.fetched("brief"))[0] == -1
+        assert (await desk.fetched("ever"))[0] == 3
+
+    simulated(scenario, {"offsets.retention.check.interval.ms": "20000"})

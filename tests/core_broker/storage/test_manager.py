@@ -346,3 +346,23 @@ def test_retention_that_waited_while_its_topic_was_deleted_does_not_touch_the_ne
         await made.close()
 
     run(history())
+
+
+def test_checkpoint_ahead_of_its_log_is_lowered_before_anything_is_appended(files, tmp_path):
+    async def history():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        log = await made.create("t", 0, TOPIC_ID, LogConfig())
+        append(log, batch(10))
+        await log.sync()
+        await made.save_recovery_points()
+        killed(made)
+        (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")  # what was synced is gone all the same
+        again = manager(files, tmp_path)
+        await again.open(1)
+        log = await again.create("t", 0, TOPIC_ID, LogConfig())
+        assert (log.log_end_offset, log.recovery_point) == (0, 0)
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+        await again.close()
+
+    run(history())
