@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,7 @@ class Server:
         self._max_connections: int = config["max.connections"]
         self._max_held_bytes: int = config["queued.max.request.bytes"]
         self._idle_ms: int = config["connections.max.idle.ms"]
+        self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
         self._backlog: int = config["socket.listen.backlog.size"]
         self._connections: dict[int, Connection] = {}
         self._held_bytes = 0
@@ -133,6 +135,7 @@ class Server:
                 "stop what uses the port or choose another (--listen HOST:PORT, port 0 for any free one)"
             ) from error
         listener.sockets.append(server)
+        self._bound_send_buffers(server)
         port = address.port or server.sockets[0].getsockname()[1]
         listener.address = Address(address.name, address.host, port)
         told_host = advertised.host or address.host
@@ -153,6 +156,13 @@ class Server:
             self._timer = None
         for connection in list(self._connections.values()):
             connection.close()
+
+    def _bound_send_buffers(self, server: asyncio.Server) -> None:
+        """Connections inherit the size. A buffer that the system lets grow to megabytes costs a fetch twice the CPU."""
+        if self._send_buffer_bytes >= 0:
+            for each in server.sockets:
+                if hasattr(each, "setsockopt"):  # the simulator's has none
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
     # --- what connections tell ----------------------------------------------------------------------------------------
 
