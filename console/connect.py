@@ -25,6 +25,7 @@ Bootstrap = Annotated[
     ),
 ]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+START_TIMEOUT_MS = 3_000  # a person waits; who starts a broker at the same time may try again
 
 
 def resolve(bootstrap: str, home: Path | None = None) -> str:
@@ -46,8 +47,8 @@ def resolve(bootstrap: str, home: Path | None = None) -> str:
 async def connected(bootstrap: str) -> AsyncIterator[Client]:
     """A started client, closed at the end."""
     client = Client(resolve(bootstrap), client_id="isthmus-cli")
-    await client.start()
     try:
+        await client.start(START_TIMEOUT_MS)
         yield client
     finally:
         await client.close()

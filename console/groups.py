@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..client import Admin
+from ..deploy.errors import DeployError
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -42,7 +43,7 @@ def describe(
         return
     output.out.print(f"[bold]{group}[/bold]  {facts['state']}  protocol {facts['protocol'] or '-'}")
     output.show(facts["members"], ("member", "client", "host"), False, "no members")
-    columns = ("topic", "partition", "committed_offset", "end_offset", "lag")
+    columns = ("topic", "partition", ("committed_offset", "committed"), ("end_offset", "end"), "lag")
     output.show(facts["offsets"], columns, False, "no committed offsets")
 
 
@@ -50,6 +51,8 @@ async def _describe(group: str, bootstrap: str) -> dict[str, Any]:
     async with connected(bootstrap) as client:
         admin = Admin(client)
         [said] = await admin.describe_groups([group])
+        if said.group_state == "Dead":  # what Kafka answers for a group that it does not know
+            raise DeployError(f"there is no group {group}: `isthmus group list` shows those there are")
         committed = await admin.group_offsets(group)
         ends = await admin.list_offsets(dict.fromkeys(committed, "latest")) if committed else {}
     offsets = []

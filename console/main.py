@@ -63,6 +63,11 @@ def main() -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("ISTHMUS_DEBUG"):
+            raise
+        output.fail(f"{type(error).__name__}: {error} (not foreseen; ISTHMUS_DEBUG=1 shows where)")
+        return EXIT_FAILED
     return 0
 
 

@@ -16,7 +16,10 @@ from .output import JsonFlag
 app = typer.Typer(no_args_is_help=True)
 STATUS_TOPIC = "__mirror_status"
 POLL_MS = 500
-COLUMNS = ("link", "topic", "partition", "state", "next_offset", "source_high_watermark", "lag_records", "reason")
+COLUMNS = (
+    "link", "topic", "partition", "state", ("next_offset", "offset"), ("source_high_watermark", "source end"),
+    ("lag_records", "lag"), "reason",
+)  # fmt: skip
 
 
 @app.callback()

@@ -17,6 +17,10 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
+FOLDED = ("address", "reason")  # texts that may be long; a column of nothing but empty ones is left out
+MIN_FOLDED = 20
+MAX_WIDTH = 10_000
+
 STATE_STYLES = {
     "ready": "green", "MIRRORING": "green", "Stable": "green", "finished": "green",
     "starting": "yellow", "restarting": "yellow", "CATCHING_UP": "yellow", "SOURCE_UNAVAILABLE": "yellow",
@@ -25,8 +29,14 @@ STATE_STYLES = {
 }  # fmt: skip
 
 
-def show(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: bool, empty: str) -> None:
-    """Rows as a table of `columns`, or all they hold as a JSON array. `empty` is said when there are none."""
+Column = str | tuple[str, str]  # a key of the rows, or that and its title
+
+
+def show(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], as_json: bool, empty: str) -> None:
+    """Rows as a table of `columns`, or all they hold as a JSON array. `empty` is said when there are none.
+
+    On a terminal long texts are folded into their column; elsewhere each row is one line, for grep and awk.
+    """
     rows = list(rows)
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -35,12 +45,27 @@ def show(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], as_json: boo
         out.print(empty)
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
+    keys = []
     for column in columns:
-        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        key, title = (column, column) if isinstance(column, str) else column
+        if key in FOLDED and all(row.get(key) in (None, "") for row in rows):
+            continue
+        keys.append(key)
+        numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
+        table.add_column(
+            title.replace("_", " "),
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=key not in FOLDED,
+            min_width=MIN_FOLDED if key in FOLDED else None,
+        )
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    out.print(table)
+        table.add_row(*(_cell(row.get(key)) for key in keys))
+    if out.is_terminal:
+        out.print(table)
+    else:
+        for line in out.render_lines(table, out.options.update(width=MAX_WIDTH), pad=False):
+            print("".join(segment.text for segment in line).rstrip())
 
 
 def done(message: str, facts: Mapping[str, Any], as_json: bool) -> None:

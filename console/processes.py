@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -16,15 +16,17 @@ from rich.table import Table
 from ..deploy.errors import DeployError, SupervisorError
 from ..deploy.launch import python
 from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
-from ..deploy.topology import Topology, load
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
 from .output import JsonFlag
 
+if TYPE_CHECKING:
+    from ..deploy.topology import Topology
+
 File = Annotated[Path, typer.Option("--file", "-f", help="The topology file.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of data and logs; default .isthmus/<name>.")]
 DEFAULT_FILE = Path("topology.yaml")
-COLUMNS = ("process", "kind", "state", "pid", "address", "restarts", "reason")
+COLUMNS = ("process", "state", "pid", "restarts", "address", "reason")  # a name says the kind
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
 DOWN_TIMEOUT_S = 60.0
@@ -109,6 +111,8 @@ def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = Fal
 
 def broker(context: typer.Context) -> None:
     """Run a single-node cluster in the foreground: --data DIR --listen HOST:PORT [--set name=value …]."""
+    if not any(word.partition("=")[0] in ("--data", "-h", "--help") or "log.dirs=" in word for word in context.args):
+        raise DeployError("say where its data goes: isthmus broker --data DIR --listen 127.0.0.1:9092")
     command = (*python("core_broker"), *context.args)
     os.execv(command[0], command)
 
@@ -131,6 +135,8 @@ def demo(context: typer.Context) -> None:
 
 
 def located(file: Path, data: Path | None) -> tuple[Topology, Path]:
+    from ..deploy.topology import load
+
     topology = load(file)
     return topology, data or HOME / topology.name
 
@@ -145,7 +151,7 @@ def _row(each: Status, running: bool) -> dict[str, Any]:
         "kind": each.kind,
         "state": str(each.state) if running else "gone",
         "pid": each.pid if running else None,
-        "address": each.address,
+        "address": each.address.rpartition(": ")[2],  # mirrors and workers say their name first
         "restarts": each.restarts,
         "reason": each.reason,
         "since_ms": each.since_ms,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from ..client import Admin, Client, Consumer, Producer, TopicPartition
 from ..deploy.errors import DeployError
+from ..protocol.compression import NAMES
+from ..protocol.errors import ErrorCode, KafkaError
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag, done, err
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
-POLL_MS = 500
+POLL_MS, POLL_RECORDS = 500, 500
+RESETS = ("earliest", "latest")
+LOST_TO_A_REBALANCE = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def add(app: typer.Typer) -> None:
@@ -26,15 +31,22 @@ def add(app: typer.Typer) -> None:
 def produce(
     topic: Topic,
     key_separator: Annotated[str, typer.Option("--key", "-k", help="What parts key and value of a line.")] = "",
-    partition: Annotated[int | None, typer.Option("--partition", "-p")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Default: by key.")] = None,
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
     """Send each line of stdin as a record."""
+    failures: list[BaseException] = []
+
+    def raise_later(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and (error := future.exception()):
+            failures.append(error)
 
     async def run() -> int:
         async with connected(bootstrap) as client:
+            if partition is not None:
+                await _must_exist(client, topic, partition)
             producer = Producer(client, compression=compression)
             await producer.start()
             count = 0
@@ -47,8 +59,10 @@ def produce(
                         if not found:
                             raise DeployError(f"line {count + 1} has no '{key_separator}' to part key and value")
                     await producer.room()
-                    producer.send(topic, value, key, partition=partition).add_done_callback(_raise_later)
+                    producer.send(topic, value, key, partition=partition).add_done_callback(raise_later)
                     count += 1
+                    if failures:
+                        break
                 await producer.flush()
             finally:
                 await producer.close()
@@ -56,12 +70,8 @@ def produce(
                 raise failures[0]
             return count
 
-    failures: list[BaseException] = []
-
-    def _raise_later(future: asyncio.Future[Any]) -> None:
-        if not future.cancelled() and (error := future.exception()):
-            failures.append(error)
-
+    if compression not in NAMES:
+        raise DeployError(f"--compression {compression}: there are {', '.join(NAMES)}")
     count = asyncio.run(run())
     if as_json or sys.stderr.isatty():
         done(f"{count} records", {"records": count}, as_json)
@@ -71,69 +81,111 @@ def consume(
     topic: Topic,
     start: Annotated[str, typer.Option("--from", "-o", help="earliest, latest or an offset.")] = "earliest",
     partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all.")] = [],  # noqa: B006
-    maximum: Annotated[int, typer.Option("--max", "-n", help="Stop after so many records; 0: never.")] = 0,
+    maximum: Annotated[int, typer.Option("--max", "-n", min=0, help="Stop after so many records; 0: never.")] = 0,
     exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="Stop at the end of the partitions.")] = False,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Consume as a member of this group.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="As a member of this group, which keeps what was printed.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print records, a line each: key, tab, value; with --json all there is to a record."""
+    """Print records, a line each: the value, after key and tab where there is a key; with --json all of a record."""
+    if group and (partition or start not in RESETS):
+        raise DeployError("with --group the group chooses partitions and offsets: leave out --partition and --from")
 
     async def run() -> int:
         async with connected(bootstrap) as client:
+            await _must_exist(client, topic, *partition)
+            tps = [TopicPartition(topic, p) for p in sorted(set(partition)) or client.partitions(topic)]
+            ends = {tp: at for tp, (at, *_) in (await Admin(client).list_offsets(dict.fromkeys(tps, "latest"))).items()}
             consumer = Consumer(client, group_id=group, auto_offset_reset="latest" if start == "latest" else "earliest")
-            ends: dict[TopicPartition, int] = {}
-            await client.refresh_metadata([topic])
-            wanted = partition or client.partitions(topic)
+            printing = Printing(consumer, as_json, maximum)
             if group:
-                await consumer.subscribe([topic])
+                await consumer.subscribe([topic], on_revoked=lambda revoked: printing.commit())
             else:
-                consumer.assign(await positions(client, topic, wanted, start))
-            if exit_at_end:
-                found = await Admin(client).list_offsets({TopicPartition(topic, p): "latest" for p in wanted})
-                ends = {tp: offset for tp, (offset, *_) in found.items()}
+                consumer.assign(positions(ends, start))
             try:
-                return await _print(consumer, ends if exit_at_end else None, maximum, as_json)
+                await printing.run(ends if exit_at_end else None)
             finally:
-                await consumer.close()
+                await printing.close()
+            return printing.count
 
     count = asyncio.run(run())
     if sys.stderr.isatty() and not as_json:
         err.print(f"{count} records")
 
 
-async def positions(client: Client, topic: str, partitions: list[int], start: str) -> dict[TopicPartition, int | None]:
-    """Where to begin in each partition; None lets the consumer look it up by its reset policy."""
-    if not partitions:
+async def _must_exist(client: Client, topic: str, *partitions: int) -> None:
+    await client.refresh_metadata([topic])
+    known = client.partitions(topic)
+    if not known:
         raise DeployError(f"there is no topic {topic}: `isthmus topic list` shows those there are")
-    if start in ("earliest", "latest"):
-        return {TopicPartition(topic, p): None for p in partitions}
-    if not start.lstrip("-").isdigit():
+    for each in partitions:
+        if each not in known:
+            raise DeployError(f"topic {topic} has no partition {each}: it has {len(known)}, from 0")
+
+
+def positions(ends: Mapping[TopicPartition, int], start: str) -> dict[TopicPartition, int | None]:
+    """Where to begin in each partition; None lets the consumer look it up by its reset policy."""
+    if start in RESETS:
+        return dict.fromkeys(ends)
+    if not (start.isascii() and start.isdigit()):
         raise DeployError(f"--from {start}: write earliest, latest or an offset")
-    return {TopicPartition(topic, p): int(start) for p in partitions}
+    if int(start) > max(ends.values()):
+        furthest = max(ends, key=lambda tp: ends[tp])
+        raise DeployError(f"--from {start}: {furthest.topic}-{furthest.partition} ends at offset {ends[furthest]}")
+    return {tp: min(int(start), end) for tp, end in ends.items()}
 
 
-async def _print(consumer: Consumer, ends: dict[TopicPartition, int] | None, maximum: int, as_json: bool) -> int:
-    count = 0
-    while ends is None or any(_before(consumer, tp, end) for tp, end in ends.items()):
-        for tp, found in (await consumer.poll(POLL_MS, maximum - count if maximum else 500)).items():
-            for record in found:
-                print(_line(tp, record, as_json))
-                count += 1
-                if count == maximum:
-                    return count
-        sys.stdout.flush()
-    return count
+class Printing:
+    """Prints what a consumer gives. Of a group, what was printed is committed, on Ctrl-C and a closed pipe too."""
 
+    def __init__(self, consumer: Consumer, as_json: bool, maximum: int) -> None:
+        self.consumer = consumer
+        self.as_json = as_json
+        self.maximum = maximum
+        self.count = 0
+        self.printed: dict[TopicPartition, int] = {}  # next offsets that are not committed yet
 
-def _before(consumer: Consumer, tp: TopicPartition, end: int) -> bool:
-    position = consumer.position(tp)
-    return end > 0 and (position is None or position < end)
+    async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
+        """Until `ends`, where they are given, `maximum`, or for ever."""
+        while True:
+            room = self.maximum - self.count if self.maximum else POLL_RECORDS
+            for tp, found in (await self.consumer.poll(POLL_MS, min(room, POLL_RECORDS))).items():
+                for record in found:
+                    print(_line(tp, record, self.as_json))
+                    self.count += 1
+                sys.stdout.flush()
+                self.printed[tp] = found[-1].offset + 1
+            await self.commit()
+            if (self.maximum and self.count >= self.maximum) or (ends is not None and self.at(ends)):
+                return
+
+    def at(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether all partitions that this consumer reads were read to their ends."""
+        reads = self.consumer.assignment()
+        return all((self.consumer.position(tp) or 0) >= end for tp, end in ends.items() if tp in reads)
+
+    async def commit(self) -> None:
+        if self.consumer.group_id and self.printed:
+            printed, self.printed = self.printed, {}
+            try:
+                await self.consumer.commit(printed)
+            except KafkaError as error:
+                if error.code not in LOST_TO_A_REBALANCE:  # else the next owner prints these again
+                    raise
+
+    async def close(self) -> None:
+        try:
+            await self.commit()
+        finally:
+            await self.consumer.close()
 
 
 def _line(tp: TopicPartition, record: Any, as_json: bool) -> str:
     if not as_json:
-        return f"{_text(record.key) or ''}\t{_text(record.value) or ''}"
+        value = _text(record.value) or ""
+        return value if record.key is None else f"{_text(record.key)}\t{value}"
     return json.dumps(
         {
             "topic": tp.topic,

@@ -80,7 +80,8 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json
         output.out.print(f"  {option} = {value}")
     for note in facts["notes"]:
         output.out.print(f"  [yellow]note:[/yellow] {note}")
-    columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset", "records")
+    offsets = (("start_offset", "start"), ("end_offset", "end"), "records")
+    columns = ("partition", "leader", ("leader_epoch", "epoch"), "replicas", "isr", *offsets)
     output.show(rows, columns, False, "no partitions")
 
 

@@ -13,13 +13,16 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..client import Admin, Client
 from ..client.admin import NewTopic
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import DeployError
 from .supervisor import ProcessSpec, State, Supervisor
-from .topology import Datacenter, Mirror, Topology, Worker
+
+if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
+    from .topology import Datacenter, Mirror, Topology, Worker
 
 START_TIMEOUT_S = 60.0
 

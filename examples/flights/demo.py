@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus.connectors.errors import SessionError
+from isthmus.connectors.session import check_java
 from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import Layout, python
 from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor, read_state
@@ -88,6 +90,11 @@ class Demo:
         self.overlapped: dict[str, bool] = {}
 
     async def run(self) -> int:
+        if not self.options.no_spark:
+            try:
+                check_java()
+            except SessionError as error:
+                raise DemoError(f"{error}; or run it without Spark: isthmus demo --no-spark") from None
         flights = read_flights(self.options.flights)
         events = 2 * len(flights)
         totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
