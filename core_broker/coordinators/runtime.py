@@ -122,7 +122,7 @@ class CoordinatorRuntime(Generic[S]):
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here")
         if shard.failure is not None:
-            raise shard.failure
+            raise shard.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
         return shard
 
     # --- Loading ------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class ReplicaManager:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
         failure = self._offline.get((topic, index))
         if failure is not None:
-            return failure
+            return failure.with_traceback(None)  # that of the last raise would be added to, and hold its request
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it

@@ -106,7 +106,7 @@ class Partition:
     def append(self, records: Any, origin: Origin, wall_ms: int, expected_next_offset: int | None = None) -> AppendInfo:
         """Append batches to the log. Raises KafkaError; then nothing was appended."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
         try:
             info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset)
         except KafkaError as error:

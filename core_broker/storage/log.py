@@ -143,7 +143,7 @@ class Log(LogReader):
         CLIENT and COORDINATOR are given offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
         """
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
         end = self.log_end_offset
         if expected_next_offset is not None and expected_next_offset != end:
             raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)

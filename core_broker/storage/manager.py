@@ -374,7 +374,7 @@ class LogManager:
         wall_ms = self.runtime.wall_ms()
         for key, log in sorted(self.logs.items()):
             if log.failure is None and log.unsynced_since_ms is not None:
-                if wall_ms - log.unsynced_since_ms >= log.config.flush_ms:
+                if not 0 <= wall_ms - log.unsynced_since_ms < log.config.flush_ms:  # or the clock went back
                     try:
                         await log.sync()
                     except KafkaError as error:

@@ -52,7 +52,7 @@ class LogReader:
 
     def _check_online(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
 
     def read(self, offset: int, max_bytes: int, upper_offset: int | None = None, min_one: bool = True) -> LogSlice:
         """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.

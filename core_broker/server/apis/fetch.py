@@ -107,7 +107,7 @@ class _Fetch:
             return data
         try:
             if partition.failure is not None:
-                raise partition.failure
+                raise partition.failure.with_traceback(None)
             partition.check_epoch(asked.current_leader_epoch)
             data = PartitionData(
                 partition_index=asked.partition,

@@ -68,7 +68,7 @@ def _answer(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition.check_epoch(asked.current_leader_epoch)
     if partition.failure is not None:
-        raise partition.failure
+        raise partition.failure.with_traceback(None)
     if request.replica_id != CONSUMER:
         upper = partition.log.log_end_offset
     else:

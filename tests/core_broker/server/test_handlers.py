@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ from isthmus.core_broker.server.apis import list_offsets, mirror_append, produce
 from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import list_offsets as lo
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.messages import mirror_append as ma
@@ -105,5 +106,25 @@ def test_list_offsets_of_many_partitions_takes_no_square_of_them(serving):
         codes = [each.error_code for each in answer.topics[0].partitions]
         assert codes[7] == codes[-1] == ErrorCode.INVALID_REQUEST
         assert codes[0] == 0 and codes[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    serving(work)
+
+
+def test_requests_to_an_offline_partition_leave_nothing_behind(serving):
+    def work(context):
+        partition = context.services.replicas.get("t", 0)
+        partition.fail(OSError(5, "Input/output error"))
+        context.services.replicas._offline["u", 0] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "u-0 is broken")
+        context.services.image.topics["u"] = context.services.image.topics["t"]
+        for _ in range(5):
+            answer = produce_to(context, "t").responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert produce_to(context, "u").responses[0].partition_responses[0].error_message == "u-0 is broken"
+            asked = lo.ListOffsetsTopic(name="t", partitions=[lo.ListOffsetsPartition(partition_index=0, timestamp=-1)])
+            list_offsets.handle(lo.Request(topics=[asked]), context)
+            with pytest.raises(KafkaError):
+                partition.append(memoryview(BATCH), 0, 0)
+        for failure in (partition.failure, context.services.replicas._offline["u", 0]):
+            assert len(traceback.extract_tb(failure.__traceback__)) <= 3
 
     serving(work)

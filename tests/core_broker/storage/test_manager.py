@@ -366,3 +366,22 @@ def test_checkpoint_ahead_of_its_log_is_lowered_before_anything_is_appended(file
         await again.close()
 
     run(history())
+
+
+def test_flush_ms_is_kept_when_the_clock_goes_back(files, tmp_path):
+    clock = [NOW_MS]
+
+    async def history():
+        made = manager(files, tmp_path, wall_ms=lambda: clock[0])
+        await made.open(1)
+        log = await made.create("t", 0, TOPIC_ID, LogConfig(flush_ms=1000))
+        append(log, batch(3))
+        clock[0] = NOW_MS + 999
+        await made._flush_old()
+        assert log.recovery_point == 0
+        clock[0] = NOW_MS - 3_600_000
+        await made._flush_old()
+        assert log.recovery_point == 3
+        await made.close()
+
+    run(history())
