@@ -32,6 +32,7 @@ LIVELY = {
         "acked": 0.95,
     },
     "streams": {"fault_worker": 0.4, "fault_broker": 0.3, "stream_batches": 1.0},
+    "wire-mirror": {"mirrored_batches": 1.0, "cuts": 0.5, "power_cuts": 0.4},
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
 }
 
@@ -39,7 +40,7 @@ LIVELY = {
 FOUND_BY = {
     "ack-before-write": "producers",
     "answers-out-of-order": "producers",
-    "append-without-expected-offset": "mirror",
+    "append-without-expected-offset": "wire-mirror",
     "producers-not-recovered": "producers",
     "recovery-without-crc": "log",
 }

@@ -19,7 +19,7 @@ from .hosts import Machine, Process
 from .runner import Simulation
 from .workload import Sent, Workload
 
-VERSIONS = {0: 9, 19: 5, 22: 4}
+VERSIONS = {0: 9, 19: 5, 22: 4, 30000: 0}
 MAX_IN_FLIGHT = 5
 ANSWER_TIMEOUT_S = 8.0
 FATAL = {
@@ -48,6 +48,7 @@ class Wire(asyncio.Protocol):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.lost:
             future.set_exception(ConnectionResetError("lost"))
+            future.exception()
             return future
         version = VERSIONS[api.key]
         self._correlation += 1

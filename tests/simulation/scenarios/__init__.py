@@ -9,7 +9,18 @@ import importlib
 
 from ..runner import Scenario
 
-SCENARIOS = ("broker-start", "cuts", "diverged", "echo", "log", "mirror", "producers", "streams", "wire-producers")
+SCENARIOS = (
+    "broker-start",
+    "cuts",
+    "diverged",
+    "echo",
+    "log",
+    "mirror",
+    "producers",
+    "streams",
+    "wire-mirror",
+    "wire-producers",
+)
 
 
 def load(name: str) -> Scenario:
