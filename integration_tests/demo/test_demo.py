@@ -81,6 +81,7 @@ def test_ctrl_c_leaves_nothing(tmp_path, moment):
     command += ["--data", str(tmp_path / "d"), "--report", str(tmp_path / "r")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + START_S
+        assert process.stdout
         for line in process.stdout:
             if moment in line:
                 break

@@ -172,7 +172,7 @@ def test_each_goes_on_where_the_other_stopped(tmp_path):
             messages = consumer.consume(500, 30)
             assert messages, f"only {len(values)} records came"
             assert not any(message.error() for message in messages)
-            values += [message.value() for message in messages]
+            values += [message.value() or b"" for message in messages]
         (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, NOW_MS + 1550)], 30)
         consumer.close()
         assert values[1500:1600] == [b"ours %d" % n for n in range(1500, 1600)]
