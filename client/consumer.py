@@ -15,7 +15,7 @@ from ..protocol.messages import offset_commit, offset_fetch
 from ..protocol.records import Record
 from .admin import Admin
 from .cluster import Client
-from .errors import ClientError, LogTruncated, NoOffset
+from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset
 from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
 from .membership import COORDINATOR_GONE, Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
@@ -117,7 +117,10 @@ class Consumer:
         self._membership.must_join = True
         self._subscribed = True
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        await self.client.refresh_metadata([*self.client.topics, *self._membership.topics])
+        try:
+            await self.client.refresh_metadata([*self.client.topics, *self._membership.topics])
+        except ConnectionLost:
+            pass  # joining asks again
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """Read these partitions from these offsets; None: the committed offset, else by auto_offset_reset."""
@@ -163,7 +166,8 @@ class Consumer:
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
         if not self._chunks:
-            self._chunks.extend(_Chunk(each) for each in await self.poll_batches(timeout_ms))
+            fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
+            self._chunks.extend(_Chunk(each) for each in fetched)
         elif self._subscribed:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
         found: dict[TopicPartition, list[Record]] = {}

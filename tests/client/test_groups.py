@@ -388,3 +388,77 @@ def test_a_poll_ends_in_its_time_while_there_is_no_coordinator() -> None:
         await stage.work(patient)
 
     staged(test)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_happens_to_members_and_coordinator_every_record_is_read_and_partitions_are_shared(seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        chance = stage.sim.random
+        members = [Member(stage.sim, stage.host, f"m{i}").start() for i in range(2)]
+        past: list[Member] = []
+        for _ in range(12):
+            await stage.send(20)
+            match chance.choice(("kill", "stop", "start", "stall", "broker", "cut", "nothing")):
+                case "kill" if members:
+                    gone = members.pop(chance.randrange(len(members)))
+                    gone.kill()
+                    past.append(gone)
+                case "stop" if members:
+                    gone = members.pop(chance.randrange(len(members)))
+                    await gone.stop()
+                    past.append(gone)
+                case "start" if len(members) < 4:
+                    members.append(Member(stage.sim, stage.host, f"m{len(members) + len(past)}").start())
+                case "stall" if members:
+                    chance.choice(members).stall_s = chance.uniform(1, 20)
+                case "broker":
+                    stage.host.kill()
+                    await asyncio.sleep(chance.uniform(0.1, 3))
+                    await stage.host.up()
+                case "cut":
+                    stage.sim.network.cut()
+            await asyncio.sleep(chance.uniform(0, 8))
+        if not members:
+            members.append(Member(stage.sim, stage.host, "last").start())
+        await stage.shared(members, timeout_s=120)
+        await stage.all_read(members + past, timeout_s=120)
+        offsets = {}
+
+        async def committed(client: Client) -> None:
+            offsets.update(await Admin(client).group_offsets("g"))
+
+        await stage.sim.sleep(2)
+        await stage.work(committed)
+        assert sum(offsets.values()) == stage.sent
+        for member in members:
+            await member.stop()
+
+    staged(test, seed)
+
+
+def test_what_a_poll_fetches_right_after_its_rebalance_is_given_out() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def one(client: Client) -> None:
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"])
+            found: list[bytes] = []
+            for count in (40, 80, 120):
+                while len(found) < count:
+                    for records in (await consumer.poll(20_000, 7)).values():
+                        found += [record.value or b"" for record in records]
+                await consumer.commit()
+                assert consumer._membership is not None
+                consumer._membership._must_join()
+                producer = Producer(client)
+                await producer.start()
+                for n in range(count, count + 40):
+                    producer.send("t", b"%d" % n, partition=n % PARTITIONS)
+                await producer.close()
+            assert sorted(map(int, found)) == list(range(120))
+            await consumer.close()
+
+        await stage.work(one)
+
+    staged(test)
