@@ -20,6 +20,7 @@ PROCESSES = 2
 LIVELY = {
     "broker-start": {"kills_at_start": 0.5, "power_cuts": 0.8},
     "cuts": {"cuts": 0.8, "partitions": 0.3, "acked": 1.0},
+    "disk-faults": {"disk_EIO": 0.2, "disk_ENOSPC": 0.2, "power_cuts": 1.0, "acked": 0.95},
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
     "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
     "log": {"crashes_with_loss": 0.8, "crashes_torn": 0.6, "truncations": 0.2, "clean_closes": 0.3},

@@ -12,6 +12,7 @@ from ..runner import Scenario
 SCENARIOS = (
     "broker-start",
     "cuts",
+    "disk-faults",
     "diverged",
     "echo",
     "log",

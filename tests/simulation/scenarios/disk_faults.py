@@ -1,0 +1,72 @@
+"""A disk that fills up, refuses writes, tears an append or fails a sync, under idempotent producers; then power cuts.
+
+After a failed sync the page cache lies: it shows records that the disk will never have, and further syncs say that all
+is well (so the machine, not just the broker, is started anew). What was acknowledged stays all the same; what could not be written is refused by name, and once the disk is
+well again, or the broker started anew, everything goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from ..ledger import Ledger
+from ..product import BrokerHost
+from ..runner import Simulation
+from ..wire import make_topic, produce_by_wire
+from ..workload import Workload
+
+TOPIC = "events"
+PARTITIONS = 2
+SETTLE_S = 600.0
+
+
+async def disk_faults(sim: Simulation) -> None:
+    chance = sim.random
+    host = BrokerHost(sim, "broker", {"durability": "fsync", "log.roll.ms": chance.choice(("20", "604800000"))})
+    await host.up()
+    admin = sim.machine("admin").start()
+    await admin.outcome(make_topic(host.address, TOPIC, PARTITIONS))
+    workloads = []
+    running = []
+    for number in range(2):
+        workloads.append(Workload(f"w{number}", TOPIC))
+        work = produce_by_wire(
+            sim,
+            sim.machine(f"w{number}"),
+            workloads[-1],
+            host.address,
+            count=chance.randint(30, 90),
+            partition=number % PARTITIONS,
+            pause_s=0.02,
+        )
+        running.append(sim.machine(f"w{number}").start().outcome(work))
+    ledger = Ledger(sim, host, TOPIC, PARTITIONS, workloads)
+    for _ in range(chance.randint(1, 3)):
+        await asyncio.sleep(chance.uniform(0.02, 0.5))
+        if await trouble(sim, host) == "sync":
+            # A process that starts again on the same page cache believes it; only a machine that does is cured.
+            await ledger.crash(power=True)
+        elif chance.random() < 0.7:
+            await ledger.crash()
+    if not all(work.done() for work in running):
+        await ledger.crash(power=chance.random() < 0.5)  # a partition that a fault took offline comes back
+    await asyncio.wait_for(asyncio.gather(*running), SETTLE_S)
+    await ledger.crash(power=True)
+    ledger.check_end()
+
+
+async def trouble(sim: Simulation, host: BrokerHost) -> str:
+    """One fault of the disk; which one."""
+    disk, chance = host.machine.disk, sim.random
+    fault = chance.choice(("full", "sync", "append", "tear"))
+    sim.counters[f"fault_{fault}"] += 1
+    if fault == "full":
+        capacity, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + chance.randint(0, 3000)
+        await asyncio.sleep(chance.uniform(0.1, 1.5))
+        disk.capacity_bytes = capacity
+    else:
+        number = errno.EIO if fault == "sync" else chance.choice((errno.EIO, errno.ENOSPC))
+        disk.fail(fault, number, containing=f"/{TOPIC}-", after=chance.randint(0, 4))
+        await asyncio.sleep(chance.uniform(0.1, 1.0))
+    return fault
