@@ -170,5 +170,5 @@ def table(state: SavedState) -> Table:
 def last_words(log: Path) -> str:
     """Why a supervisor gave up: its lines from `error: ` on."""
     text = log.read_text(errors="replace")
-    _, found, words = text.rpartition("error: ")
+    _, found, words = f"\n{text}".rpartition("\nerror: ")
     return words.strip() if found else f"the supervisor died; its log is {log}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that st
     from .topology import Datacenter, Mirror, Topology, Worker
 
 START_TIMEOUT_S = 60.0
+START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ async def launch(layout: Layout, supervisor: Supervisor) -> None:
 
 
 async def _ready(supervisor: Supervisor, names: list[str]) -> None:
-    await asyncio.gather(*(supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S) for name in names))
+    waits = (supervisor.until(name, State.READY, timeout_s=START_TIMEOUT_S, crashes=START_CRASHES) for name in names)
+    await asyncio.gather(*waits)
 
 
 async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> None:

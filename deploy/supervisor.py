@@ -161,7 +161,7 @@ class Process:
         with contextlib.suppress(OSError), open(self.log, "rb") as log:
             log.seek(max(0, self.log.stat().st_size - LINE_MAX_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
-            return lines[-1] if lines else ""
+            return lines[-1].removeprefix("error: ") if lines else ""
         return ""
 
     def signal(self, number: int) -> None:
@@ -220,14 +220,17 @@ class Supervisor:
         process = self.processes[spec.name] = Process(spec, self)
         return process
 
-    async def until(self, name: str, *states: State, timeout_s: float = 60.0) -> Status:
-        """Wait until the process is in one of `states`; SupervisorError when it failed or the time is over."""
+    async def until(self, name: str, *states: State, timeout_s: float = 60.0, crashes: int | None = None) -> Status:
+        """Wait until the process is in one of `states`; SupervisorError when it failed, crashed so often, or the time
+        is over."""
         process = self.processes[name]
         try:
             async with asyncio.timeout(timeout_s):
                 while process.status.state not in states:
                     if process.status.state is State.FAILED:
                         raise SupervisorError(f"{name}: {process.status.reason}")
+                    if crashes is not None and process.status.restarts >= crashes:
+                        raise SupervisorError(f"{name} does not start: {process.last_line()} (log: {process.log})")
                     await process.changed.wait()
         except TimeoutError:
             raise SupervisorError(

@@ -24,7 +24,7 @@ from isthmus.connectors.session import check_java
 from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import Layout, python
 from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor, read_state
-from isthmus.deploy.topology import load
+from isthmus.deploy.topology import Topology, load
 
 from . import check, report
 from .events import AIRPORTS, Flight, events_of, read_flights
@@ -49,19 +49,22 @@ class DemoError(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    demo = Demo(options)
     try:
-        return asyncio.run(Demo(options).run())
+        return asyncio.run(demo.run())
     except (DemoError, DeployError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nstopped: every process is gone", file=sys.stderr)
         return 130
+    finally:
+        demo.clean()
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="isthmus demo", description=__doc__.splitlines()[0])
-    made.add_argument("--flights", type=int, metavar="N", help="only the first N rows of the CSV")
+    made.add_argument("--flights", type=at_least_one, metavar="N", help="only the first N rows of the CSV")
     made.add_argument("--calm", action="store_true", help="kill nothing")
     made.add_argument("--no-spark", action="store_true", help="leave out Spark and Delta; under a minute")
     made.add_argument("--keep", action="store_true", help="leave the topology and its data running at the end")
@@ -72,6 +75,12 @@ def parser() -> argparse.ArgumentParser:
         "--fault", default="", help="plant withheld|doubled|altered|swapped:ROW, to see the check find it"
     )
     return made
+
+
+def at_least_one(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of flights, from 1 to {ALL_FLIGHTS:,}")
+    return int(text)
 
 
 class Demo:
@@ -99,7 +108,10 @@ class Demo:
         events = 2 * len(flights)
         totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
         self.screen = Screen(self.history, totals)
-        self.layout = Layout.make(load(TOPOLOGY), TOPOLOGY, self.folder.resolve())
+        self.options.report.mkdir(parents=True, exist_ok=True)  # or say now that it cannot be written
+        topology_file = load(TOPOLOGY)
+        self.check_plan(topology_file)
+        self.layout = Layout.make(topology_file, TOPOLOGY, self.folder.resolve())
         stopping = stop_on_signals(asyncio.current_task())
         topology: asyncio.subprocess.Process | None = None
         jobs = Supervisor(self.folder / "jobs", self.on_job)
@@ -124,9 +136,22 @@ class Demo:
             await jobs.stop()
             if topology and not (self.kept and good):
                 await stop_process(topology)
-            if self.made:
-                shutil.rmtree(self.folder, ignore_errors=True)
         return 0 if good else 1
+
+    def clean(self) -> None:
+        """Remove the folder, if it was made for this run."""
+        if self.made:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def check_plan(self, topology: Topology) -> None:
+        names = [f"{name}-broker" for name in topology.datacenters]
+        names += [f"{link.name}-mirror" for link in topology.mirrors]
+        names += [f"{worker.name}-worker" for worker in topology.workers]
+        names += [f"replay-{name.lower()}" for name in AIRPORTS]
+        names += [] if self.options.no_spark else ["spark"]
+        for name in self.plan:
+            if name not in names:
+                raise DemoError(f"--kill {name}: there are {', '.join(names)}")
 
     # --- Starting -----------------------------------------------------------------------------------
 
