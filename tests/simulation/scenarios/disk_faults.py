@@ -1,8 +1,8 @@
 """A disk that fills up, refuses writes, tears an append or fails a sync, under idempotent producers; then power cuts.
 
 After a failed sync the page cache lies: it shows records that the disk will never have, and further syncs say that all
-is well (so the machine, not just the broker, is started anew). What was acknowledged stays all the same; what could not be written is refused by name, and once the disk is
-well again, or the broker started anew, everything goes on.
+is well (so the machine, not just the broker, is started anew). What was acknowledged stays all the same; what could not
+be written is refused by name, and once the disk is well again everything goes on.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+
+from isthmus.mirror.worker import STATUS_TOPIC
 
 from ..application import produce
 from ..history import Batch
@@ -15,7 +18,7 @@ from ..mirroring import LINK, WorkerHost, mirrored
 from ..network import Link
 from ..product import BrokerHost
 from ..runner import Simulation
-from ..workload import Workload
+from ..workload import Workload, values_in
 from .producers import create_topic
 
 TOPIC = "events"
@@ -109,10 +112,26 @@ async def check_held(sim: Simulation, target: BrokerHost, workers: list[WorkerHo
             assert any(names(reason, "offset", end) and names(reason, "epoch", epoch) for reason in reasons), (
                 f"partition {index} ends at {end} of epoch {epoch}, the status says: {reasons}"
             )
+        await sim.until(
+            lambda: all(told(target, index).get("state") == "DIVERGED" for index in indexes),
+            f"the status topic says that partitions {indexes} are DIVERGED",
+            SETTLE_S,
+        )
+        for index in indexes:
+            assert "offset" in told(target, index)["reason"] and "epoch" in told(target, index)["reason"]
         workers[0].kill()  # a new worker finds the same
         await asyncio.sleep(8.0)
     for index in indexes:
         assert mirrored(target, TOPIC, index) == held[index], f"partition {index}: appended to after it had diverged"
+
+
+def told(target: BrokerHost, index: int) -> dict[str, str]:
+    """What the target's status topic says last of a partition."""
+    last: dict[str, str] = {}
+    for stored in values_in(target.partition(STATUS_TOPIC), 0):
+        if stored.key == f"{LINK.name}/{TOPIC}/{index}":
+            last = json.loads(stored.value)
+    return last
 
 
 def names(reason: str, what: str, number: int) -> bool:
