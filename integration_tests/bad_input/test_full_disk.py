@@ -1,4 +1,4 @@
-"""A broker whose disk is full: it says which path, serves what it has, and has all it acknowledged once there is room."""
+"""A full disk: the broker says which path, serves what it has, and has all it acknowledged once there is room."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""`isthmus up`, `status`, `down`: the flights topology end to end, and every way not to come up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration_tests.console.commands import ISTHMUS, ROOT, environment, error, isthmus, left_behind, said
+
+FLIGHTS = str(ROOT / "examples/flights/topology.yaml")
+PROCESSES = [
+    "ewr-broker", "jfk-broker", "lga-broker", "aggregate-broker",
+    "ewr-aggregate-mirror", "jfk-aggregate-mirror", "lga-aggregate-mirror", "delays-worker",
+]  # fmt: skip
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which the flights topology is up."""
+    folder = tmp_path_factory.mktemp("flights")
+    try:
+        rows = json.loads(said(isthmus("up", "-f", FLIGHTS, "--json", folder=folder)))
+        assert [row["process"] for row in rows] == PROCESSES
+        yield folder
+        assert "is down" in said(isthmus("down", "-f", FLIGHTS, folder=folder))
+    finally:
+        isthmus("down", "-f", FLIGHTS, folder=folder)
+    assert left_behind(folder) == []
+
+
+def status(folder: Path) -> dict[str, dict[str, object]]:
+    rows = json.loads(said(isthmus("status", "-f", FLIGHTS, "--json", folder=folder)))
+    return {row["process"]: row for row in rows}
+
+
+def test_status_names_every_process(running: Path):
+    rows = status(running)
+    assert list(rows) == PROCESSES
+    assert {row["state"] for row in rows.values()} == {"ready"}
+    text = said(isthmus("status", "-f", FLIGHTS, folder=running))
+    assert len(text.splitlines()) == 1 + len(PROCESSES)  # one line each where nobody's terminal is narrow
+    assert len(left_behind(running)) == 1 + 4  # supervisor and brokers: the control of what `down` must stop
+
+
+def test_up_twice_is_refused(running: Path):
+    before = status(running)
+    assert "flights is up already: see `isthmus status" in error(isthmus("up", "-f", FLIGHTS, folder=running))
+    assert status(running) == before
+
+
+def test_a_datacenter_is_found_by_its_name_and_its_topics_are_there(running: Path):
+    topics = json.loads(said(isthmus("topic", "list", "-b", "ewr", "--json", folder=running)))
+    assert topics == [{"topic": "flights", "partitions": 3}, {"topic": "weather", "partitions": 1}]
+    text = error(isthmus("topic", "list", "-b", "ewer", folder=running))
+    assert "datacenters known here: aggregate, ewr, jfk, lga" in text
+
+
+def test_a_mirrored_topic_says_whose_it_is_and_is_carried(running: Path):
+    said(isthmus("produce", "flights", "-b", "lga", "-p", "1", folder=running, stdin="here\n"))
+    deadline = time.monotonic() + WAIT_S
+    while "here" not in (
+        said(isthmus("consume", "lga.flights", "-b", "aggregate", "-e", folder=running))
+        if "lga.flights" in isthmus("topic", "list", "-b", "aggregate", folder=running).stdout
+        else ""
+    ):
+        assert time.monotonic() < deadline
+    text = said(isthmus("topic", "describe", "lga.flights", "-b", "aggregate", folder=running))
+    assert "note: owned by mirror link lga-aggregate" in text
+    rows = json.loads(said(isthmus("mirror", "status", "lga-aggregate", "-b", "aggregate", "--json", folder=running)))
+    assert {row["link"] for row in rows} == {"lga-aggregate"}
+    assert {(row["topic"], row["partition"]) for row in rows} == {("weather", 0)} | {("flights", n) for n in range(3)}
+    text = error(isthmus("produce", "lga.flights", "-b", "aggregate", folder=running, stdin="no\n"))
+    assert "POLICY_VIOLATION" in text and "lga-aggregate" in text
+
+
+def test_what_is_killed_is_started_again(running: Path):
+    row = status(running)["jfk-aggregate-mirror"]
+    os.kill(int(str(row["pid"])), signal.SIGKILL)
+    deadline = time.monotonic() + WAIT_S
+    while (now := status(running)["jfk-aggregate-mirror"])["state"] != "ready" or now["pid"] == row["pid"]:
+        assert time.monotonic() < deadline
+    assert now["restarts"] == int(str(row["restarts"])) + 1
+
+
+def test_down_of_what_is_not_up(tmp_path: Path):
+    assert "flights is not up" in error(isthmus("down", "-f", FLIGHTS, folder=tmp_path))
+    assert "start it with `isthmus up" in error(isthmus("status", "-f", FLIGHTS, folder=tmp_path))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "t.yaml"
+    file.write_text(f"name: small\n{text}")
+    return file
+
+
+ONE = "datacenters:\n  here: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "way_out"),
+    [
+        (ONE + "mirors: []\n", 4, "is not a key of this part"),
+        (ONE + "mirrors:\n  - {name: m, source: hree, target: here, topics: [a]}\n", 5, "did you mean 'here'?"),
+        ("datacenters:\n  here: {brokers: 3}\n", 3, "set 1"),
+        ("datacenters:\n  here: {\n", 4, "is not YAML"),
+        ("datacenters:\n  here: {listen: 9092}\n", 3, ""),
+        ("", 1, "is missing"),
+    ],
+)
+@pytest.mark.parametrize("command", ["up", "status"])
+def test_a_wrong_file_is_named_with_line_and_way_out(tmp_path: Path, text: str, line: int, way_out: str, command: str):
+    file = written(tmp_path, text)
+    found = error(isthmus(command, "-f", str(file), folder=tmp_path))
+    assert found.startswith(f"{file}:{line}: "), found
+    assert way_out in found
+    assert not (tmp_path / ".isthmus").exists()
+
+
+def test_a_missing_file(tmp_path: Path):
+    assert error(isthmus("up", folder=tmp_path)) == "topology.yaml: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("datacenters:\n  here: {options: {num.partitons: 3}}\n", ("here-broker", "num.partitons")),
+        (
+            "datacenters:\n  here: {topics: {a: {options: {retention.ns: 3}}}}\n",
+            ("datacenter here", "topic a", "retention.ns"),
+        ),
+        (ONE + 'workers:\n  - {name: w, app: "gone.py:app", datacenter: here}\n', ("w-worker", "there is no file")),
+        (ONE + 'workers:\n  - {name: w, app: "broken.py:app", datacenter: here}\n', ("w-worker", "no_such_name")),
+    ],
+)
+def test_what_does_not_start_is_named_and_all_else_is_stopped(tmp_path: Path, text: str, named: tuple[str, ...]):
+    (tmp_path / "broken.py").write_text("import no_such_name\n")
+    found = error(isthmus("up", "-f", str(written(tmp_path, text)), folder=tmp_path))
+    assert all(part in found for part in named), found
+    assert left_behind(tmp_path / ".isthmus") == []
+
+
+def test_a_port_in_use_names_datacenter_and_address(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        file = written(tmp_path, f'datacenters:\n  here: {{listen: "{address}"}}\n')
+        found = error(isthmus("up", "-f", str(file), folder=tmp_path))
+    assert "here-broker" in found and address in found and "Address already in use" in found
+    assert left_behind(tmp_path / ".isthmus") == []
+    try:
+        said(isthmus("up", "-f", str(file), folder=tmp_path))  # the control: the port was all that was wrong
+    finally:
+        isthmus("down", "-f", str(file), folder=tmp_path)
+
+
+def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path):
+    command = [*ISTHMUS, "up", "-f", FLIGHTS]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + WAIT_S
+        while not left_behind(tmp_path / ".isthmus/flights/data"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+        assert process.stderr and "Traceback" not in process.stderr.read()
+    assert left_behind(tmp_path / ".isthmus") == []
