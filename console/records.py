@@ -101,9 +101,10 @@ def consume(
             consumer = Consumer(client, group_id=group, auto_offset_reset="latest" if start == "latest" else "earliest")
             printing = Printing(consumer, as_json, maximum)
             if group:
-                await consumer.subscribe([topic], on_revoked=lambda revoked: printing.commit())
+                await consumer.subscribe([topic], printing.assigned, printing.revoked)
             else:
                 consumer.assign(positions(ends, start))
+                printing.joined = True
             try:
                 await printing.run(ends if exit_at_end else None)
             finally:
@@ -145,6 +146,7 @@ class Printing:
         self.as_json = as_json
         self.maximum = maximum
         self.count = 0
+        self.joined = False  # whether it is known what to read: a group takes some polls to say so
         self.printed: dict[TopicPartition, int] = {}  # next offsets that are not committed yet
 
     async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
@@ -161,10 +163,17 @@ class Printing:
             if (self.maximum and self.count >= self.maximum) or (ends is not None and self.at(ends)):
                 return
 
+    def assigned(self, tps: list[TopicPartition]) -> None:
+        self.joined = True
+
+    async def revoked(self, tps: list[TopicPartition]) -> None:
+        self.joined = False
+        await self.commit()
+
     def at(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether all partitions that this consumer reads were read to their ends."""
         reads = self.consumer.assignment()
-        return all((self.consumer.position(tp) or 0) >= end for tp, end in ends.items() if tp in reads)
+        return self.joined and all((self.consumer.position(tp) or 0) >= end for tp, end in ends.items() if tp in reads)
 
     async def commit(self) -> None:
         if self.consumer.group_id and self.printed:

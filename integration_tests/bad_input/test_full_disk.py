@@ -78,7 +78,7 @@ def produce(broker: BrokerProcess, topic: str, values: Iterator[bytes]) -> tuple
         if error is not None:
             refused.append(f"{error.name()} {error.str()}")
         else:
-            acked.append((message.offset(), message.value()))
+            acked.append(placed(message))
 
     for value in values:
         producer.produce(topic, value, partition=0, on_delivery=told)
@@ -86,6 +86,12 @@ def produce(broker: BrokerProcess, topic: str, values: Iterator[bytes]) -> tuple
         if refused:
             return acked, refused[0]
     return acked, ""
+
+
+def placed(message: Message) -> tuple[int, bytes]:
+    offset, value = message.offset(), message.value()
+    assert offset is not None and value is not None
+    return offset, value
 
 
 def consume(broker: BrokerProcess, topic: str, count: int) -> list[tuple[int, bytes]]:
@@ -97,7 +103,7 @@ def consume(broker: BrokerProcess, topic: str, count: int) -> list[tuple[int, by
         while len(found) < count:
             message = consumer.poll(20)
             assert message is not None and message.error() is None, (len(found), message and message.error())
-            found.append((message.offset(), message.value()))
+            found.append(placed(message))
     finally:
         consumer.close()
     return found

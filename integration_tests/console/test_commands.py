@@ -1,0 +1,171 @@
+"""Every command that asks a cluster: what it prints, for people and programs, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from integration_tests.brokers import BrokerProcess
+from integration_tests.console.commands import ISTHMUS, TIMEOUT_S, environment, error, isthmus, said
+
+
+@pytest.fixture
+def at(isthmus_broker: BrokerProcess) -> tuple[str, str]:
+    return "-b", isthmus_broker.bootstrap
+
+
+def lines(count: int) -> str:
+    return "".join(f"line {n}\n" for n in range(count))
+
+
+def test_what_is_produced_is_consumed(at: tuple[str, str], tmp_path: Path):
+    answer = isthmus(
+        "produce", "words", "-k", ":", "--compression", "zstd", "--json", *at, folder=tmp_path, stdin="k:v\n:e\n"
+    )
+    assert json.loads(said(answer)) == {"records": 2}
+    assert said(isthmus("produce", "words", *at, folder=tmp_path, stdin="no key\n")) == ""
+    assert said(isthmus("consume", "words", "-e", *at, folder=tmp_path)) == "k\tv\n\te\nno key\n"
+    rows = said(isthmus("consume", "words", "-e", "--from", "2", "--json", *at, folder=tmp_path)).splitlines()
+    [row] = map(json.loads, rows)
+    assert row.pop("timestamp_ms") > 0
+    assert row == {"topic": "words", "partition": 0, "offset": 2, "key": None, "value": "no key", "headers": []}
+
+
+def test_topics_are_made_described_and_deleted(at: tuple[str, str], tmp_path: Path):
+    made = isthmus(
+        "topic", "create", "made", "-p", "2", "--set", "cleanup.policy=compact", "--json", *at, folder=tmp_path
+    )
+    assert json.loads(said(made)) == {"created": "made"}
+    text = said(isthmus("topic", "describe", "made", *at, folder=tmp_path))
+    assert "cleanup.policy = compact" in text and "note: " in text and "not acted on yet" in text
+    facts = json.loads(said(isthmus("topic", "describe", "made", "--json", *at, folder=tmp_path)))
+    assert [row["partition"] for row in facts["partitions"]] == [0, 1]
+    assert facts["options"] == {"cleanup.policy": "compact"}
+    assert "made" in said(isthmus("topic", "list", *at, folder=tmp_path))
+    assert said(isthmus("topic", "delete", "made", *at, folder=tmp_path)) == "deleted made\n"
+    assert "made" not in said(isthmus("topic", "list", *at, folder=tmp_path))
+
+
+def test_a_group_keeps_what_was_printed_and_no_more(at: tuple[str, str], tmp_path: Path):
+    said(isthmus("produce", "many", *at, folder=tmp_path, stdin=lines(1000)))
+    for begin in (0, 10):
+        text = said(isthmus("consume", "many", "-g", "readers", "-n", "10", *at, folder=tmp_path))
+        assert text == "".join(f"line {n}\n" for n in range(begin, begin + 10))
+    facts = json.loads(said(isthmus("group", "describe", "readers", "--json", *at, folder=tmp_path)))
+    [row] = facts["offsets"]
+    assert row == {"topic": "many", "partition": 0, "committed_offset": 20, "end_offset": 1000, "lag": 980}
+    assert "980" in said(isthmus("group", "describe", "readers", *at, folder=tmp_path))
+    groups = json.loads(said(isthmus("group", "list", "--json", *at, folder=tmp_path)))
+    assert {"group": "readers", "state": "Empty", "type": "consumer"} in groups
+    rest = said(isthmus("consume", "many", "-g", "readers", "-e", *at, folder=tmp_path))
+    assert rest.splitlines()[0] == "line 20" and len(rest.splitlines()) == 980
+
+
+def test_a_group_keeps_what_was_printed_before_ctrl_c(at: tuple[str, str], tmp_path: Path):
+    said(isthmus("produce", "stopped", *at, folder=tmp_path, stdin=lines(30)))
+    command = [*ISTHMUS, "consume", "stopped", "-g", "stopped", *at]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout and process.stderr
+        assert [process.stdout.readline() for _ in range(30)][-1] == "line 29\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 130
+        assert process.stderr.read() == ""
+    [row] = json.loads(said(isthmus("group", "describe", "stopped", "--json", *at, folder=tmp_path)))["offsets"]
+    assert (row["committed_offset"], row["lag"]) == (30, 0)
+
+
+def test_a_reader_that_goes_away_ends_it_without_a_word(at: tuple[str, str], tmp_path: Path):
+    said(isthmus("produce", "headed", *at, folder=tmp_path, stdin=lines(50_000)))
+    command = [*ISTHMUS, "consume", "headed", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == b"line 0\n"
+        process.stdout.close()
+        assert process.wait(TIMEOUT_S) == 1
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("topic describe nope", "there is no topic nope"),
+        ("topic delete nope", "nope"),
+        ("topic create t --set retention.ms", "--set retention.ms: write it as name=value"),
+        ("topic create t --set =1", "--set =1: write it as name=value"),
+        ("topic create t --set retention.ms=soon", "retention.ms"),
+        ("topic create t --set no.such=1", "no.such"),
+        ("topic create t -p 0", "partitions"),
+        ("topic create t --replication-factor 3", "replicat"),
+        ("topic create in/valid", "in/valid"),
+        ("topic create there", "already exists"),
+        ("consume nope", "there is no topic nope: `isthmus topic list`"),
+        ("consume nope -g g -e", "there is no topic nope: `isthmus topic list`"),
+        ("consume there --from soon", "--from soon: write earliest, latest or an offset"),
+        ("consume there --from -1", "--from -1: write earliest, latest or an offset"),
+        ("consume there --from 99", "there-0 ends at offset 1"),
+        ("consume there -p 7", "topic there has no partition 7: it has 1, from 0"),
+        ("consume there -g g --from 0", "leave out --partition and --from"),
+        ("consume there -g g -p 0", "leave out --partition and --from"),
+        ("produce there -p 7", "topic there has no partition 7: it has 1, from 0"),
+        ("produce there -k :", "line 1 has no ':'"),
+        ("produce there --compression brotli", "none, gzip, snappy, lz4, zstd"),
+        ("group describe nope", "there is no group nope: `isthmus group list`"),
+    ],
+)
+def test_errors_are_one_line(command: str, named: str, at: tuple[str, str], tmp_path: Path):
+    said(isthmus("produce", "there", *at, folder=tmp_path, stdin="x\n")) if "there" not in said(
+        isthmus("topic", "list", *at, folder=tmp_path)
+    ) else None
+    text = error(isthmus(*command.split(), *at, folder=tmp_path, stdin="text\n"))
+    assert named in text and len(text.splitlines()) == 1, text
+
+
+@pytest.mark.parametrize("command", ["topic list", "group list", "mirror status", "consume t", "produce t"])
+def test_a_cluster_that_does_not_answer_is_named_soon(command: str, tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        start = time.monotonic()
+        text = error(isthmus(*command.split(), "-b", address, folder=tmp_path))
+    assert address in text and "does a broker run there?" in text
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:0", "127.0.0.1:x", ":9092"])
+def test_what_is_no_address_is_said(address: str, tmp_path: Path):
+    assert f"'{address}' is not HOST:PORT" in error(isthmus("topic", "list", "-b", address, folder=tmp_path))
+
+
+def test_nothing_yet_is_said_in_words_and_as_an_empty_array(at: tuple[str, str], tmp_path: Path):
+    text = said(isthmus("mirror", "status", *at, folder=tmp_path))
+    assert text == "no mirror has written into this cluster yet\n"
+    assert json.loads(said(isthmus("mirror", "status", "--json", *at, folder=tmp_path))) == []
+
+
+def test_a_broker_is_told_where_its_data_goes(tmp_path: Path):
+    assert "isthmus broker --data DIR --listen" in error(isthmus("broker", folder=tmp_path))
+    assert "--set" in said(isthmus("broker", "--help", folder=tmp_path))
+    done = isthmus("broker", "--data", "d", "--set", "nope", folder=tmp_path)
+    assert done.returncode == 2 and "NAME=VALUE" in done.stderr
+
+
+def test_a_wrong_worker_is_one_line(at: tuple[str, str], tmp_path: Path):
+    assert error(isthmus("worker", "gone.py:app", *at, folder=tmp_path), 2) == "there is no file gone.py"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [("--flights 0", "'0' is not a number of flights"), ("--no-spark --kill nope", "there are ewr-broker")],
+)
+def test_the_demo_refuses_wrong_options_at_once(options: str, named: str, tmp_path: Path):
+    done = isthmus("demo", "--data", "d", *options.split(), folder=tmp_path)
+    assert done.returncode != 0 and named in done.stderr
+    assert not (tmp_path / "d/logs").exists()
