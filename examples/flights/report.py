@@ -33,29 +33,39 @@ COLOURS = {
 
 PAGE = """\
 <!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Isthmus: flights of 2013</title>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Isthmus: flights of 2013</title>
 <style>
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-h1{font-size:1.6rem} h2{font-size:1.15rem;margin-top:2rem} img{max-width:100%}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums} td,th{padding:.2rem .9rem .2rem 0;text-align:left}
-td.n,th.n{text-align:right} .right{color:#17703a;font-weight:600} .wrong{color:#b3261e;font-weight:600}
+body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2.5rem auto;padding:0 1.25rem;color:#1f2328}
+h1{font-size:1.8rem;margin:0} h2{font-size:1.1rem;margin:2.5rem 0 .5rem} img{width:100%}
+.lead{color:#57606a;margin:.25rem 0 1.5rem}
+.checks{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.75rem}
+.check{border:1px solid #d0d7de;border-left:4px solid #17703a;border-radius:6px;padding:.5rem .8rem}
+.check.wrong{border-left-color:#b3261e} .check b{display:block;font-variant-numeric:tabular-nums;color:#17703a}
+.check.wrong b,.check.wrong p{color:#b3261e} .check p{margin:.25rem 0 0;font-size:.85rem}
+.answers{columns:2 27rem;column-gap:3rem} section{break-inside:avoid;padding-top:.1rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .75rem .25rem 0;text-align:left;border-bottom:1px solid #eaeef2} th{color:#57606a;font-weight:600}
+td.n,th.n{text-align:right;padding-right:0;padding-left:.75rem}
 </style>
 <h1>Three airports, one aggregate</h1>
-<p>{{ lead }}</p>
-<table>
-{% for verdict in verdicts %}<tr><td>{{ verdict.place }}</td>
-{% set colour = 'right' if verdict.right else 'wrong' %}<td class="n {{ colour }}">{{ verdict.lines()[0] }}</td>
-<td class="wrong">{{ verdict.lines()[1:] | join('; ') }}</td></tr>
-{% endfor %}</table>
+<p class="lead">{{ lead }}</p>
+<div class="checks">
+{% for verdict in verdicts %}<div class="check{{ '' if verdict.right else ' wrong' }}">{{ verdict.place }}
+<b>{{ verdict.lines()[0] }}</b>{% for line in verdict.lines()[1:] %}<p>{{ line }}</p>{% endfor %}</div>
+{% endfor %}</div>
 <h2>Records through time</h2><img alt="Records through time for each hop" src="data:image/png;base64,{{ hops }}">
 <h2>Delay by hour and origin</h2>
 <img alt="Mean delay by hour of day and origin" src="data:image/png;base64,{{ delays }}">
-{% for answer in answers %}<h2>{{ answer.title }}</h2>
-<table><tr>{% for column in answer.columns %}<th>{{ column }}</th>{% endfor %}</tr>
+<div class="answers">
+{% for answer in answers %}<section><h2>{{ answer.title }}</h2>
+<table><tr>{% for column in answer.columns %}
+<th{% if answer.rows and answer.rows[0][loop.index0] is number %} class="n"{% endif %}>{{ column }}</th>
+{% endfor %}</tr>
 {% for row in answer.rows %}<tr>{% for value in row %}
 <td{% if value is number %} class="n"{% endif %}>{{ value | cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% endfor %}
+{% endfor %}</table></section>
+{% endfor %}</div>
 </html>
 """
 
@@ -75,18 +85,23 @@ def plot_hops(history: History, path: Path) -> None:
         axes.axvline(at_s, color="#b3261e", linewidth=1)
         axes.annotate(
             f"kill -9 {what}",
-            (at_s, axes.get_ylim()[1]),
+            (at_s, 0.98),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3, 0),
+            textcoords="offset points",
             rotation=90,
             va="top",
             ha="right",
             fontsize=8,
             color="#b3261e",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8},
         )
     axes.set(xlabel="seconds since the start", ylabel="records")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     _save(figure, path)
 
 
@@ -104,6 +119,7 @@ def plot_delays(hours: Mapping[tuple[str, int], Mapping[str, int]], path: Path) 
         axes.plot(range(24), means, marker="o", markersize=3, color=COLOURS[origin.lower()], label=origin)
     axes.set(xlabel="hour of departure in New York", ylabel="mean delay, minutes", xlim=(0, 23))
     axes.axhline(0, color="#888", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     _save(figure, path)
