@@ -111,6 +111,7 @@ class Demo:
         self.options.report.mkdir(parents=True, exist_ok=True)  # or say now that it cannot be written
         topology_file = load(TOPOLOGY)
         self.check_plan(topology_file)
+        self.check_folder()
         self.layout = Layout.make(topology_file, TOPOLOGY, self.folder.resolve())
         stopping = stop_on_signals(asyncio.current_task())
         topology: asyncio.subprocess.Process | None = None
@@ -152,6 +153,17 @@ class Demo:
         for name in self.plan:
             if name not in names:
                 raise DemoError(f"--kill {name}: there are {', '.join(names)}")
+
+    def check_folder(self) -> None:
+        """What an earlier run left would be counted as doubled."""
+        folder = os.path.relpath(self.folder)
+        if (state := read_state(self.folder)) and state.running:
+            down = f"isthmus down -f {os.path.relpath(TOPOLOGY)} --data {folder}"
+            raise DemoError(f"a topology runs in {folder}: stop it (`{down}`), or choose another folder by --data")
+        if (self.folder / "data").exists():
+            raise DemoError(
+                f"{folder} holds the data of an earlier run: remove it (rm -r {folder}), or choose another by --data"
+            )
 
     # --- Starting -----------------------------------------------------------------------------------
 

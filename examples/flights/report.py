@@ -81,17 +81,18 @@ def plot_hops(history: History, path: Path) -> None:
     axes.plot(times, [s.streamed for s in history.samples], color=COLOURS["stream"], label="stream app: committed")
     if history.delta:
         axes.step(*zip(*history.delta, strict=True), where="post", color=COLOURS["delta"], label="rows in Delta")
-    for at_s, what in history.kills:
+    for number, (at_s, what) in enumerate(history.kills):
+        before = number % 2 == 0  # on either side, since two kills may be close to each other
         axes.axvline(at_s, color="#b3261e", linewidth=1)
         axes.annotate(
             f"kill -9 {what}",
             (at_s, 0.98),
             xycoords=("data", "axes fraction"),
-            xytext=(-3, 0),
+            xytext=(-3 if before else 3, 0),
             textcoords="offset points",
             rotation=90,
             va="top",
-            ha="right",
+            ha="right" if before else "left",
             fontsize=8,
             color="#b3261e",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8},

@@ -169,3 +169,9 @@ def test_the_demo_refuses_wrong_options_at_once(options: str, named: str, tmp_pa
     done = isthmus("demo", "--data", "d", *options.split(), folder=tmp_path)
     assert done.returncode != 0 and named in done.stderr
     assert not (tmp_path / "d/logs").exists()
+
+
+def test_the_demo_does_not_mix_with_what_an_earlier_run_left(tmp_path: Path):
+    (tmp_path / "d/data").mkdir(parents=True)
+    text = error(isthmus("demo", "--data", "d", "--no-spark", folder=tmp_path))
+    assert text == "d holds the data of an earlier run: remove it (rm -r d), or choose another by --data"
