@@ -71,7 +71,9 @@ def attack(attacker: Attacker, good: Good, broker: BrokerProcess, before: int) -
     return statistics.median(quiet), statistics.median(attacked), most
 
 
-def test_crowd_takes_little_memory_and_a_good_client_is_served_as_before(broker: BrokerProcess):
+@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_crowd_takes_little_memory_and_a_good_client_is_served_as_before(broker: BrokerProcess, timed: bool):
+    """Times are judged by `make soak` alone: on a machine that does other things they say little."""
     create_topics(broker.bootstrap, ["good"])
     with Attacker(broker.port) as attacker, Good(broker.port, produce_frame("good", bytes(1_000))) as good:
         good.p99_s()  # all code has run once
@@ -82,7 +84,7 @@ def test_crowd_takes_little_memory_and_a_good_client_is_served_as_before(broker:
             said.append(f"p99 {quiet * 1000:.3f} ms, attacked {attacked * 1000:.3f} ms, memory +{grown / MIB:.1f} MiB")
             print(said[-1])
             assert grown < GROWTH_BYTES
-            if attacked <= SLOWER * quiet:
+            if not timed or attacked <= SLOWER * quiet:
                 break
         else:
             pytest.fail("; ".join(said))

@@ -53,8 +53,10 @@ def fill(broker: BrokerProcess) -> None:
     assert producer.flush(20) == 0
 
 
+@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("deafen", [asks_for_ever, fetches_much])
-def test_clients_that_never_read_do_not_slow_others(broker: BrokerProcess, deafen: Deafen):
+def test_clients_that_never_read_do_not_slow_others(broker: BrokerProcess, deafen: Deafen, timed: bool):
+    """Times are judged by `make soak` alone: on a machine that does other things they say little."""
     fill(broker)
     with Good(broker.port, produce_frame("good", bytes(1_000))) as good:
         good.median_p99_s()  # all code has run once
@@ -72,7 +74,7 @@ def test_clients_that_never_read_do_not_slow_others(broker: BrokerProcess, deafe
             )
             print(said[-1])
             assert grown < GROWTH_BYTES
-            if slowed <= SLOWER * quiet:
+            if not timed or slowed <= SLOWER * quiet:
                 return
         pytest.fail("; ".join(said))
 
