@@ -31,20 +31,22 @@ def at(data: bytes, base_offset: int, epoch: int) -> bytes:
 def fill(log: Log) -> None:
     """Every codec, many epochs, producers and segments, times out of order, holes and transactions."""
     sequence = 0
+    first_epoch = max(0, log.latest_epoch)  # a log's epochs only rise
     for n in range(400):
+        epoch = first_epoch + n // 40
         rows = [
             (NOW_MS + n * 10 - (n % 7) * 35 + m, b"k%d" % m if m % 3 else None, b"v%d-%d" % (n, m) * 9, ())
             for m in range(1 + n % 5)
         ]
         if n % 2:
-            log.append(build_batch(rows, CODECS[n % 5]), Origin.COORDINATOR, n // 40, NOW_MS)
+            log.append(build_batch(rows, CODECS[n % 5]), Origin.COORDINATOR, epoch, NOW_MS)
         else:
             producer = {"producer_id": 7 + n % 3, "producer_epoch": n // 100, "base_sequence": sequence}
-            data = at(build_batch(rows, CODECS[n % 5], **producer), log.log_end_offset + n % 3, n // 40)
+            data = at(build_batch(rows, CODECS[n % 5], **producer), log.log_end_offset + n % 3, epoch)
             log.append(data, Origin.MIRROR, 0, NOW_MS)
         sequence += len(rows)
     for n in range(6):
-        epoch = 10 + n
+        epoch = first_epoch + 10 + n
         rows = [(NOW_MS + 5000 + n, b"k", b"in a transaction", ())]
         data = build_batch(rows, transactional=True, producer_id=50 + n, producer_epoch=0, base_sequence=0)
         log.append(at(data, log.log_end_offset + n, epoch), Origin.MIRROR, 0, NOW_MS)
