@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.console.commands import left_behind
+
 ISTHMUS = [sys.executable, "-u", "-m", "isthmus.console.main", "demo"]
 FLIGHTS = 30_000
 FEW = 2_000
@@ -19,20 +21,6 @@ START_S = 90
 def demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess:
     command = [*ISTHMUS, "--report", str(tmp_path / "report"), "--data", str(tmp_path / "data"), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, "COLUMNS": "160"})
-
-
-def left_behind(folder: Path) -> list[str]:
-    """Command lines of processes that mention the folder."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit() and int(each.name) != os.getpid():
-            try:
-                command = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            if str(folder) in command:
-                found.append(command)
-    return found
 
 
 VICTIMS = ["ewr-broker", "aggregate-broker", "jfk-aggregate-mirror", "delays-worker", "replay-lga", "spark"]

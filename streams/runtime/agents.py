@@ -7,7 +7,6 @@ giving the loop a turn unless they wait for something of their own, and one that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from ..api.app import Agent, App, Stream
 from ..api.tables import current_task
@@ -90,8 +89,3 @@ class TaskRun:
     async def stop(self) -> None:
         for run in self.runs:
             await run.stop()
-
-
-async def stop_all(runs: Sequence[TaskRun]) -> None:
-    for run in runs:
-        await run.stop()

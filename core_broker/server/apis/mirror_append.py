@@ -25,6 +25,7 @@ from ...cluster.controller.common import Item
 from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...replication.waiting import when_reached
 from ...storage.errors import OffsetMismatch
 from ...storage.log import Origin
 from ..context import Context
@@ -166,8 +167,6 @@ def _tell(partition: Partition, answer: MirrorAppendPartitionResponse) -> None:
 
 
 def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Context) -> Pending:
-    left = len(waits)
-
     def settle() -> Response:
         for partition, end, answer in waits:
             answer.high_watermark = partition.high_watermark
@@ -177,18 +176,5 @@ def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Conte
                 answer.error_message = None if failure is None else failure.message
         return response
 
-    def reached() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            pending.complete(settle())
-
-    def stop_waiting() -> None:
-        for cancel in cancels:
-            cancel()
-
-    pending = Pending(settle, stop_waiting)
-    cancels: list[Any] = []
-    for partition, end, _ in waits:
-        cancels.append(partition.wait_for_high_watermark(end, reached))
-    return context.services.purgatory.add(pending, timeout_ms)
+    ends = ((partition, end) for partition, end, _ in waits)
+    return when_reached(ends, settle, context.services.purgatory, timeout_ms)

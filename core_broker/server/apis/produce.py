@@ -21,6 +21,7 @@ from ....protocol.messages.produce import (
 from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...replication.waiting import when_reached
 from ...storage.log import Origin
 from ..context import CloseConnection, Context
 
@@ -135,7 +136,6 @@ def _wait(
     waits: list[tuple[Partition, int, PartitionProduceResponse]], response: Response, timeout_ms: int, context: Context
 ) -> Pending:
     """Answer when every partition's high watermark has reached what was appended."""
-    left = len(waits)
 
     def settle() -> Response:
         for partition, end, answer in waits:
@@ -145,18 +145,5 @@ def _wait(
                 answer.error_message = None if partition.failure is None else partition.failure.message
         return response
 
-    def reached() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            pending.complete(settle())
-
-    def stop_waiting() -> None:
-        for cancel in cancels:
-            cancel()
-
-    cancels: list[Any] = []
-    pending = Pending(settle, stop_waiting)
-    for partition, end, _ in waits:
-        cancels.append(partition.wait_for_high_watermark(end, reached))
-    return context.services.purgatory.add(pending, timeout_ms)
+    ends = ((partition, end) for partition, end, _ in waits)
+    return when_reached(ends, settle, context.services.purgatory, timeout_ms)

@@ -1,0 +1,33 @@
+"""Answers that wait for high watermarks: what an acknowledged append means, for clients and mirrors alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..purgatory import Answer, Pending, Purgatory
+from .partition import Partition
+
+
+def when_reached(
+    ends: Iterable[tuple[Partition, int]], settle: Callable[[], Answer], purgatory: Purgatory, timeout_ms: int
+) -> Pending:
+    """`settle()` is the answer, once each partition's high watermark has reached its end offset, or time is up."""
+    waits = list(ends)
+    left = len(waits)
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            pending.complete(settle())
+
+    def stop_waiting() -> None:
+        for cancel in cancels:
+            cancel()
+
+    cancels: list[Any] = []
+    pending = Pending(settle, stop_waiting)
+    for partition, end in waits:
+        cancels.append(partition.wait_for_high_watermark(end, reached))
+    return purgatory.add(pending, timeout_ms)
