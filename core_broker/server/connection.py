@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if reason is not None:
-            log.info("closing the connection of %s: %s", self.context.client_host, reason)
+            self._server.closings.tell(self.context.client_host, reason)
         if self._out:
             self._flush()
         self.busy = True

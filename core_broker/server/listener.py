@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import BrokerConfig, ConfigError
+from .closings import Closings
 from .connection import Connection
 from .context import Services
 from .dispatch import Route, Routes
@@ -97,6 +98,7 @@ class Server:
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
         self.tick = 0
+        self.closings = Closings()
         self.listeners: list[Listener] = []
         self._max_connections: int = config["max.connections"]
         self._max_held_bytes: int = config["queued.max.request.bytes"]
@@ -154,6 +156,7 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.closings.summarise()
         for connection in list(self._connections.values()):
             connection.close()
 
@@ -169,7 +172,8 @@ class Server:
     def add(self, connection: Connection) -> bool:
         """False when there are as many connections as may be."""
         if len(self._connections) >= self._max_connections:
-            log.warning("refusing a connection: there are max.connections=%d", self._max_connections)
+            reason = f"there are max.connections={self._max_connections} already"
+            self.closings.tell(connection.context.client_host, reason, logging.WARNING)
             return False
         self._connections[id(connection)] = connection
         return True
@@ -198,6 +202,7 @@ class Server:
 
     def _look_for_idle(self) -> None:
         self.tick += 1
+        self.closings.summarise()
         for connection in list(self._connections.values()):
             if connection.waits_for_us:
                 connection.tick = self.tick

@@ -71,6 +71,7 @@ class FakeServer:
         self.tick = 0
         self.services = None
         self.held_bytes = 0
+        self.closings = SimpleNamespace(tell=lambda client_host, reason: None)
         self.seen = []
         self.pending = []
         self.connections = []

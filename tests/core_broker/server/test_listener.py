@@ -1,5 +1,8 @@
 """Addresses of listeners, and the bounds that all connections of a server share."""
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 
 from isthmus.core_broker.config import BrokerConfig, ConfigError
@@ -13,6 +16,7 @@ class FakeConnection:
         self.tick = tick
         self.waits_for_us = waits_for_us
         self.said = []
+        self.context = SimpleNamespace(client_host="10.0.0.9")
 
     def pause_for_memory(self):
         self.said.append("pause")
@@ -73,10 +77,13 @@ def test_past_the_memory_bound_readers_pause_until_there_is_room():
     assert second.said == ["pause", "resume"]
 
 
-def test_connections_are_bounded():
+def test_connections_are_bounded(monkeypatch):
     server = Server(BrokerConfig({"max.connections": "2"}))
+    told = []
+    monkeypatch.setattr(server.closings, "tell", lambda *said: told.append(said))
     held = [FakeConnection() for _ in range(3)]
     assert [server.add(each) for each in held] == [True, True, False]
+    assert told == [("10.0.0.9", "there are max.connections=2 already", logging.WARNING)]
     server.remove(held[0])
     assert server.add(held[2])
 
