@@ -26,6 +26,7 @@ MODULES = [
     "kafka.protocol.admin.configs",
     "kafka.protocol.admin.groups",
     "kafka.protocol.admin.topics",
+    "kafka.protocol.admin.transactions",
 ]
 
 
@@ -53,7 +54,7 @@ def as_theirs(message, cls, version):
         value = getattr(message, field.name)
         if not field.versions.has(version) or (field.tag is not None and value == default_of(message, field)):
             continue
-        name = their_name(field)
+        name = their_name(field, cls)
         if field.struct is not None and value is not None:
             inner = cls._struct.fields[name].data_class
             if field.kind == "array":
@@ -72,7 +73,7 @@ def assert_alike(message, other, version):
     for field in message.FIELDS:
         if not field.versions.has(version):
             continue
-        name = their_name(field)
+        name = their_name(field, type(other))
         mine, yours = getattr(message, field.name), getattr(other, name)
         if field.struct is not None and mine is not None and yours is not None:
             pairs = zip(mine, yours, strict=True) if field.kind == "array" else [(mine, yours)]
@@ -84,9 +85,9 @@ def assert_alike(message, other, version):
             assert mine == (yours.bytes if isinstance(yours, uuid.UUID) else yours), field.name
 
 
-def their_name(field):
+def their_name(field, cls):
     operations = field.kind == "int32" and field.name.endswith("authorized_operations")
-    return "authorized_operations" if operations else field.name
+    return "authorized_operations" if operations and field.name not in cls._struct.fields else field.name
 
 
 def bits(value):
