@@ -13,7 +13,7 @@ from ...protocol.messages import join_group as jg
 from ...protocol.messages import sync_group as sg
 from ...protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from .effects import JOIN, SYNC, Cancel, Effect, Limits, Reply, Schedule, Store, Timer, Token, session
-from .group_states import RULES, Do, Rules, State
+from .group_states import TABLE, Answer, Event, State
 from .members import NOBODY, Member, Members
 
 
@@ -42,10 +42,6 @@ class Generations:
     def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
-
-    @property
-    def rules(self) -> Rules:
-        return RULES[self.state]
 
     # --- Answers ------------------------------------------------------------------------------------------------------
     def _refuse_join(self, token: Token, member_id: str, error: ErrorCode) -> None:
@@ -115,13 +111,12 @@ class Generations:
         member = self.members.get(member_id)
         if member_id in self.pending_join:
             self._remove(member_id)
-            self._complete_if_all_joined()
         elif member is not None and not member.needs_no_heartbeat:
             self._remove(member_id)
-            if self.state is State.PREPARING:
-                self._complete_if_all_joined()
-            else:
-                self._member_gone()
+            self._on(Event.MEMBER_GONE)
+        else:
+            return
+        self._complete_if_all_joined()
 
     def _join_phase_over(self) -> None:
         if self._initial_ms is not None:
@@ -138,42 +133,50 @@ class Generations:
             for member_id in list(self.pending_sync):
                 self.effects.append(Cancel(session(member_id)))
                 self._remove(member_id)
-            self._prepare()
+            self._on(Event.UNSYNCED)
 
     def _expect(self, member: Member) -> None:
         self.effects.append(Schedule(session(member.member_id), member.session_timeout_ms))
 
+    # --- States -------------------------------------------------------------------------------------------------------
+
+    def _on(self, event: Event) -> ErrorCode | Answer:
+        """Let it happen: the group goes where the table says, and what it says is to be answered is returned."""
+        outcome = TABLE[event, self.state]
+        if outcome.to is not None:
+            before, self.state = self.state, outcome.to
+            self.previous_state = before
+            self.state_since_ms = self._wall_ms()
+            self._entered(outcome.to, before)
+        return outcome.answer
+
+    def _code(self, event: Event) -> ErrorCode:
+        """The same for an event that is answered by an error code in every state."""
+        answer = self._on(event)
+        assert isinstance(answer, ErrorCode), event
+        return answer
+
+    def _entered(self, state: State, before: State) -> None:
+        match state:
+            case State.PREPARING:
+                self._begin_join_phase(before)
+            case State.COMPLETING:
+                self._tell_generation()
+            case State.STABLE:
+                self._answer_syncs(ErrorCode.NONE)
+            case State.EMPTY:
+                self.effects.append(Store(self.value(), None))
+
     # --- Generations --------------------------------------------------------------------------------------------------
 
-    def _enter(self, state: State) -> None:
-        assert self.state in RULES[state].before, f"{self.group_id}: {self.state} -> {state}"
-        self.previous_state, self.state = self.state, state
-        self.state_since_ms = self._wall_ms()
-
-    def _rebalance_or_complete(self) -> None:
-        if self.state in RULES[State.PREPARING].before:
-            self._prepare()
-        else:
-            self._maybe_complete()
-
-    def _member_gone(self) -> None:
-        match self.rules.member_gone:
-            case Do.REBALANCE:
-                self._prepare()
-            case Do.COMPLETE:
-                self._maybe_complete()
-
-    def _prepare(self) -> None:
-        """Begin a join phase."""
-        if self.state is State.COMPLETING:
+    def _begin_join_phase(self, before: State) -> None:
+        if before is State.COMPLETING:
             for member in self.members:
                 member.assignment = b""
             self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
         self.pending_sync.clear()
         self.effects.append(Cancel(SYNC))
-        is_initial = self.state is State.EMPTY
-        self._enter(State.PREPARING)
-        if is_initial:
+        if before is State.EMPTY:
             # A new group waits a little, so that its members need not come one generation each.
             delay = self.limits.initial_rebalance_delay_ms
             self._grew = False
@@ -188,7 +191,7 @@ class Generations:
         return self.members.awaiting_join == len(self.members) and not self.pending_join
 
     def _maybe_complete(self) -> None:
-        """The same, where a new group's initial delay is still to be waited for."""
+        """Go on where all have joined; a new group waits for its initial delay all the same."""
         if self.previous_state is not State.EMPTY:
             self._complete_if_all_joined()
 
@@ -212,13 +215,14 @@ class Generations:
             return
         self.generation += 1
         self.pending_sync.clear()
-        if not len(self.members):
+        if len(self.members):
+            self.protocol_name = self.members.select_protocol()
+            self._on(Event.JOINED)
+        else:
             self.protocol_name = None
-            self._enter(State.EMPTY)
-            self.effects.append(Store(self.value(), None))
-            return
-        self.protocol_name = self.members.select_protocol()
-        self._enter(State.COMPLETING)
+            self._on(Event.NONE_LEFT)
+
+    def _tell_generation(self) -> None:
         for member in self.members:
             token = self.members.await_join(member, None)
             if token is not None:
@@ -259,4 +263,4 @@ class Generations:
             if member.awaiting_sync is not None:
                 token, member.awaiting_sync = member.awaiting_sync, None
                 self.effects.append(Reply(token, sg.Response(error_code=error)))
-        self._enter(State.DEAD)
+        self._on(Event.CLOSED)

@@ -17,7 +17,7 @@ from ...protocol.messages.group_records import GroupMetadataValue
 from ...protocol.messages.leave_group import MemberIdentity, MemberResponse
 from .effects import SYNC, Assigned, Caller, Cancel, Replaced, Reply, Schedule, Store, Token, session
 from .generations import Generations
-from .group_states import Do, State
+from .group_states import TABLE, Answer, Event, State
 from .members import NOBODY, Member, protocols_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
@@ -60,22 +60,21 @@ class Group(Generations):
         for member in self.members:
             self._expect(member)
         if len(self.members) > self.limits.max_size:
-            self._prepare()
+            self._on(Event.TOO_LARGE)
 
     def stored(self, tag: Any, error: ErrorCode) -> None:
         """A store is on the log for good, or failed."""
         match tag:
             case Assigned(generation, assignments):
                 if self.state is not State.COMPLETING or generation != self.generation:
-                    return
+                    return  # another generation has begun
                 if error:
                     self._answer_syncs(error)
-                    self._prepare()
+                    self._on(Event.NOT_ASSIGNED)
                     return
                 for member in self.members:
                     member.assignment = assignments.get(member.member_id, b"")
-                self._enter(State.STABLE)
-                self._answer_syncs(ErrorCode.NONE)
+                self._on(Event.ASSIGNED)
             case Replaced():
                 self._replaced(tag, error)
 
@@ -85,7 +84,7 @@ class Group(Generations):
         member_id = request.member_id
         names = [protocol.name for protocol in request.protocols]
         if self.state is State.DEAD:
-            self._refuse_join(token, member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._refuse_join(token, member_id, self._code(Event.JOIN))
         elif not self._has_room_for(member_id):
             self._remove(member_id)
             self._refuse_join(token, NOBODY, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -151,30 +150,30 @@ class Group(Generations):
         if self.state is State.PREPARING and self.previous_state is State.EMPTY:
             self._grew = True
         self.effects.append(Schedule(session(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS))
-        self._rebalance_or_complete()
+        self._on(Event.JOIN)
+        self._maybe_complete()
 
     def _rejoin(self, request: jg.Request, token: Token) -> None:
         member_id = request.member_id
         error = self.check_member(member_id, request.group_instance_id)
         member = self.members.get(member_id)
         if error or member is None:
-            self.effects.append(
-                Reply(token, jg.Response(member_id=member_id, error_code=error, protocol_name=None, protocol_type=None))
-            )
+            self._refuse_join(token, member_id, error)
             return
-        rules = self.rules
         if protocols_of(request.protocols) != member.protocols:
-            do = rules.rejoin_changed
+            event = Event.CHANGED_REJOIN
         else:
-            do = rules.leader_rejoins if member_id == self.members.leader else rules.rejoin
-        if isinstance(do, ErrorCode):
-            self._refuse_join(token, member_id, do)
-        elif do is Do.ANSWER:
+            event = Event.LEADER_REJOIN if member_id == self.members.leader else Event.REJOIN
+        if TABLE[event, self.state].answer is Answer.LATER:
+            self._update(member, request, token)
+        answer = self._on(event)
+        if answer is Answer.GENERATION:
             tells_members = self.state is State.COMPLETING and member_id == self.members.leader
             self.effects.append(Reply(token, self._generation_for(member_id, tells_members)))
+        elif isinstance(answer, ErrorCode):
+            self._refuse_join(token, member_id, answer)
         else:
-            self._update(member, request, token)
-            self._rebalance_or_complete()
+            self._maybe_complete()
 
     def _update(self, member: Member, request: jg.Request, token: Token) -> None:
         rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
@@ -194,15 +193,13 @@ class Group(Generations):
         member = self._replace(old_id, new_id)
         old_protocols = member.protocols
         self._update(member, request, token)
-        do = self.rules.static_rejoins
-        if do is Do.REPLACE and self.members.select_protocol() == self.protocol_name:
+        changes = self.state is State.STABLE and self.members.select_protocol() != self.protocol_name
+        if self._on(Event.STATIC_CHANGED_REJOIN if changes else Event.STATIC_REJOIN) is Answer.STORED:
             self.effects.append(
                 Store(self.value(), Replaced(instance_id, old_id, new_id, old_leader, old_protocols, caller.version))
             )
-        elif do is Do.COMPLETE:
-            self._maybe_complete()
         else:
-            self._prepare()
+            self._maybe_complete()
 
     def _replace(self, old_id: str, new_id: str) -> Member:
         """Rename a static member; whoever waits under the old id is fenced."""
@@ -248,6 +245,8 @@ class Group(Generations):
     # --- Sync, heartbeat, leave, commit -------------------------------------------------------------------------------
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if self.state is State.DEAD:
+            return ErrorCode.NONE  # the table has what everyone is told
         if instance_id is not None:
             known = self.members.static_id(instance_id)
             if known is None:
@@ -258,26 +257,28 @@ class Group(Generations):
 
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         error = self.check_member(member_id, instance_id)
-        return ErrorCode.ILLEGAL_GENERATION if not error and generation != self.generation else error
+        is_other = generation != self.generation and self.state is not State.DEAD
+        return ErrorCode.ILLEGAL_GENERATION if not error and is_other else error
 
     def sync(self, request: sg.Request, token: Token) -> None:
-        do = self.rules.sync
-        if self.state not in (State.EMPTY, State.DEAD):
-            do = self._check_sync(request) or do
+        answer: ErrorCode | Answer = self._check_sync(request)
+        if not answer:
+            is_leader = request.member_id == self.members.leader
+            answer = self._on(Event.LEADER_SYNC if is_leader else Event.SYNC)
         member = self.members.get(request.member_id)
-        if isinstance(do, ErrorCode) or member is None:
-            self.effects.append(Reply(token, sg.Response(error_code=do if isinstance(do, ErrorCode) else 0)))
+        if isinstance(answer, ErrorCode) or member is None:
+            self.effects.append(Reply(token, sg.Response(error_code=answer)))
             return
         self.pending_sync.pop(member.member_id, None)
         if not self.pending_sync:
             self.effects.append(Cancel(SYNC))
-        if do is Do.ANSWER:
+        if answer is Answer.ASSIGNMENT:
             self.effects.append(Reply(token, self._assignment_of(member)))
             return
         if member.awaiting_sync is not None:
             self.effects.append(Reply(member.awaiting_sync, sg.Response(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
         member.awaiting_sync = token
-        if member.member_id == self.members.leader:
+        if answer is Answer.STORED:
             given = {each.member_id: bytes(each.assignment) for each in request.assignments}
             assignments = {each.member_id: given.get(each.member_id, b"") for each in self.members}
             self.effects.append(Store(self.value(assignments), Assigned(self.generation, assignments)))
@@ -292,13 +293,11 @@ class Group(Generations):
         return ErrorCode.NONE
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        if self.state is State.DEAD:
-            return self.rules.heartbeat
         error = self._check_generation(member_id, instance_id, generation)
-        if not error:
-            self.touch(member_id)
-            error = self.rules.heartbeat
-        return error
+        if error:
+            return error
+        self.touch(member_id)
+        return self._code(Event.HEARTBEAT)
 
     def touch(self, member_id: str) -> None:
         """The member was heard of."""
@@ -314,7 +313,8 @@ class Group(Generations):
                 MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error)
             )
         if any(answer.error_code == ErrorCode.NONE for answer in answers):
-            self._member_gone()
+            self._on(Event.MEMBER_GONE)
+            self._maybe_complete()
         return answers
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -333,10 +333,14 @@ class Group(Generations):
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Whether offsets may be committed under this identity. -1 stands for a consumer that manages itself."""
-        if self.state is State.DEAD:
-            return self.rules.commit
-        if generation < 0 and self.state is State.EMPTY:
-            return ErrorCode.NONE
-        if generation < 0 and member_id == NOBODY and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._check_generation(member_id, instance_id, generation) or self.rules.commit
+        if generation >= 0 or self.state is not State.EMPTY:
+            error = self._check_generation(member_id, instance_id, generation)
+            if error:
+                return error
+        return self._code(Event.COMMIT)
+
+    # --- Delete -------------------------------------------------------------------------------------------------------
+
+    def check_delete(self) -> ErrorCode:
+        """Whether the group may be deleted now."""
+        return self._code(Event.DELETE)

@@ -375,8 +375,8 @@ class GroupCoordinator:
             group = shard.state.groups.get(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-            if group.rules.delete:
-                raise KafkaError(group.rules.delete, "The group is not empty.")
+            if error := group.check_delete():
+                raise KafkaError(error, "The group is not empty.")
             self._shards.write(shard, shard.state.delete(group_id), atomic=False)
         except KafkaError as error:
             result.error_code, result.error_message = told(error.code), error.message

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 
 from isthmus.core_broker.coordinators.group import NEW_MEMBER_JOIN_TIMEOUT_MS
-from isthmus.core_broker.coordinators.group_states import RULES, State
+from isthmus.core_broker.coordinators.group_states import State
 from isthmus.protocol.errors import ErrorCode as E
 
 from .table import DELAY_MS, REBALANCE_MS, SESSION_MS, Table
-
-
-def test_every_state_has_its_rules():
-    assert set(RULES) == set(State)
-    assert RULES[State.STABLE].before == (State.COMPLETING,)
 
 
 def test_a_new_member_is_told_its_id_first():
