@@ -59,6 +59,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.server": _SERVER,
     f"{_BROKER}.broker": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (f"{_BROKER}.broker", *_SERVER),
+    f"{_BROKER}.health": ("isthmus.protocol",),
 }
 OPEN_TO_ALL = ("isthmus", "isthmus.runtime")
 

@@ -1,0 +1,91 @@
+"""Is a broker ready? `python -m isthmus.core_broker.health [HOST:PORT]` asks it for its versions and its cluster.
+
+For the health checks of containers: exit code 0 and one line once the broker answers ApiVersions and Metadata and its
+cluster has a controller, else 1 and one line that says why not. It asks the given address only, never the advertised
+one, and needs a twentieth of a second of processor time, for it is started every few seconds: blocking sockets, and
+no more imports than the codec's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+from ..protocol.errors import ProtocolError
+from ..protocol.header import RequestHeader, decode_response_header, frame_request
+from ..protocol.messages import api_versions, metadata
+from ..protocol.schema import Api
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+TIMEOUT_S = 2.5  # of each wait; the image's health check gives the whole three
+ANSWER_MAX_BYTES = 16 << 20
+CLIENT_ID = "isthmus-health"
+
+
+class NotReady(Exception):
+    """Why a broker does not count as ready; one line."""
+
+
+def check(address: str, timeout_s: float = TIMEOUT_S) -> str:
+    """What a ready broker says of itself. Raises NotReady."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise NotReady(f"'{address}' is not HOST:PORT")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+            versions = _ask(connection, api_versions.API, api_versions.Request(), 0)
+            if versions.error_code:
+                raise NotReady(f"{address} answers ApiVersions with error {versions.error_code}")
+            offered = [each for each in versions.api_keys if each.api_key == metadata.API.key]
+            version = min((metadata.API.max_version, *(each.max_version for each in offered)))
+            if not offered or version < 1:
+                raise NotReady(f"{address} does not speak Metadata")
+            cluster = _ask(connection, metadata.API, metadata.Request(topics=[]), version)
+    except TimeoutError:
+        raise NotReady(f"{address} did not answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise NotReady(f"{address} cannot be reached: {error.strerror or error}") from None
+    except ProtocolError as error:
+        raise NotReady(f"{address} does not answer as a broker does: {error}") from None
+    if cluster.controller_id < 0:
+        raise NotReady(f"{address} answers, but its cluster has no controller yet")
+    return f"ready {address}: {len(cluster.brokers)} broker(s) of cluster {cluster.cluster_id}"
+
+
+def _ask(connection: socket.socket, api: Api, message: Any, version: int) -> Any:
+    header = RequestHeader(api.key, version, 1, CLIENT_ID)
+    connection.sendall(b"".join(frame_request(header, api.encode_request(message, version))))
+    (size,) = struct.unpack(">i", _read(connection, 4))
+    if not 0 < size <= ANSWER_MAX_BYTES:
+        raise NotReady(f"an answer of {size} bytes is no broker's")
+    frame = _read(connection, size)
+    _, body = decode_response_header(frame, api.response_header_version(version))
+    return api.decode_response(frame, body, version)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise NotReady("the connection was closed before the answer")
+        parts += part
+    return bytes(parts)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    address = given[0] if given else os.environ.get("ISTHMUS_BOOTSTRAP", DEFAULT_ADDRESS).partition(",")[0]
+    try:
+        print(check(address))
+    except NotReady as error:
+        print(f"not ready: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
