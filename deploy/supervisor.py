@@ -98,6 +98,8 @@ class Process:
                 self._set(State.FAILED, f"{self.spec.command[0]} cannot be run: {error.strerror}")
                 return
             assert self.child and self.child.stdout
+            if self.stopping:  # was told so before there was a process to tell
+                self._kill_group()
             async for raw in self._lines(self.child.stdout):
                 if raw.startswith("ready"):
                     ready_at = time.monotonic()
@@ -174,6 +176,15 @@ class Process:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, signal.SIGKILL)
 
+    async def kill(self) -> None:
+        """SIGKILL, and not started again: who wants to see what others do meanwhile starts it when they have."""
+        self.stopping = True
+        if self.status.state is State.BACKOFF:
+            self.task.cancel()
+        self.signal(signal.SIGKILL)
+        await asyncio.wait([self.task])
+        self._set(State.STOPPED, "killed")
+
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL after STOP_TIMEOUT_S; returns when it is gone."""
         self.stopping = True
@@ -215,7 +226,7 @@ class Supervisor:
         self.save()
 
     def start(self, spec: ProcessSpec) -> Process:
-        if spec.name in self.processes:
+        if (old := self.processes.get(spec.name)) and not old.task.done():
             raise SupervisorError(f"two processes are called {spec.name}")
         process = self.processes[spec.name] = Process(spec, self)
         return process

@@ -102,6 +102,36 @@ def test_stop_kills_what_ignores_sigterm(tmp_path, monkeypatch):
     supervised(tmp_path, scenario)
 
 
+def test_what_is_killed_stays_dead_until_it_is_started_again(tmp_path):
+    async def scenario(supervisor, events):
+        process = supervisor.start(spec(FOREVER))
+        first = (await supervisor.until("one", State.READY)).pid
+        with pytest.raises(SupervisorError, match="two processes are called one"):
+            supervisor.start(process.spec)
+        await process.kill()
+        assert start_ticks(first) == 0
+        assert (process.status.state, process.status.reason, process.task.done()) == (State.STOPPED, "killed", True)
+        again = supervisor.start(process.spec)
+        assert (await supervisor.until("one", State.READY)).pid != first
+        assert [event.state for event in events if event.state is State.BACKOFF] == []
+        assert again.status.restarts == 0
+
+    supervised(tmp_path, scenario)
+
+
+def test_one_killed_before_it_runs_and_one_killed_while_it_waits_are_gone(tmp_path):
+    async def scenario(supervisor, events):
+        early = supervisor.start(spec(FOREVER, "early"))
+        await early.kill()
+        crashing = supervisor.start(spec("import sys; sys.exit(3)", "crashing"))
+        await seen(supervisor, events, "crashing", State.BACKOFF)
+        await crashing.kill()
+        assert [each.task.done() for each in (early, crashing)] == [True, True]
+        assert State.READY not in [event.state for event in events]
+
+    supervised(tmp_path, scenario)
+
+
 def test_state_is_readable_from_outside_and_a_second_supervisor_is_refused(tmp_path):
     async def scenario(supervisor, events):
         supervisor.start(spec(FOREVER))
