@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import groups, mirrors, output, processes, records, topics
+from . import compose, groups, mirrors, output, processes, records, topics
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +22,7 @@ app.add_typer(topics.app, name="topic", help="List, create, describe and delete 
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
 app.add_typer(mirrors.app, name="mirror", help="See what the mirrors do.")
 processes.add(app)
+app.command()(compose.compose)
 records.add(app)
 
 EXIT_FAILED = 1

@@ -10,6 +10,7 @@ import typer
 from ..client import Admin, TopicPartition
 from ..client.admin import NewTopic
 from ..deploy.errors import DeployError
+from ..protocol.errors import ErrorCode, KafkaError
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -40,18 +41,27 @@ def create(
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the cluster's num.partitions.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1: the cluster's default.")] = -1,
     option: Annotated[list[str], typer.Option("--set", help="Topic option, as name=value; may be repeated.")] = [],  # noqa: B006
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Leave a topic that is there as it is.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
     """Create a topic."""
     options = dict(_pair(each) for each in option)
 
-    async def run() -> None:
+    async def run() -> bool:
         async with connected(bootstrap) as client:
-            await Admin(client).create_topics([NewTopic(name, partitions, replication_factor, options)])
+            try:
+                await Admin(client).create_topics([NewTopic(name, partitions, replication_factor, options)])
+            except KafkaError as error:
+                if not if_missing or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            return True
 
-    asyncio.run(run())
-    output.done(f"created {name}", {"created": name}, as_json)
+    if asyncio.run(run()):
+        output.done(f"created {name}", {"created": name}, as_json)
+    else:
+        output.done(f"{name} is there already", {"exists": name}, as_json)
 
 
 @app.command()

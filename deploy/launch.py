@@ -24,6 +24,7 @@ from .supervisor import ProcessSpec, State, Supervisor
 if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
     from .topology import Datacenter, Mirror, Topology, Worker
 
+PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
 
@@ -48,24 +49,36 @@ class Layout:
         return cls(topology, file, folder, addresses)
 
     def broker(self, name: str) -> ProcessSpec:
-        options = [f"--set={key}={plain(value)}" for key, value in self.topology.datacenters[name].options.items()]
         data = str(self.folder / "data" / name)
-        command = (*python("core_broker"), "--data", data, "--listen", self.addresses[name], *options)
-        return ProcessSpec(f"{name}-broker", command, "broker")
+        arguments = broker_arguments(self.topology.datacenters[name], data, self.addresses[name])
+        return ProcessSpec(f"{name}-broker", (*python("core_broker"), *arguments), "broker")
 
     def mirror(self, link: Mirror) -> ProcessSpec:
-        command = (
-            *python("mirror"), "--link", link.name, "--source-alias", link.source,
-            "--source", self.addresses[link.source], "--target", self.addresses[link.target],
-            "--topics", ",".join(link.topics), "--rename", link.rename,
-        )  # fmt: skip
-        return ProcessSpec(f"{link.name}-mirror", command, "mirror")
+        arguments = mirror_arguments(link, self.addresses[link.source], self.addresses[link.target])
+        return ProcessSpec(f"{link.name}-mirror", (*python("mirror"), *arguments), "mirror")
 
     def worker(self, worker: Worker) -> ProcessSpec:
         path, colon, name = worker.app.rpartition(":")
         app = f"{self.file.parent / path}{colon}{name}" if path.endswith(".py") else worker.app
-        command = (*python("streams"), app, "--bootstrap", self.addresses[worker.datacenter])
+        command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter]))
         return ProcessSpec(f"{worker.name}-worker", command, "worker")
+
+
+def broker_arguments(datacenter: Datacenter, data: str, *listeners: str) -> tuple[str, ...]:
+    """What `isthmus.core_broker` is told; listeners: [NAME://]HOST:PORT each."""
+    options = (f"--set={key}={plain(value)}" for key, value in datacenter.options.items())
+    return (f"--data={data}", *(f"--listen={each}" for each in listeners), *options)
+
+
+def mirror_arguments(link: Mirror, source: str, target: str) -> tuple[str, ...]:
+    """What `isthmus.mirror` is told; source, target: HOST:PORT."""
+    ends = (f"--source-alias={link.source}", f"--source={source}", f"--target={target}")
+    return (f"--link={link.name}", *ends, f"--topics={','.join(link.topics)}", f"--rename={link.rename}")
+
+
+def worker_arguments(app: str, bootstrap: str) -> tuple[str, ...]:
+    """What `isthmus.streams` is told; app: path/to/file.py:app or module:app."""
+    return (app, f"--bootstrap={bootstrap}")
 
 
 async def launch(layout: Layout, supervisor: Supervisor) -> None:
