@@ -1,7 +1,7 @@
 """Heartbeat (key 12): keeps a member in its group.
 
 v3: static members.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/membership.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JoinGroup (key 11): enters a group, or begins its next generation.
 
 v4: a member is told its id first (KIP-394). v5: static members.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/membership.py`).
 """
 
 from __future__ import annotations

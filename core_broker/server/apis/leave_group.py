@@ -1,7 +1,7 @@
 """LeaveGroup (key 13): members leave a group.
 
 v3: several members.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/membership.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OffsetCommit (key 8): stores offsets of a group.
 
 v10: topics by id.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/offset_requests.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): tells the offsets a group has stored.
 
 v8: several groups. v10: topics by id.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/offset_requests.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SyncGroup (key 14): the leader gives, the members get their assignment.
 
 v3: static members.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/membership.py`).
 """
 
 from __future__ import annotations

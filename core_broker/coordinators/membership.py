@@ -1,0 +1,128 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is in a group, as requests ask for it.
+
+What is wrong with a request itself is told here; what the group makes of it is its state machine's (`group.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages import heartbeat as hb
+from ...protocol.messages import join_group as jg
+from ...protocol.messages import leave_group as lg
+from ...protocol.messages import sync_group as sg
+from ..purgatory import Pending
+from .effects import Caller
+from .group_host import MAX_GROUPS, GroupHost
+
+LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that nobody answered by then is told to ask again
+
+
+class Membership(GroupHost):
+    """Every method takes the decoded request, its version, the client's id and host."""
+
+    def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
+        def refuse(error: int) -> jg.Response:
+            return _join_told(jg.Response(member_id=request.member_id, error_code=error), version)
+
+        low, high = self._config["group.min.session.timeout.ms"], self._config["group.max.session.timeout.ms"]
+        if not request.group_id:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        if not low <= request.session_timeout_ms <= high:
+            return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        try:
+            shard = self._shard_of(request.group_id)
+        except KafkaError as error:
+            return refuse(error.code)
+        group = shard.state.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                return refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+            if len(shard.state.groups) >= MAX_GROUPS:
+                return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            group = shard.state.group(request.group_id)
+        token = Token(lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda told: _join_told(told, version))
+        group.join(request, Caller(version, client_id or "", _host(client_host)), token)
+        self._perform(shard, group)
+        return self._purgatory.add(token, LONGEST_JOIN_MS)
+
+    def sync_group(self, request: sg.Request, version: int, client_id: str, client_host: str) -> Any:
+        if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            return sg.Response(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            return sg.Response(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            shard, group = self._group_of(request.group_id)
+        except KafkaError as error:
+            return sg.Response(error_code=error.code)
+        late = sg.Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        token = Token(lambda: late, lambda told: told)
+        group.sync(request, token)
+        self._perform(shard, group)
+        return self._purgatory.add(token, LONGEST_JOIN_MS)
+
+    def heartbeat(self, request: hb.Request, version: int, client_id: str, client_host: str) -> Any:
+        if not request.group_id:
+            return hb.Response(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            shard, group = self._group_of(request.group_id)
+        except KafkaError as error:
+            # While groups are read, a member is as well as it was.
+            loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return hb.Response(error_code=ErrorCode.NONE if loading else error.code)
+        code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
+        self._perform(shard, group)
+        return hb.Response(error_code=code)
+
+    def leave_group(self, request: lg.Request, version: int, client_id: str, client_host: str) -> Any:
+        leaving = request.members if version >= 3 else [lg.MemberIdentity(member_id=request.member_id)]
+
+        def respond(error: int, members: list[lg.MemberResponse]) -> lg.Response:
+            if version >= 3:
+                return lg.Response(error_code=error, members=[] if error else members)
+            return lg.Response(error_code=error or members[0].error_code)
+
+        if not request.group_id:
+            return respond(ErrorCode.INVALID_GROUP_ID, [])
+        try:
+            shard, group = self._group_of(request.group_id)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+                return respond(error.code, [])
+            unknown = [
+                lg.MemberResponse(
+                    member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error.code
+                )
+                for each in leaving
+            ]
+            return respond(ErrorCode.NONE, unknown)
+        members = group.leave(leaving)
+        self._perform(shard, group)
+        return self._shards.answer(shard, lambda error: respond(error, members), self._commit_timeout_ms)
+
+
+class Token(Pending):
+    """A join or sync that waits for its group. `shape` fits the group's answer to the request's version."""
+
+    __slots__ = ("_shape",)
+
+    def __init__(self, on_expire: Callable[[], Any], shape: Callable[[Any], Any]) -> None:
+        super().__init__(on_expire)
+        self._shape = shape
+
+    def complete(self, answer: Any) -> bool:
+        return super().complete(None if answer is None else self._shape(answer))
+
+
+def _join_told(response: jg.Response, version: int) -> jg.Response:
+    """A refusal names no protocol; before version 7 the name cannot be null."""
+    if response.error_code or response.protocol_name is None:
+        response.protocol_name = None if version >= 7 else ""
+    return response
+
+
+def _host(client_host: str) -> str:
+    """As Kafka writes it."""
+    return client_host if client_host.startswith("/") else f"/{client_host}"

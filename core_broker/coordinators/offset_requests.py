@@ -1,0 +1,99 @@
+"""OffsetCommit and OffsetFetch: how far a group has come, as requests ask for it. `offsets.py` has what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages import offset_commit as oc
+from ...protocol.messages import offset_fetch as of
+from ..purgatory import Pending
+from . import offsets
+from .group_host import MAX_GROUPS, GroupHost
+from .group_shard import GroupShard
+from .group_states import State
+from .runtime import Shard, told
+
+
+class OffsetRequests(GroupHost):
+    """Every method takes the decoded request, its version, the client's id and host."""
+
+    def offset_commit(self, request: oc.Request, version: int, client_id: str, client_host: str) -> Any:
+        now_ms = self._runtime.wall_ms()
+        commit = offsets.prepare_commit(
+            request, version, self._image, now_ms, self._config["offset.metadata.max.bytes"]
+        )  # fmt: skip
+        if not commit.accepted:
+            return commit.response
+        try:
+            shard = self._shard_of(request.group_id)
+            self._check_commit(request, version, shard)
+            self._shards.write(shard, commit.records)
+        except KafkaError as error:
+            return commit.fail(told(error.code))
+        return self._shards.answer(
+            shard, lambda error: commit.fail(error) if error else commit.response, self._commit_timeout_ms
+        )
+
+    def _check_commit(self, request: oc.Request, version: int, shard: Shard[GroupShard]) -> None:
+        """Raises KafkaError when the group does not take a commit from this member."""
+        generation = request.generation_id_or_member_epoch
+        group = shard.state.groups.get(request.group_id)
+        if group is None:
+            if generation >= 0:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
+            if len(shard.state.groups) >= MAX_GROUPS:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return  # a consumer that manages itself; the group comes to be with its first offset
+        error = group.check_commit(request.member_id, request.group_instance_id, generation)
+        if error:
+            raise KafkaError(error)
+        if group.state in (State.STABLE, State.PREPARING):
+            group.touch(request.member_id)
+            self._perform(shard, group)
+
+    def offset_fetch(self, request: of.Request, version: int, client_id: str, client_host: str) -> Any:
+        asked = offsets.asked_groups(request, version)
+        answers: list[of.OffsetFetchResponseGroup] = []
+        waits: dict[int, Shard[GroupShard]] = {}
+        for group in asked:
+            try:
+                shard = self._shard_of(group.group_id)
+            except KafkaError as error:
+                answers.append(offsets.failed_group(group, version, told(error.code)))
+                continue
+            answers.append(offsets.fetch_group(group, version, shard.state.offsets, self._image))
+            if shard.partition.high_watermark < shard.written:
+                waits[shard.index] = shard
+        # An offset that is not safe yet might be told and then be gone.
+        return self._after(list(waits.values()), asked, lambda: offsets.fetch_response(answers, version), version)
+
+    def _after(
+        self,
+        shards: list[Shard[GroupShard]],
+        asked: list[of.OffsetFetchRequestGroup],
+        respond: Callable[[], Any],
+        version: int,
+    ) -> Any:
+        """`respond()` when all that the shards have written is safe."""
+        if not shards:
+            return respond()
+
+        def fail(code: ErrorCode) -> Any:
+            return offsets.fetch_response([offsets.failed_group(group, version, code) for group in asked], version)
+
+        left = len(shards)
+
+        def safe(error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                pending.complete(fail(told(error.code)))
+            elif not left:
+                pending.complete(respond())
+
+        pending = Pending(lambda: fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        for shard in shards:
+            self._shards.when_committed(shard, shard.written, safe)
+        return self._purgatory.add(pending, self._commit_timeout_ms)
