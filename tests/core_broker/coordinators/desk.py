@@ -1,0 +1,154 @@
+"""Requests to the group coordinator of one broker, over a real log, on simulated time and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from isthmus.core_broker.cluster.controller import CreateTopics, new_topic
+from isthmus.core_broker.purgatory import Pending
+from isthmus.protocol.errors import ErrorCode as E
+from isthmus.protocol.messages import delete_groups as dlg
+from isthmus.protocol.messages import describe_groups as dsg
+from isthmus.protocol.messages import find_coordinator as fc
+from isthmus.protocol.messages import heartbeat as hb
+from isthmus.protocol.messages import join_group as jg
+from isthmus.protocol.messages import leave_group as lg
+from isthmus.protocol.messages import list_groups as lsg
+from isthmus.protocol.messages import offset_commit as oc
+from isthmus.protocol.messages import offset_fetch as of
+from isthmus.protocol.messages import sync_group as sg
+from tests.simulation.product import BrokerHost
+from tests.simulation.runner import Simulation, run
+
+FSYNC = {"durability": "fsync"}
+
+
+class Desk:
+    """Requests to the coordinator of one broker, made on the broker's own process."""
+
+    def __init__(self, sim: Simulation, host: BrokerHost) -> None:
+        self.sim = sim
+        self.host = host
+
+    @property
+    def groups(self) -> Any:
+        assert self.host.broker is not None
+        return self.host.broker._groups
+
+    async def inside(self, work: Callable[[], Any]) -> Any:
+        """What a call on the broker's process returns."""
+
+        async def call() -> Any:
+            return work()
+
+        return await self.host.machine.process.outcome(call())  # type: ignore[union-attr]
+
+    async def start_asking(self, request: Any, version: int) -> Any:
+        """The response, or the Pending that will have it."""
+        name = {
+            fc.Request: "find_coordinator", jg.Request: "join_group", sg.Request: "sync_group", hb.Request: "heartbeat",
+            lg.Request: "leave_group", oc.Request: "offset_commit", of.Request: "offset_fetch",
+            dsg.Request: "describe_groups", lsg.Request: "list_groups", dlg.Request: "delete_groups",
+        }[type(request)]  # fmt: skip
+        return await self.inside(lambda: getattr(self.groups, name)(request, version, "c", "1.2.3.4"))
+
+    async def ask(self, request: Any, version: int) -> Any:
+        answer = await self.start_asking(request, version)
+        if isinstance(answer, Pending):
+            await self.sim.until(lambda: answer.done, f"an answer to {type(request)}")
+            return answer.answer
+        return answer
+
+    async def create(self, name: str, partitions: int = 1) -> bytes:
+        result = await self.submit(CreateTopics([new_topic(name, partitions)]))
+        return result.items[0].topic_id
+
+    async def submit(self, command: Any) -> Any:
+        assert self.host.broker is not None and self.host.broker._controller is not None
+        return await self.host.machine.process.outcome(self.host.broker._controller.submit_wait(command))  # type: ignore[union-attr]
+
+    async def find(self, key: str = "g") -> Any:
+        return await self.ask(fc.Request(key=key), 3)
+
+    async def ready(self) -> None:
+        """The groups of the first shard are loaded."""
+        await self.find()
+        shards = self.groups._shards.shards
+        await self.sim.until(lambda: shards and all(s.failure is None for s in shards.values()), "groups loaded")
+
+    async def restart(self, *, power: bool = False) -> None:
+        self.host.kill(power=power)
+        await self.host.start()
+        await self.ready()
+
+    async def commit(
+        self, offset: int, *, group: str = "g", topic: str = "t", partition: int = 0, **fields: Any
+    ) -> int:
+        answer = await self.ask(commit_request(offset, group=group, topic=topic, partition=partition, **fields), 8)
+        return answer.topics[0].partitions[0].error_code
+
+    async def fetched(self, group: str = "g", topic: str = "t", partition: int = 0) -> tuple[int, int, str]:
+        request = of.Request(
+            group_id=group, topics=[of.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+        )
+        found = (await self.ask(request, 7)).topics[0].partitions[0]
+        assert found.error_code == 0
+        return found.committed_offset, found.committed_leader_epoch, found.metadata
+
+    async def member(self, group: str = "g") -> tuple[str, int]:
+        """One stable member: its id and generation."""
+        first = await self.ask(join_request(group), 5)
+        assert first.error_code == E.MEMBER_ID_REQUIRED
+        joined = await self.ask(join_request(group, first.member_id), 5)
+        assert joined.error_code == E.NONE
+        given = [sg.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"A")]
+        request = sg.Request(
+            group_id=group, member_id=joined.member_id, generation_id=joined.generation_id, assignments=given
+        )
+        assert (await self.ask(request, 3)).assignment == b"A"
+        return joined.member_id, joined.generation_id
+
+
+def commit_request(
+    offset: int, *, group: str = "g", topic: str = "t", partition: int = 0, metadata: str | None = "", epoch: int = -1,
+    member: str = "", generation: int = -1, retention_ms: int = -1,
+) -> oc.Request:  # fmt: skip
+    part = oc.OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch, committed_metadata=metadata
+    )
+    return oc.Request(
+        group_id=group,
+        member_id=member,
+        generation_id_or_member_epoch=generation,
+        retention_time_ms=retention_ms,
+        topics=[oc.OffsetCommitRequestTopic(name=topic, partitions=[part])],
+    )
+
+
+def join_request(group: str, member_id: str = "", **fields: Any) -> jg.Request:
+    return jg.Request(
+        group_id=group,
+        session_timeout_ms=fields.pop("session_timeout_ms", 10_000),
+        rebalance_timeout_ms=60_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[jg.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\1u\0\0\0\0")],
+        **fields,
+    )
+
+
+def simulated(
+    scenario: Callable[[Desk], Awaitable[None]], options: dict[str, str] | None = None, *, ready: bool = True
+) -> None:
+    async def main(sim: Simulation) -> None:
+        host = BrokerHost(sim, "broker", options)
+        await host.start()
+        desk = Desk(sim, host)
+        if ready:
+            await desk.ready()
+            await desk.create("t", 2)
+        await scenario(desk)
+
+    result = run(1, main)
+    assert result.error is None, result.error

@@ -1,0 +1,186 @@
+"""Committed offsets over a real log: what is refused, answers when safe, restarts, expiry."""
+
+from __future__ import annotations
+
+from isthmus.core_broker.purgatory import Pending
+from isthmus.protocol.errors import ErrorCode as E
+from isthmus.protocol.messages import heartbeat as hb
+from isthmus.protocol.messages import list_groups as lsg
+from isthmus.protocol.messages import offset_fetch as of
+
+from .desk import FSYNC, Desk, commit_request, simulated
+
+
+def test_offsets_come_back_as_they_were_committed():
+    async def scenario(desk: Desk) -> None:
+        assert await desk.fetched() == (-1, -1, "")
+        assert await desk.commit(5, metadata="hello", epoch=3) == E.NONE
+        assert await desk.fetched() == (5, 3, "hello")
+        assert await desk.commit(4, metadata=None) == E.NONE
+        assert await desk.fetched() == (4, -1, "")
+        assert await desk.fetched(partition=1) == (-1, -1, "")
+        assert await desk.fetched(group="other") == (-1, -1, "")
+        assert await desk.fetched(topic="unknown") == (-1, -1, "")
+
+    simulated(scenario)
+
+
+def test_commits_that_are_refused():
+    async def scenario(desk: Desk) -> None:
+        assert await desk.commit(1, topic="unknown") == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert await desk.commit(1, partition=2) == E.UNKNOWN_TOPIC_OR_PARTITION
+        assert await desk.commit(1, metadata="x" * 4097) == E.OFFSET_METADATA_TOO_LARGE
+        assert await desk.commit(1, metadata="x" * 4096) == E.NONE
+        assert await desk.commit(1, group="new", generation=3, member="m") == E.ILLEGAL_GENERATION
+        late = await desk.ask(commit_request(1, group="new", generation=3, member="m"), 9)
+        assert late.topics[0].partitions[0].error_code == E.GROUP_ID_NOT_FOUND
+        member, generation = await desk.member("m")
+        assert await desk.commit(1, group="m") == E.UNKNOWN_MEMBER_ID
+        assert await desk.commit(1, group="m", member=member, generation=generation + 1) == E.ILLEGAL_GENERATION
+        assert await desk.commit(1, group="m", member="x", generation=generation) == E.UNKNOWN_MEMBER_ID
+        assert await desk.commit(1, group="m", member=member, generation=generation) == E.NONE
+
+    simulated(scenario)
+
+
+def test_one_commit_of_good_and_bad_partitions():
+    async def scenario(desk: Desk) -> None:
+        request = commit_request(1)
+        request.topics += commit_request(2, topic="unknown").topics
+        request.topics[0].partitions += commit_request(3, partition=9).topics[0].partitions
+        answer = await desk.ask(request, 8)
+        codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+        assert codes == {
+            ("t", 0): E.NONE,
+            ("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION,
+            ("unknown", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert await desk.fetched() == (1, -1, "")
+
+    simulated(scenario)
+
+
+def test_all_topics_and_many_groups_and_topic_ids():
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        ids = {name: topic.id for name, topic in desk.host.broker._controller.image.topics.items()}  # type: ignore[union-attr]
+        await desk.commit(1)
+        await desk.commit(2, topic="u")
+        await desk.commit(3, group="h")
+        everything = await desk.ask(of.Request(group_id="g", topics=None), 7)
+        assert [(t.name, t.partitions[0].committed_offset) for t in everything.topics] == [("t", 1), ("u", 2)]
+        groups = [
+            of.OffsetFetchRequestGroup(group_id="g", topics=None),
+            of.OffsetFetchRequestGroup(
+                group_id="h", topics=[of.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
+            ),
+            of.OffsetFetchRequestGroup(group_id="none", topics=None),
+        ]
+        answer = await desk.ask(of.Request(groups=groups), 8)
+        assert [(g.group_id, g.error_code, len(g.topics)) for g in answer.groups] == [
+            ("g", 0, 2), ("h", 0, 1), ("none", 0, 0)
+        ]  # fmt: skip
+        assert [p.committed_offset for p in answer.groups[1].topics[0].partitions] == [3, -1]
+
+        by_id = [
+            of.OffsetFetchRequestTopics(topic_id=ids["t"], partition_indexes=[0]),
+            of.OffsetFetchRequestTopics(topic_id=b"\x01" * 16, partition_indexes=[0]),
+        ]
+        asked = [of.OffsetFetchRequestGroup(group_id="g", topics=by_id), groups[0]]
+        first, second = (await desk.ask(of.Request(groups=asked), 10)).groups
+        found = [(t.topic_id, t.partitions[0].committed_offset, t.partitions[0].error_code) for t in first.topics]
+        assert found == [(ids["t"], 1, 0), (b"\x01" * 16, -1, E.UNKNOWN_TOPIC_ID)]
+        assert [t.topic_id for t in second.topics] == [ids["t"], ids["u"]]
+
+        request = commit_request(9)
+        request.topics[0].name, request.topics[0].topic_id = "", ids["t"]
+        request.topics += commit_request(9, topic="").topics
+        request.topics[1].topic_id = b"\x01" * 16
+        committed = await desk.ask(request, 10)
+        assert {t.topic_id: t.partitions[0].error_code for t in committed.topics} == {
+            ids["t"]: E.NONE, b"\x01" * 16: E.UNKNOWN_TOPIC_ID
+        }  # fmt: skip
+        assert await desk.fetched() == (9, -1, "")
+
+    simulated(scenario)
+
+
+def test_a_commit_is_answered_when_it_is_on_disk_and_never_lost():
+    async def scenario(desk: Desk) -> None:
+        for offset in range(1, 20):
+            assert await desk.commit(offset) == E.NONE
+            if offset % 5 == 0:
+                await desk.restart(power=True)
+                assert await desk.fetched() == (offset, -1, "")
+
+    simulated(scenario, FSYNC)
+
+
+def test_an_offset_that_is_not_on_disk_yet_is_not_told():
+    async def scenario(desk: Desk) -> None:
+        commit = await desk.start_asking(commit_request(7), 8)
+        assert isinstance(commit, Pending) and not commit.done
+        request = of.Request(group_id="g", topics=None)
+        fetch = await desk.start_asking(request, 7)
+        assert isinstance(fetch, Pending) and not fetch.done
+        await desk.sim.until(lambda: commit.done and fetch.done, "both answers")
+        assert commit.answer.topics[0].partitions[0].error_code == E.NONE
+        assert fetch.answer.topics[0].partitions[0].committed_offset == 7
+
+    simulated(scenario, FSYNC)
+
+
+def test_a_disk_that_fails_is_told_and_nothing_is_kept():
+    async def scenario(desk: Desk) -> None:
+        shard = desk.groups._shards.shards[0]
+
+        async def refuse() -> None:
+            raise OSError(5, "Input/output error")
+
+        shard.partition.log.sync = refuse
+        assert await desk.commit(7) == E.NOT_COORDINATOR
+        assert await desk.commit(8) == E.NOT_COORDINATOR
+
+    simulated(scenario, FSYNC)
+
+
+def test_offsets_of_unused_groups_grow_old():
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        await desk.commit(1, group="simple")
+        request = commit_request(2, group="brief", retention_ms=1000)
+        await desk.ask(request, 4)
+        member, generation = await desk.member("active")
+        beat = hb.Request(group_id="active", member_id=member, generation_id=generation)
+        await desk.commit(3, group="active", member=member, generation=generation)
+        await desk.commit(4, group="active", member=member, generation=generation, topic="u")
+        for _ in range(8):
+            await desk.sim.sleep(9)
+            await desk.ask(beat, 3)
+        assert (await desk.fetched("brief"))[0] == -1, "it said how long"
+        assert (await desk.fetched("simple"))[0] == 1
+        for _ in range(60):
+            await desk.sim.sleep(9)
+            await desk.ask(beat, 3)
+        assert (await desk.fetched("simple"))[0] == -1
+        assert (await desk.fetched("active"))[0] == -1, "no member reads that topic"
+        assert (await desk.fetched("active", "u"))[0] == 4
+        listed = await desk.ask(lsg.Request(), 4)
+        assert [group.group_id for group in listed.groups] == ["active"]
+        await desk.restart()
+        assert (await desk.fetched("active", "u"))[0] == 4 and (await desk.fetched("simple"))[0] == -1
+
+    simulated(scenario, {"offsets.retention.minutes": "5", "offsets.retention.check.interval.ms": "20000"})
+
+
+def test_how_long_an_offset_lives_is_kept_over_a_restart():
+    async def scenario(desk: Desk) -> None:
+        await desk.ask(commit_request(2, group="brief", retention_ms=30_000), 2)
+        await desk.ask(commit_request(3, group="ever", retention_ms=2**63 - 1), 2)
+        await desk.restart()
+        assert (await desk.fetched("brief"))[0] == 2 and (await desk.fetched("ever"))[0] == 3
+        await desk.sim.sleep(61)
+        assert (await desk.fetched("brief"))[0] == -1
+        assert (await desk.fetched("ever"))[0] == 3
+
+    simulated(scenario, {"offsets.retention.check.interval.ms": "20000"})
