@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from .engine import IMAGE
+from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
 from .launch import PORT_BASE, broker_arguments, mirror_arguments, plain, worker_arguments
 
@@ -58,13 +58,7 @@ SHARED: dict[str, Any] = {
     "stop_grace_period": "30s",  # from SIGTERM to SIGKILL
     "logging": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}},
 }
-HEALTHCHECK = {
-    "test": ["CMD", "isthmus", "topic", "list", f"--bootstrap=127.0.0.1:{INSIDE_PORT}"],
-    "interval": "5s",
-    "timeout": "10s",
-    "retries": 6,
-    "start_period": "30s",
-}
+NO_HEALTHCHECK = {"disable": True}  # the image's asks a broker; a mirror or worker has none to ask
 WIDTH = 118
 
 
@@ -101,6 +95,7 @@ def heading(topology: Topology, file: str, output: str, port_base: int) -> str:
 # Start it, once `isthmus image build` has made the image, by
 #     docker compose -f {shlex.quote(output)} up -d
 # From outside: {ports}.
+# Spark is a profile: docker compose -f {shlex.quote(output)} run --rm spark
 """
 
 
@@ -189,19 +184,18 @@ def document(topology: Topology, places: Mapping[str, Place], port_base: int = P
         services[f"{link.name}-mirror"] = _mirror(link, topology)
     for worker in topology.workers:
         services[f"{worker.name}-worker"] = _worker(worker, places[worker.name], topology)
+    services["spark"] = _spark(targets or list(topology.datacenters))
     networks: dict[str, Any] = {name: {} for name in topology.datacenters}
     if targets:
         networks[WAN] = {"internal": True}  # nothing goes from there to anywhere else
-    return {
-        "services": services,
-        "networks": networks,
-        "volumes": {f"{name}-data": {} for name in topology.datacenters},
-    }
+    volumes: dict[str, Any] = {f"{name}-data": {} for name in (*topology.datacenters, "spark")}
+    return {"services": services, "networks": networks, "volumes": volumes}
 
 
 def check(topology: Topology) -> None:
-    if WAN in topology.datacenters:
-        raise TopologyError(f"datacenters.{WAN}: is the name of the network between datacenters: choose another")
+    for name, what in ((WAN, "the network between datacenters"), ("spark", "Spark's volume")):
+        if name in topology.datacenters:
+            raise TopologyError(f"datacenters.{name}: is the name of {what}: choose another")
     for name, datacenter in topology.datacenters.items():
         for option in SET_HERE:
             if option in datacenter.options:
@@ -224,7 +218,6 @@ def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> di
         "networks": [name, WAN] if target else [name],
         "ports": [f"{address}:{OUTSIDE_PORT}"],
         "volumes": [f"{name}-data:{DATA}"],
-        "healthcheck": HEALTHCHECK,
     }
 
 
@@ -242,6 +235,7 @@ def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:
         **_contained(TOPICS),
         "restart": "no",
         "networks": [name],
+        "healthcheck": NO_HEALTHCHECK,
         "depends_on": _after({f"{name}-broker": "service_healthy"}),
     }
 
@@ -252,6 +246,7 @@ def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
         **_python("mirror", mirror_arguments(link, inside(link.source), inside(link.target))),
         **_contained(MIRROR),
         "networks": [link.source, WAN],
+        "healthcheck": NO_HEALTHCHECK,
         "depends_on": _after({**_ready(link.source, topology), **_ready(link.target, topology)}),
     }
 
@@ -263,7 +258,25 @@ def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
         **_contained(WORKER),
         "networks": [worker.datacenter],
         **volumes,
+        "healthcheck": NO_HEALTHCHECK,
         "depends_on": _after(_ready(worker.datacenter, topology)),
+    }
+
+
+def _spark(datacenters: list[str]) -> dict[str, Any]:
+    """A PySpark shell beside the clusters that mirrors lead to; what Java loads from /tmp must be executable there."""
+    return {
+        **_contained(SPARK),
+        "image": f"${{ISTHMUS_SPARK_IMAGE:-{SPARK_IMAGE}}}",
+        "profiles": ["spark"],
+        "entrypoint": ["env"],
+        "command": ["pyspark"],
+        "stdin_open": True,
+        "tty": True,
+        "tmpfs": ["/tmp:size=1g,exec"],
+        "networks": datacenters,
+        "volumes": [f"spark-data:{DATA}"],
+        "healthcheck": NO_HEALTHCHECK,
     }
 
 
@@ -301,8 +314,8 @@ def _escaped(text: str) -> str:
 
 # --- As text --------------------------------------------------------------------------------------------------------
 
-ORDER = "entrypoint command environment restart networks ports volumes depends_on healthcheck".split()
-IN_ONE_LINE = ("entrypoint", "environment", "networks", "tmpfs", "cap_drop", "security_opt", "logging", "test")
+ORDER = "image profiles entrypoint command environment restart networks ports volumes depends_on healthcheck".split()
+IN_ONE_LINE = ("entrypoint environment healthcheck networks profiles tmpfs cap_drop security_opt logging").split()
 # What YAML 1.1, which docker-compose reads, takes for something else than text, and YAML 1.2 does not.
 NO_TEXT = re.compile(r"(y|n|yes|no|on|off|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)", re.IGNORECASE)
 

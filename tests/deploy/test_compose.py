@@ -52,7 +52,7 @@ def test_what_is_written_says_the_same_in_either_yaml():
 
 def test_every_process_of_the_supervisor_is_a_service_by_the_same_name():
     made = flights()["services"]
-    assert [name for name in made if not name.endswith("-topics")] == [
+    assert [name for name in made if not name.endswith("-topics") and name != "spark"] == [
         "ewr-broker", "jfk-broker", "lga-broker", "aggregate-broker",
         "ewr-aggregate-mirror", "jfk-aggregate-mirror", "lga-aggregate-mirror", "delays-worker",
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_datacenters_that_no_mirror_joins_do_not_meet():
 
 def test_every_container_is_bounded_and_can_write_nowhere_else():
     for name, service in flights()["services"].items():
-        assert service["read_only"] is True and service["tmpfs"] == ["/tmp:size=64m"]
+        assert service["read_only"] is True and service["tmpfs"][0].startswith("/tmp:size=")
         assert service["cap_drop"] == ["ALL"] and "privileged" not in service
         assert service["mem_limit"] and 0 < service["cpus"] <= 1 and service["pids_limit"]
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
@@ -112,7 +112,7 @@ def test_things_start_in_the_order_they_need_each_other(tmp_path):
     assert made["delays-worker"]["depends_on"] == {"aggregate-topics": done}
     bare = "datacenters: {a: {}, b: {}}\nmirrors: [{name: m, source: a, target: b, topics: [x]}]\n"
     made = document(topology(bare, tmp_path), {})["services"]
-    assert list(made) == ["a-broker", "b-broker", "m-mirror"]
+    assert list(made) == ["a-broker", "b-broker", "m-mirror", "spark"]
     assert made["m-mirror"]["depends_on"] == {"a-broker": healthy, "b-broker": healthy}
 
 
@@ -136,7 +136,24 @@ def test_words_that_older_yaml_takes_for_something_else_stay_words(tmp_path):
     made = document(topology(text, tmp_path), {})
     found = read(render(made))
     assert list(found["networks"]) == names
-    assert [service["networks"] for service in found["services"].values()] == [[name] for name in names]
+    networks = [service["networks"] for name, service in found["services"].items() if name != "spark"]
+    assert networks == [[name] for name in names]
+
+
+def test_brokers_alone_have_the_health_check_of_the_image():
+    made = flights()["services"]
+    assert [name for name, service in made.items() if "healthcheck" not in service] == [
+        "ewr-broker", "jfk-broker", "lga-broker", "aggregate-broker",
+    ]  # fmt: skip
+    assert all(service.get("healthcheck", {"disable": True}) == {"disable": True} for service in made.values())
+
+
+def test_spark_is_there_when_asked_for_and_sees_the_aggregate_alone(tmp_path):
+    spark = flights()["services"]["spark"]
+    assert spark["profiles"] == ["spark"] and spark["networks"] == ["aggregate"]
+    assert [name for name, service in flights()["services"].items() if "profiles" in service] == ["spark"]
+    alone = document(topology("datacenters: {a: {}, b: {}}\n", tmp_path), {})["services"]["spark"]
+    assert alone["networks"] == ["a", "b"]
 
 
 # --- Apps -----------------------------------------------------------------------------------------------------------
@@ -186,6 +203,7 @@ def test_a_port_that_listen_names_is_kept_and_moves_no_other(tmp_path):
         ("{a: {}, b: {listen: '127.0.0.1:19092'}}", "datacenters.b: port 19092 is a's already: change `listen` or"),
         ("{a: {listen: 'my-host:9092'}}", "datacenters.a.listen: 'my-host' is not an IPv4 address"),
         ("{wan: {}}", "datacenters.wan: is the name of the network between datacenters"),
+        ("{spark: {}}", "datacenters.spark: is the name of Spark's volume"),
         ("{a: {options: {advertised.listeners: 'x'}}}", "datacenters.a.options.advertised.listeners: the compose file"),
     ],
 )
@@ -237,5 +255,5 @@ def test_without_a_name_it_is_printed(tmp_path, monkeypatch):
     topology("datacenters: {a: {}}\n", tmp_path)
     monkeypatch.chdir(tmp_path)
     code, text, _ = isthmus("-f", "t.yaml")
-    assert code == 0 and list(read(text)["services"]) == ["a-broker"]
+    assert code == 0 and list(read(text)["services"]) == ["a-broker", "spark"]
     assert "--check needs the file" in str(isthmus("-f", "t.yaml", "--check")[2])
