@@ -28,12 +28,13 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements/dev.lock
 	@touch $@
 
-# The compiled module is built in place. One that an older build left must not hide a failed compiler.
-.venv/installed: .venv/dependencies pyproject.toml setup.py protocol/_records.py protocol/_records.pxd
-	@rm -f protocol/_records.*.so
+# The compiled modules are built in place. One that an older build left must not hide a failed compiler.
+COMPILED := $(foreach name,_records _compaction,protocol/$(name).py protocol/$(name).pxd)
+.venv/installed: .venv/dependencies pyproject.toml setup.py $(COMPILED)
+	@rm -f protocol/_*.so
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \
-		echo "isthmus: warning: no working C compiler or no Python headers: protocol/_records.py runs as plain Python (slower, all else the same)" >&2
+		echo "isthmus: warning: no working C compiler or no Python headers: protocol/_records.py and _compaction.py run as plain Python (slower, all else the same)" >&2
 	@touch $@
 
 peers:  ## what the outside peers of the integration tests need
@@ -88,8 +89,11 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	@export UV_CUSTOM_COMPILE_COMMAND='make lock'; \
 	compile="build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url"; \
 	$$compile $(ARGS) --extra dev -o requirements/dev.lock pyproject.toml; \
-	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in
+	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in; \
+	for_image="$${compile/--universal/--python-platform linux} $(ARGS) -c requirements/dev.lock --extra console --extra streams"; \
+	$$for_image -o requirements/image.lock pyproject.toml; \
+	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml
 
 clean:  ## remove the environment and all that was built
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis protocol/_records.*.so
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis protocol/_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

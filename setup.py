@@ -1,16 +1,19 @@
-"""Adds the compiled module to the build. All else is in pyproject.toml.
+"""Adds the compiled modules to the build. All else is in pyproject.toml.
 
-The extension is optional: without a working C compiler the build prints one warning, and the same file,
-`protocol/_records.py`, runs as plain Python. `isthmus --version` says which of the two forms runs.
+The extensions are optional: without a working C compiler the build prints a warning for each, and the same files,
+`protocol/_records.py` and `protocol/_compaction.py`, run as plain Python. `isthmus --version` says which form runs.
 """
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-SOURCE = "src/isthmus/protocol/_records.py"
+MODULES = ("_records", "_compaction")
 
 extensions = cythonize(
-    [Extension("isthmus.protocol._records", [SOURCE], extra_compile_args=["-O3"])],
+    [
+        Extension(f"isthmus.protocol.{name}", [f"src/isthmus/protocol/{name}.py"], extra_compile_args=["-O3"])
+        for name in MODULES
+    ],
     build_dir="build/cython",
     language_level=3,
     quiet=True,

@@ -13,6 +13,10 @@ cdef long long _OFFSET_MAX
 cdef Py_ssize_t _RECORD_MIN
 cdef Py_ssize_t _RECORD_MAX
 
+# Also used by _compaction.py.
+cdef Py_ssize_t _varint_size(long long v) noexcept
+cdef Py_ssize_t _put_varint(unsigned char* out, Py_ssize_t at, long long v) noexcept
+
 
 cdef class BatchHeader:
     cdef readonly long long base_offset

@@ -39,6 +39,7 @@ __all__ = [
     "decode_columns",
     "decode_lists",
     "iter_records",
+    "plain_records",
     "read_header",
     "validate_batch",
     "verify_crc",
@@ -139,13 +140,13 @@ def _batch_at(data: memoryview, position: int, check_crc: bool, max_bytes: int) 
             f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, "
             f"{len(data) - position} are left at byte {position}"
         )
-    return header, *_section(data, position, header, check_crc, max_bytes)
+    return header, *plain_records(data, position, header, check_crc, max_bytes)
 
 
-def _section(
+def plain_records(
     data: memoryview, position: int, header: BatchHeader, check_crc: bool, max_bytes: int
 ) -> tuple[Any, int, int]:
-    """Where the batch's records lie uncompressed: (buffer, start, stop)."""
+    """Where the records of the batch at `position` lie uncompressed: (buffer, start, stop). Raises CorruptBatch."""
     size = header.size_bytes
     if check_crc and not _crc_matches(data, position, size):
         raise CorruptBatch(f"the batch at offset {header.base_offset} of {size} bytes does not match its CRC")
@@ -186,7 +187,7 @@ def iter_records(
         if _is_outside(header, from_offset, to_offset):
             continue
         out: list[Record] = []
-        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
         _records.read_records(_records.Section(source, start, stop, header, from_offset, to_offset), out)
         yield from out
 
@@ -221,7 +222,7 @@ def decode_lists(
     for position, header in walk(data):
         if _is_outside(header, from_offset, to_offset):
             continue
-        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
         _records.read_lists(_records.Section(source, start, stop, header, from_offset, to_offset), *out)
     return out
 
@@ -295,7 +296,7 @@ def decode_columns(
         size_bytes = position + header.size_bytes
         if _is_outside(header, from_offset, to_offset):
             continue
-        source, start, stop = _section(data, position, header, check_crc, max_bytes)
+        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
         sections.append(_records.Section(source, start, stop, header, from_offset, to_offset))
         append_times.append(header.is_log_append_time)
         total += stop - start

@@ -1,4 +1,4 @@
-"""Both forms of the record code: as imported, and `_records.py` run as plain Python whatever is built beside it."""
+"""Both forms of the record code: as imported, and the compiled modules run as plain Python whatever is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import isthmus.protocol as package
-from isthmus.protocol import _records, records
+from isthmus.protocol import _compaction, _records, compaction, records
 
 _FOLDER = Path(records.__file__).parent
 
@@ -23,20 +23,27 @@ def _load(file: str, name: str) -> ModuleType:
     return module
 
 
-def _load_plain() -> tuple[ModuleType, list[warnings.WarningMessage]]:
+def _load_plain() -> tuple[dict[str, ModuleType], list[warnings.WarningMessage]]:
+    """`records` and `compaction` over plain loops: each module is loaded while the plain ones stand in sys.modules."""
+    shared = {"_records": _records, "records": records, "_compaction": _compaction, "compaction": compaction}
+    plain: dict[str, ModuleType] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        loops = _load("_records.py", "isthmus.protocol._records_plain")
-    sys.modules[_records.__name__] = loops
-    package._records = loops  # type: ignore[attr-defined, assignment]
-    try:
-        return _load("records.py", "isthmus.protocol.records_plain"), caught
-    finally:
-        sys.modules[_records.__name__] = _records
-        package._records = _records  # type: ignore[attr-defined]
+        try:
+            for name in shared:
+                plain[name] = _load(f"{name}.py", f"{package.__name__}.{name}_plain")
+                sys.modules[f"{package.__name__}.{name}"] = plain[name]
+                setattr(package, name, plain[name])
+        finally:
+            for name, module in shared.items():
+                sys.modules[f"{package.__name__}.{name}"] = module
+                setattr(package, name, module)
+    return plain, caught
 
 
-PLAIN, PLAIN_WARNINGS = _load_plain()
+_PLAIN, PLAIN_WARNINGS = _load_plain()
+PLAIN = _PLAIN["records"]
 COMPILED = records
 
 FORMS = {"compiled": COMPILED, "plain": PLAIN}
+COMPACTION_FORMS = {"compiled": compaction, "plain": _PLAIN["compaction"]}
