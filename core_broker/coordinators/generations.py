@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import DecodeError, ErrorCode
+from ...protocol.messages import consumer_protocol
 from ...protocol.messages import join_group as jg
 from ...protocol.messages import sync_group as sg
 from ...protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from .effects import JOIN, SYNC, Cancel, Effect, Limits, Reply, Schedule, Store, Timer, Token, session
 from .group_states import TABLE, Answer, Event, State
 from .members import NOBODY, Member, Members
+
+CONSUMER = "consumer"  # the protocol type of consumers, whose subscriptions can be read
 
 
 class Generations:
@@ -32,6 +35,7 @@ class Generations:
         self.members = Members()
         self.pending_join: dict[str, None] = {}  # ids given out (MEMBER_ID_REQUIRED), not used yet
         self.pending_sync: dict[str, None] = {}  # members of this generation that have not synced
+        self.subscriptions: list[bytes] | None = None  # of this generation's members; None before the first
         self.effects: list[Effect] = []
         self.is_busy = False  # the caller's: it is doing the effects
         self._wall_ms = wall_ms
@@ -217,10 +221,32 @@ class Generations:
         self.pending_sync.clear()
         if len(self.members):
             self.protocol_name = self.members.select_protocol()
+            self._remember_subscriptions()
             self._on(Event.JOINED)
         else:
             self.protocol_name = None
+            self._remember_subscriptions()
             self._on(Event.NONE_LEFT)
+
+    def _remember_subscriptions(self) -> None:
+        self.subscriptions = [member.metadata(self.protocol_name) for member in self.members]
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads the topic, or may do so as far as anybody knows."""
+        topics = self.subscribed_topics()
+        return self.protocol_type == CONSUMER if topics is None else topic in topics
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that members of this generation read; None when nobody can say."""
+        if self.protocol_type != CONSUMER or self.subscriptions is None:
+            return None
+        topics: set[str] = set()
+        for subscription in self.subscriptions:
+            try:
+                topics.update(consumer_protocol.decode_topics(subscription))
+            except DecodeError:
+                return None
+        return frozenset(topics)
 
     def _tell_generation(self) -> None:
         for member in self.members:

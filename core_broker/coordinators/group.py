@@ -16,7 +16,7 @@ from ...protocol.messages import sync_group as sg
 from ...protocol.messages.group_records import GroupMetadataValue
 from ...protocol.messages.leave_group import MemberIdentity, MemberResponse
 from .effects import SYNC, Assigned, Caller, Cancel, Replaced, Reply, Schedule, Store, Token, session
-from .generations import Generations
+from .generations import CONSUMER, Generations
 from .group_states import TABLE, Answer, Event, State
 from .members import NOBODY, Member, protocols_of
 
@@ -54,6 +54,8 @@ class Group(Generations):
             self.members.leader = value.leader
         self.state = State.STABLE if len(self.members) else State.EMPTY
         self.previous_state = self.state
+        if self.protocol_name is not None or not len(self.members):
+            self._remember_subscriptions()
 
     def loaded(self) -> None:
         """All records are read: members must be heard of from now on."""
@@ -61,6 +63,10 @@ class Group(Generations):
             self._expect(member)
         if len(self.members) > self.limits.max_size:
             self._on(Event.TOO_LARGE)
+
+    def created(self) -> None:
+        """A first join made it: there is such a group from now on, whether or not it comes to have members."""
+        self.effects.append(Store(self.value(), None))
 
     def stored(self, tag: Any, error: ErrorCode) -> None:
         """A store is on the log for good, or failed."""
@@ -344,3 +350,8 @@ class Group(Generations):
     def check_delete(self) -> ErrorCode:
         """Whether the group may be deleted now."""
         return self._code(Event.DELETE)
+
+    def check_delete_offsets(self) -> ErrorCode:
+        """Whether offsets of topics that `is_subscribed` does not know of may be deleted now."""
+        is_consumer = self.protocol_type == CONSUMER
+        return self._code(Event.DELETE_OFFSETS if is_consumer else Event.DELETE_OPAQUE_OFFSETS)

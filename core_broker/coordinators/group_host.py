@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.group_records import GroupMetadataKey
@@ -22,11 +23,11 @@ from . import find
 from .effects import Cancel, Limits, Reply, Schedule, Store
 from .group import Group
 from .group_shard import GroupShard
-from .runtime import CoordinatorRuntime, Replicas, Shard, told
+from .runtime import CoordinatorRuntime, Record, Replicas, Shard, told
 from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; more are told that there is no coordinator
-EXPIRE = ("expire",)
+EXPIRE = "expire"
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class GroupHost:
         self._node_id: int = config["node.id"]
         self._limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
+        self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
         self._timers = Timers(self._fired)
         self._shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
 
@@ -54,7 +56,6 @@ class GroupHost:
         """Coordinate what this broker leads, now and later. Groups are read in the background."""
         self._controller.subscribe(self.on_change)
         self.on_change(self._image.everything())
-        self._timers.schedule(EXPIRE, self._config["offsets.retention.check.interval.ms"])
 
     async def stop(self) -> None:
         await self._shards.stop()
@@ -71,6 +72,28 @@ class GroupHost:
                 self._shards.elect(index)
             else:
                 self._shards.resign(index)
+        if delta.deleted:
+            self._forget_topics(delta.deleted)
+
+    def _forget_topics(self, names: Collection[str]) -> None:
+        """Offsets go with their topics, so that a topic of the same name begins anew."""
+        for shard in self._shards.shards.values():
+            if shard.failure is None:
+                self._remove(shard, shard.state.without_topics(names))
+            else:
+                shard.state.deleted_topics.update(dict.fromkeys(names))
+
+    def _loaded(self, index: int) -> None:
+        shard = self._shards.shards[index]
+        deleted, shard.state.deleted_topics = shard.state.deleted_topics, {}
+        self._remove(shard, shard.state.without_topics(deleted))
+        self._timers.schedule((shard, EXPIRE), self._check_interval_ms)
+
+    def _remove(self, shard: Shard[GroupShard], tombstones: Sequence[Record]) -> None:
+        try:
+            self._shards.write(shard, tombstones, atomic=False)
+        except KafkaError as error:
+            logger.error("%s: what is not needed any more could not be removed: %s", shard.partition, error)
 
     def _new_shard(self, index: int) -> GroupShard:
         def changed(group: Group) -> None:
@@ -80,7 +103,7 @@ class GroupHost:
             else:
                 self._let_go(group)
 
-        return GroupShard(self._new_group, changed)
+        return GroupShard(self._new_group, changed, lambda: self._loaded(index))
 
     def _new_group(self, group_id: str) -> Group:
         return Group(group_id, self._limits, self._runtime.wall_ms, lambda: str(uuid.UUID(bytes=self._runtime.uuid())))
@@ -119,9 +142,9 @@ class GroupHost:
                         case Reply(token, response):
                             token.complete(response)
                         case Schedule(timer, delay_ms):
-                            self._timers.schedule((shard.index, group.group_id, timer), delay_ms)
+                            self._timers.schedule((shard, (group, timer)), delay_ms)
                         case Cancel(timer):
-                            self._timers.cancel((shard.index, group.group_id, timer))
+                            self._timers.cancel((shard, (group, timer)))
                         case Store():
                             self._store(shard, group, effect)
         finally:
@@ -151,23 +174,16 @@ class GroupHost:
             self._shards.when_committed(shard, offset, done)
 
     def _fired(self, name: Hashable) -> None:
-        if name == EXPIRE:
-            self._expire()
-            return
         assert isinstance(name, tuple)
-        index, group_id, timer = name
-        shard = self._shards.shards.get(index)
-        group = None if shard is None else shard.state.groups.get(group_id)
-        if shard is not None and group is not None:
-            group.fired(timer)
+        shard: Shard[GroupShard] = name[0]
+        what: Any = name[1]
+        if self._shards.shards.get(shard.index) is not shard:
+            return  # another broker's, or read anew since
+        if what == EXPIRE:
+            self._remove(shard, shard.state.expire(self._runtime.wall_ms(), self._retention_ms))
+            self._timers.schedule(name, self._check_interval_ms)
+            return
+        group: Group = what[0]
+        if shard.state.groups.get(group.group_id) is group:
+            group.fired(what[1])
             self._perform(shard, group)
-
-    def _expire(self) -> None:
-        for shard in self._shards.shards.values():
-            if shard.failure is None:
-                records = shard.state.expire(self._runtime.wall_ms(), self._retention_ms)
-                try:
-                    self._shards.write(shard, records, atomic=False)
-                except KafkaError as error:
-                    logger.error("offsets that are too old could not be removed: %s", error)
-        self._timers.schedule(EXPIRE, self._config["offsets.retention.check.interval.ms"])

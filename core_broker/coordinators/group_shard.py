@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from ...protocol.errors import DecodeError, ErrorCode
-from ...protocol.messages import consumer_protocol, group_records
+from ...protocol.errors import ErrorCode
+from ...protocol.messages import group_records
 from ...protocol.messages.group_records import GroupMetadataKey, OffsetCommitKey
 from .group import Group
 from .group_states import State
 from .offsets import Offsets
 from .runtime import Record
 
-CONSUMER = "consumer"  # the protocol type of consumers, whose subscriptions can be read
-
 
 class GroupShard:
-    """State of a shard, of the runtime's `ShardState`. `changed(group)` is called when a group has effects waiting."""
+    """State of a shard, of the runtime's `ShardState`.
 
-    def __init__(self, new_group: Callable[[str], Group], changed: Callable[[Group], None]) -> None:
+    changed: called when a group has effects waiting. on_loaded: called when all is read.
+    """
+
+    def __init__(
+        self, new_group: Callable[[str], Group], changed: Callable[[Group], None], on_loaded: Callable[[], None]
+    ) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.deleted_topics: dict[str, None] = {}  # while the shard was read
         self._new_group = new_group
         self._changed = changed
+        self._on_loaded = on_loaded
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         key, value = record
@@ -50,6 +55,7 @@ class GroupShard:
         for group in list(self.groups.values()):
             group.loaded()
             self._changed(group)
+        self._on_loaded()
 
     def unloaded(self) -> None:
         groups, self.groups = self.groups, {}
@@ -80,26 +86,16 @@ class GroupShard:
         return records
 
     def _expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
-        since_ms = None
+        if not self.offsets.of_group(group.group_id):
+            return []
+        topics, since_ms = group.subscribed_topics(), None
         if group.protocol_type is not None:
             if group.state is State.EMPTY:
                 since_ms = group.state_since_ms if group.state_since_ms >= 0 else None
-            elif group.state is not State.STABLE or group.protocol_type != CONSUMER:
-                return []  # nobody can say which topics its members use
-        topics = subscribed_topics(group)
-        if topics is None:
-            return []
-        return self.offsets.expired(group.group_id, now_ms, retention_ms, since_ms, topics.__contains__)
+            elif group.state is not State.STABLE or topics is None:
+                return []  # nobody can say which topics its members read
+        return self.offsets.expired(group.group_id, now_ms, retention_ms, since_ms, topics or frozenset())
 
-
-def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that members of a consumer group read; None when a subscription cannot be read."""
-    topics: set[str] = set()
-    if group.protocol_type != CONSUMER:
-        return frozenset()
-    for member in group.members:
-        try:
-            topics.update(consumer_protocol.decode_subscription(member.metadata(group.protocol_name)).topics)
-        except DecodeError:
-            return None
-    return frozenset(topics)
+    def without_topics(self, topics: Collection[str]) -> list[Record]:
+        """Records that remove all offsets of topics."""
+        return self.offsets.of_topics(topics)

@@ -44,6 +44,8 @@ class Event(Enum):
     UNSYNCED = "members that did not ask for their assignment in time are let go"
     TOO_LARGE = "the group that was loaded is larger than it may be"
     DELETE = "the group is to be deleted"
+    DELETE_OFFSETS = "offsets are to be deleted; which topics members read is known"
+    DELETE_OPAQUE_OFFSETS = "the same of a group whose members' topics nobody can know"
     CLOSED = "the group was deleted, or is coordinated elsewhere now"
 
 
@@ -104,6 +106,8 @@ _ROWS: dict[Event, tuple[Outcome | None, ...]] = {
     Event.UNSYNCED:              (_____,  _____,  _prep,  _prep,  _____),
     Event.TOO_LARGE:             (_____,  _____,  _____,  _prep,  _____),
     Event.DELETE:                (_ok,    _used,  _used,  _used,  _none),
+    Event.DELETE_OFFSETS:        (_ok,    _ok,    _ok,    _ok,    _none),
+    Event.DELETE_OPAQUE_OFFSETS: (_ok,    _used,  _used,  _used,  _none),
     Event.CLOSED:                (_dead,  _dead,  _dead,  _dead,  _ok),
 }
 # fmt: on

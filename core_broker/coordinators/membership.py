@@ -43,6 +43,7 @@ class Membership(GroupHost):
             if len(shard.state.groups) >= MAX_GROUPS:
                 return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group = shard.state.group(request.group_id)
+            group.created()
         token = Token(lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda told: _join_told(told, version))
         group.join(request, Caller(version, client_id or "", _host(client_host)), token)
         self._perform(shard, group)

@@ -1,4 +1,7 @@
-"""OffsetCommit and OffsetFetch: how far a group has come, as requests ask for it. `offsets.py` has what is kept."""
+"""OffsetCommit, OffsetDelete and OffsetFetch: how far a group has come, as requests ask for it.
+
+What is kept and how an answer is put together is in `offsets.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import offset_commit as oc
+from ...protocol.messages import offset_delete as od
 from ...protocol.messages import offset_fetch as of
 from ..purgatory import Pending
 from . import offsets
@@ -52,6 +56,27 @@ class OffsetRequests(GroupHost):
         if group.state in (State.STABLE, State.PREPARING):
             group.touch(request.member_id)
             self._perform(shard, group)
+
+    def offset_delete(self, request: od.Request, version: int, client_id: str, client_host: str) -> Any:
+        deletion = offsets.prepare_delete(request, self._image)
+        if not deletion.known:
+            return deletion.response
+        if not request.group_id:
+            return od.Response(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            shard = self._shard_of(request.group_id)
+            group = shard.state.groups.get(request.group_id)
+            error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
+            if error or group is None:
+                return od.Response(error_code=error)
+            self._shards.write(shard, deletion.decide(shard.state.offsets, group.is_subscribed), atomic=False)
+        except KafkaError as failure:
+            return od.Response(error_code=told(failure.code))
+        return self._shards.answer(
+            shard,
+            lambda error: od.Response(error_code=error) if error else deletion.response,
+            self._commit_timeout_ms,
+        )
 
     def offset_fetch(self, request: of.Request, version: int, client_id: str, client_host: str) -> Any:
         asked = offsets.asked_groups(request, version)

@@ -6,11 +6,12 @@ without an error; metadata comes back as it was given; offsets live as long as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages import offset_commit as oc
+from ...protocol.messages import offset_delete as od
 from ...protocol.messages import offset_fetch as of
 from ...protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ...protocol.primitives import ZERO_UUID
@@ -62,16 +63,16 @@ class Offsets:
         return [(_key(group_id, topic, partition), None) for topic, partition, _ in self._each(group_id)]
 
     def expired(
-        self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, is_used: Callable[[str], bool]
+        self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, used_topics: Collection[str]
     ) -> list[Record]:
         """Tombstones of offsets that are too old.
 
-        since_ms: when the group came to be unused, None for when each offset was committed. is_used: of a topic that
-        members consume, whose offsets stay.
+        since_ms: when the group came to be unused, None for when each offset was committed. used_topics: those that
+        members read, whose offsets stay.
         """
         found: list[Record] = []
         for topic, partition, committed in self._each(group_id):
-            if is_used(topic):
+            if topic in used_topics:
                 continue
             if committed.expire_timestamp_ms != NO_TIME:
                 is_old = now_ms >= committed.expire_timestamp_ms
@@ -82,10 +83,24 @@ class Offsets:
                 found.append((_key(group_id, topic, partition), None))
         return found
 
+    def of_topics(self, topics: Collection[str]) -> list[Record]:
+        """Tombstones of all groups' offsets of topics."""
+        return [
+            (_key(group_id, topic, partition), None)
+            for group_id in self._groups
+            for topic, partition, _ in self._each(group_id)
+            if topic in topics
+        ]
+
     def _each(self, group_id: str) -> Iterator[tuple[str, int, Committed]]:
         for topic, partitions in self.of_group(group_id).items():
             for partition, committed in partitions.items():
                 yield topic, partition, committed
+
+
+def java_length(text: str) -> int:
+    """The length of a text as Java counts it: in UTF-16 units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
@@ -138,7 +153,7 @@ def prepare_commit(
                 continue
             accepted.append(answer)
             metadata = partition.committed_metadata or ""
-            if len(metadata) > max_metadata:
+            if java_length(metadata) > max_metadata:
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             value = OffsetCommitValue(
@@ -152,10 +167,7 @@ def prepare_commit(
     return Commit(records, oc.Response(topics=_merged(wrong, right)), accepted)
 
 
-def _merged(
-    first: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic],
-    second: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic],
-) -> list[oc.OffsetCommitResponseTopic]:
+def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
     """Topics with what is wrong first, as Kafka has it; a topic in both stands once."""
     merged = dict(first)
     for key, topic in second.items():
@@ -164,6 +176,47 @@ def _merged(
         else:
             merged[key] = topic
     return list(merged.values())
+
+
+# --- OffsetDelete -----------------------------------------------------------------------------------------------------
+
+
+class Deletion(NamedTuple):
+    """A request sorted out: the answer, and of it what is to be asked of the group."""
+
+    group_id: str
+    response: od.Response
+    known: list[tuple[str, od.OffsetDeleteResponsePartition]]
+
+    def decide(self, offsets: Offsets, is_subscribed: Callable[[str], bool]) -> list[Record]:
+        """Tombstones of what is there and nobody reads; the rest is marked in the answer."""
+        records: list[Record] = []
+        committed = offsets.of_group(self.group_id)
+        used = {topic: is_subscribed(topic) for topic in dict.fromkeys(name for name, _ in self.known)}
+        for topic, partition in self.known:
+            if used[topic]:
+                partition.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif partition.partition_index in committed.get(topic, {}):
+                records.append((_key(self.group_id, topic, partition.partition_index), None))
+        return records
+
+
+def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
+    """Whether the group lets them go is not looked at here."""
+    known: list[tuple[str, od.OffsetDeleteResponsePartition]] = []
+    wrong: dict[str, od.OffsetDeleteResponseTopic] = {}
+    right: dict[str, od.OffsetDeleteResponseTopic] = {}
+    for topic in request.topics:
+        found = image.topics.get(topic.name)
+        for partition in topic.partitions:
+            exists = found is not None and partition.partition_index in found.partitions
+            error = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answer = od.OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=error)
+            slot = (right if exists else wrong).setdefault(topic.name, od.OffsetDeleteResponseTopic(name=topic.name))
+            slot.partitions.append(answer)
+            if exists:
+                known.append((topic.name, answer))
+    return Deletion(request.group_id, od.Response(topics=_merged(wrong, right)), known)
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ MODULES = {
     42: "delete_groups",
     43: "elect_leaders",
     44: "incremental_alter_configs",
+    47: "offset_delete",
     55: "describe_quorum",
     60: "describe_cluster",
     61: "describe_producers",

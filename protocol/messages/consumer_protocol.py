@@ -47,6 +47,14 @@ def decode_subscription(buf: Any) -> Subscription:
     return _decode(_SUBSCRIPTION, buf)
 
 
+def decode_topics(buf: Any) -> list[str]:
+    """The topics of a subscription: all versions begin like version 0, whatever follows. Raises DecodeError."""
+    if len(buf) < 2:
+        raise DecodeError(f"a subscription of {len(buf)} bytes")
+    topics: list[str] = _SUBSCRIPTION.decode(buf, 2, 0)[0].topics
+    return topics
+
+
 def encode_assignment(assignment: Assignment, version: int = NEWEST_VERSION) -> bytes:
     return version.to_bytes(2, "big") + _ASSIGNMENT.encode_bytes(assignment, version)
 

@@ -16,6 +16,7 @@ from isthmus.protocol.messages import join_group as jg
 from isthmus.protocol.messages import leave_group as lg
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_commit as oc
+from isthmus.protocol.messages import offset_delete as od
 from isthmus.protocol.messages import offset_fetch as of
 from isthmus.protocol.messages import sync_group as sg
 from tests.simulation.product import BrokerHost
@@ -49,6 +50,7 @@ class Desk:
         name = {
             fc.Request: "find_coordinator", jg.Request: "join_group", sg.Request: "sync_group", hb.Request: "heartbeat",
             lg.Request: "leave_group", oc.Request: "offset_commit", of.Request: "offset_fetch",
+            od.Request: "offset_delete",
             dsg.Request: "describe_groups", lsg.Request: "list_groups", dlg.Request: "delete_groups",
         }[type(request)]  # fmt: skip
         return await self.inside(lambda: getattr(self.groups, name)(request, version, "c", "1.2.3.4"))
@@ -124,6 +126,14 @@ def commit_request(
         retention_time_ms=retention_ms,
         topics=[oc.OffsetCommitRequestTopic(name=topic, partitions=[part])],
     )
+
+
+def delete_request(group: str, *wanted: tuple[str, int]) -> od.Request:
+    topics = [
+        od.OffsetDeleteRequestTopic(name=name, partitions=[od.OffsetDeleteRequestPartition(partition_index=index)])
+        for name, index in wanted
+    ]
+    return od.Request(group_id=group, topics=topics)
 
 
 def join_request(group: str, member_id: str = "", **fields: Any) -> jg.Request:

@@ -42,6 +42,10 @@ class Seen:
             self.table.settle()
         assert self.table.group.state is state
 
+    def delete_offsets(self, kind: str) -> E:
+        self.table.group.protocol_type = kind
+        return self.table.group.check_delete_offsets()
+
     def join(self, member_id: str = "", **options: Any) -> int:
         settings = {"protocols": BOTH, "session_ms": LONG_MS, "rebalance_ms": LONG_MS, "version": 3}
         return self.table.join(member_id, **{**settings, **options})
@@ -115,6 +119,8 @@ HAPPENS: dict[Event, Callable[[Seen], E | Answer]] = {
     Event.UNSYNCED: Seen.unsynced,
     Event.TOO_LARGE: Seen.too_large,
     Event.DELETE: lambda seen: seen.table.group.check_delete(),
+    Event.DELETE_OFFSETS: lambda seen: seen.delete_offsets("consumer"),
+    Event.DELETE_OPAQUE_OFFSETS: lambda seen: seen.delete_offsets("connect"),
     Event.CLOSED: Seen.close,
 }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import list_groups as lsg
+from isthmus.protocol.messages import offset_delete as od
 from isthmus.protocol.messages import offset_fetch as of
 
-from .desk import FSYNC, Desk, commit_request, simulated
+from .desk import FSYNC, Desk, commit_request, delete_request, join_request, simulated
 
 
 def test_offsets_come_back_as_they_were_committed():
@@ -184,3 +186,91 @@ def test_how_long_an_offset_lives_is_kept_over_a_restart():
         assert (await desk.fetched("ever"))[0] == 3
 
     simulated(scenario, {"offsets.retention.check.interval.ms": "20000"})
+
+
+def codes(answer: od.Response) -> tuple[int, list[int]]:
+    """The error of the whole, and of each partition."""
+    return answer.error_code, [partition.error_code for topic in answer.topics for partition in topic.partitions]
+
+
+def test_offsets_are_deleted_for_good():
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(1)
+        await desk.commit(2, partition=1)
+        answer = await desk.ask(delete_request("g", ("t", 0), ("unknown", 0), ("t", 7)), 0)
+        assert codes(answer) == (0, [E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE])
+        for _ in range(2):
+            assert (await desk.fetched())[0] == -1 and (await desk.fetched(partition=1))[0] == 2
+            await desk.restart()
+        assert codes(await desk.ask(delete_request("g", ("t", 0)), 0)) == (0, [E.NONE]), "gone is gone"
+
+    simulated(scenario)
+
+
+def test_offsets_that_members_use_are_not_deleted():
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        member, generation = await desk.member()  # reads u
+        for topic in ("t", "u"):
+            assert await desk.commit(3, topic=topic, member=member, generation=generation) == E.NONE
+        answer = await desk.ask(delete_request("g", ("u", 0), ("t", 0)), 0)
+        assert codes(answer) == (0, [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE])
+        assert (await desk.fetched(topic="u"))[0] == 3 and (await desk.fetched())[0] == -1
+        assert codes(await desk.ask(delete_request("none", ("t", 0)), 0)) == (E.GROUP_ID_NOT_FOUND, [])
+        assert codes(await desk.ask(delete_request("", ("t", 0)), 0)) == (E.INVALID_GROUP_ID, [])
+        assert codes(await desk.ask(delete_request("g"), 0)) == (0, [])
+        await desk.ask(join_request("g", member), 5)  # the leader asks for a new generation: between two of them
+        assert codes(await desk.ask(delete_request("g", ("u", 0)), 0)) == (0, [E.GROUP_SUBSCRIBED_TO_TOPIC])
+
+    simulated(scenario)
+
+
+def test_offsets_of_a_group_that_is_not_of_consumers():
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(1)
+        request = join_request("g")
+        request.protocol_type = "connect"
+        await desk.ask(request, 3)
+        assert codes(await desk.ask(delete_request("g", ("t", 0)), 0)) == (E.NON_EMPTY_GROUP, [])
+
+    simulated(scenario)
+
+
+def test_offsets_go_with_their_topic():
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        for topic in ("t", "u"):
+            await desk.commit(7, topic=topic)
+        await desk.submit(DeleteTopics(names=["t"]))
+        await desk.create("t")
+        for _ in range(2):
+            assert (await desk.fetched())[0] == -1 and (await desk.fetched(topic="u"))[0] == 7
+            await desk.restart()
+
+    simulated(scenario)
+
+
+def test_offsets_go_with_a_topic_that_is_deleted_while_they_are_read():
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        for topic in ("t", "u"):
+            await desk.commit(7, topic=topic)
+        desk.host.kill()
+        await desk.host.start()
+        assert desk.groups._shards.shards[0].failure is not None, "they are being read"
+        await desk.submit(DeleteTopics(names=["t"]))
+        await desk.ready()
+        await desk.create("t")
+        assert (await desk.fetched())[0] == -1 and (await desk.fetched(topic="u"))[0] == 7
+
+    simulated(scenario)
+
+
+def test_metadata_is_measured_as_java_does():
+    async def scenario(desk: Desk) -> None:
+        assert await desk.commit(1, metadata="\U0001f642" * 2048) == E.NONE
+        assert await desk.commit(1, metadata="\U0001f642" * 2049) == E.OFFSET_METADATA_TOO_LARGE
+        assert await desk.commit(1, metadata="é" * 4096) == E.NONE
+        assert (await desk.fetched())[2] == "é" * 4096
+
+    simulated(scenario)
