@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import compose, groups, mirrors, output, processes, records, topics
+from . import compose, groups, images, mirrors, output, processes, records, topics
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,7 +20,8 @@ app = typer.Typer(
 )
 app.add_typer(topics.app, name="topic", help="List, create, describe and delete topics.")
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
-app.add_typer(mirrors.app, name="mirror", help="See what the mirrors do.")
+app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")
+app.add_typer(images.app, name="image", help="Build the container image.")
 processes.add(app)
 app.command()(compose.compose)
 records.add(app)

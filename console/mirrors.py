@@ -1,14 +1,16 @@
-"""`isthmus mirror`: what the mirrors say of themselves in the target's `__mirror_status` topic."""
+"""`isthmus mirror`: runs a worker, and shows what workers say of themselves in the target's `__mirror_status` topic."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Annotated, Any
 
 import typer
 
 from ..client import Admin, Client, Consumer, TopicPartition
+from ..deploy.launch import python
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -40,6 +42,16 @@ def status(
             return [row for row in await read_status(client) if link in (None, row["link"])]
 
     output.show(asyncio.run(run()), COLUMNS, as_json, "no mirror has written into this cluster yet")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def run(context: typer.Context) -> None:
+    """Run a worker in the foreground: --link NAME --source-alias NAME --source ADDRESS --target ADDRESS --topics …"""
+    command = (*python("mirror"), *context.args)
+    os.execv(command[0], command)
 
 
 async def read_status(client: Client) -> list[dict[str, Any]]:

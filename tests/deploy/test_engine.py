@@ -6,45 +6,19 @@ Docker is a shell script on a PATH of the test's own, which says what the real o
 from __future__ import annotations
 
 import json
-import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
 from isthmus.deploy import engine
 from isthmus.deploy.engine import EngineError
+from tests.deploy.conftest import Commands
 
 VERSION = {
     "Client": {"Version": "28.2.2"},
     "Server": {"Version": "20.10.24+dfsg1", "ApiVersion": "1.41", "Os": "linux", "Arch": "amd64"},
 }
 NO_SERVER = json.dumps({"Client": {"Version": "28.2.2"}, "Server": None})
-
-
-class Commands:
-    """A folder that is the whole PATH, with commands that say and end as they are told."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        for name in ("sh", "cat", "sleep"):
-            (folder / name).symlink_to(str(shutil.which(name)))
-
-    def script(self, name: str, body: str) -> None:
-        (self.folder / name).write_text(f"#!/bin/sh\n{body}\n")
-        (self.folder / name).chmod(0o755)
-
-    def says(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
-        self.script(name, f"cat <<'EOT'\n{out}\nEOT\ncat >&2 <<'EOT'\n{err}\nEOT\nexit {code}")
-
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    made = Commands(tmp_path / "bin")
-    monkeypatch.setenv("PATH", str(made.folder))
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    return made
 
 
 def refusal(call: object, *arguments: str) -> str:
