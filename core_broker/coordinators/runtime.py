@@ -20,6 +20,7 @@ from ..replication.partition import Partition
 from ..storage.log import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
+LOAD_SLICE = 200  # records replayed at one go, so that the loop is not held up: some milliseconds
 ROOM_BYTES = 1024  # of max.message.bytes, for a batch's header and what a last record needs
 
 Record = tuple[Any, Any]  # key and value as the shard's state knows them; a value of None is a tombstone
@@ -167,6 +168,8 @@ class CoordinatorRuntime(Generic[S]):
                     for record in batches.decode_batch(data, position):
                         self._replay_one(shard, record)
                         count += 1
+                        if not count % LOAD_SLICE:
+                            await asyncio.sleep(0)  # others have their turn
                 offset = header.last_offset + 1
             if offset == start:
                 raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
