@@ -1,0 +1,302 @@
+"""The keeping half of a log: rolling, syncing, cutting, retaining, and its end.
+
+Two locks keep what is awaited apart: `_maintenance` for whatever changes which files the log has or is on disk, held
+by one at a time; appends and reads need none, they run between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...protocol.errors import ErrorCode, KafkaError
+from . import retention
+from .config import LogConfig
+from .epochs import EPOCH_CHECKPOINT
+from .errors import StorageError
+from .files import Files
+from .reader import LogReader
+from .recovery import Loaded, load_producers, remove_snapshots
+from .segment import SNAPSHOT_SUFFIX, Segment, file_name
+from .transactions import TransactionIndex
+
+logger = logging.getLogger(__name__)
+
+
+class LogUpkeep(LogReader):
+    """What a log needs besides appends and reads; `Log` adds the first."""
+
+    def __init__(self, files: Files, directory: str, config: LogConfig, loaded: Loaded, wall_ms: int) -> None:
+        super().__init__(files, directory, loaded)
+        self.config = config  # may be replaced at any time
+        self.recovery_point = loaded.recovery_point  # all before it is on disk
+        self.producers = loaded.producers
+        self.recovery_notes = loaded.notes
+        self._wall_ms = wall_ms  # of the last append
+        self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
+        self.save_recovery_point: Callable[[], Awaitable[None]] | None = None
+        self._cut = False  # a truncation is not on disk yet
+        self._maintenance = asyncio.Lock()
+
+    # --- State --------------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch, or that was assigned since; -1 in an empty log."""
+        return self.epochs.latest
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest transaction that is still open begins."""
+        return self.producers.first_unstable_offset
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether flush.messages asks for a `sync` before what was appended counts as written."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline: what memory and disk hold may differ from now on."""
+        failure = StorageError(error, self.directory, doing)
+        if self.failure is None:
+            self.failure = failure
+            logger.error("%s is offline: %s", self.name, failure)
+        return failure
+
+    # --- Segments -----------------------------------------------------------------------------------------------------
+
+    def _roll(self, base_offset: int, wall_ms: int) -> Segment:
+        """Close the active segment and begin one at `base_offset`. Raises StorageError, and nothing has changed."""
+        active = self._active
+        try:
+            if active.size_bytes:
+                active.write_indexes(self.files)
+                self._write_snapshot()
+            segment = Segment.create(self.files, self.directory, base_offset, wall_ms)
+        except OSError as error:
+            raise StorageError(error, self.directory, "cannot roll to a new segment in") from error
+        if active.size_bytes:
+            active.offsets = active.times = None
+        elif base_offset != active.base_offset:
+            # Empty, and offsets from its base on do not reach `base_offset`: an append after a very long hole.
+            del self._segments[-1], self._bases[-1]
+            if not self._segments:
+                self.log_start_offset = base_offset
+            self._unlink(active)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._active = segment
+        self._positions.clear()
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Producer state at the log's end, into the page cache: its CRC tells whether it survived."""
+        path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+        file = self.files.open(path)
+        try:
+            file.truncate(0)
+            file.append([self.producers.encode()])
+        finally:
+            file.close()
+
+    def _unlink(self, segment: Segment) -> None:
+        try:
+            segment.unlink(self.files)
+        except OSError as error:
+            logger.warning("%s: cannot remove %r: %s", self.name, segment, error)
+
+    # --- Sync, cut, retain --------------------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
+        async with self._maintenance:
+            self._check_online()
+            await self._sync()
+
+    async def _sync(self) -> None:
+        target = self.log_end_offset
+        waiting = []
+        for segment in reversed(self._segments):
+            if segment.synced:
+                break
+            waiting.append((segment, segment is not self._active))
+        if target <= self.recovery_point and len(waiting) == 1 and not self.epochs.dirty and not self._cut:
+            return
+        epochs = self.epochs.encode() if self.epochs.dirty else None
+        self.epochs.dirty = False
+        self.unsynced_since_ms = None
+        try:
+            await self.files.run(_sync_files, self.files, waiting)
+        except OSError as error:
+            raise self._fail(error, "cannot sync") from error
+        self._cut = False
+        if epochs is not None:
+            try:
+                await self.files.run(self.files.write_atomic, f"{self.directory}/{EPOCH_CHECKPOINT}", epochs)
+            except OSError as error:
+                # The data is on disk. What this file lacks a recovery finds in the log, from the old recovery point on.
+                self.epochs.dirty = True
+                logger.warning("%s", StorageError(error, self.directory, "cannot write leader epochs to").message)
+                return
+        for segment, is_closed in waiting:
+            segment.synced = is_closed
+        self.recovery_point = max(self.recovery_point, target)
+
+    async def truncate_to(self, offset: int) -> None:
+        """Cut off all from the batch that holds `offset` on. The end is `offset` then, or less in a batch."""
+        async with self._maintenance:
+            self._check_online()
+            if offset >= self.log_end_offset:
+                return
+            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off.
+            self.recovery_point = min(self.recovery_point, offset)
+            if self.save_recovery_point is not None:
+                await self.save_recovery_point()
+            try:
+                self._truncate(max(offset, self.log_start_offset))
+            except OSError as error:
+                raise self._fail(error, "cannot truncate") from error
+
+    def _truncate(self, offset: int) -> None:
+        files = self.files
+        self._cut = True
+        self._positions.clear()
+        while len(self._segments) > 1 and self._bases[-1] >= offset:
+            self._segments.pop().unlink(files)
+            self._bases.pop()
+        self._active = active = self._segments[-1]
+        active.open_indexes(files)
+        found = active.find(files, offset)
+        if found is not None:
+            active.truncate(files, found)
+            TransactionIndex.truncate(files, active, found.base_offset)
+        self.log_end_offset = end = active.last_offset + 1
+        if end < self.log_start_offset:
+            self._begin_at(self.log_start_offset)  # only what is not served any more was left
+            return
+        self.recovery_point = min(self.recovery_point, end)
+        self.epochs.truncate_end(end)
+        remove_snapshots(files, self.directory, above=end)
+        complete = self.producers.complete
+        self.producers = load_producers(files, self.directory, self._segments, end, self._wall_ms)
+        self.producers.complete = complete
+        # Synced with its directory: after a crash no segment that was cut off comes back.
+        files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        self.epochs.dirty = False
+
+    def _begin_at(self, offset: int) -> None:
+        self._cut = True
+        while self._segments:
+            self._segments.pop().unlink(self.files)
+        remove_snapshots(self.files, self.directory, above=-1)
+        self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
+        self._segments.append(self._active)
+        self._bases[:] = [offset]
+        self._positions.clear()
+        self.epochs.clear()
+        self.producers.clear()
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        self.epochs.dirty = False
+
+    async def reset_to(self, offset: int) -> None:
+        """Throw everything away and begin at `offset`."""
+        async with self._maintenance:
+            self._check_online()
+            self.recovery_point = 0
+            if self.save_recovery_point is not None:
+                await self.save_recovery_point()
+            try:
+                self._begin_at(offset)
+            except OSError as error:
+                raise self._fail(error, "cannot reset") from error
+
+    def advance_start(self, offset: int) -> None:
+        """Offsets before `offset` are no longer served; their segments go with the next retention."""
+        self._check_online()
+        if offset > self.log_end_offset:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: the log cannot start at {offset}, it ends at {self.log_end_offset}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
+        """Delete old closed segments below the high watermark; gives how many. An active one that has expired closes.
+
+        By retention.ms and retention.bytes for cleanup.policy delete; below the log start offset for any.
+        """
+        async with self._maintenance:
+            self._check_online()
+            self.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+            count = retention.deletable(self, self._segments, high_watermark, wall_ms)
+            if not count:
+                return 0
+            if count == len(self._segments):
+                # On disk before the others go, or a crash might leave none that says where the log ends.
+                fresh = self._roll(self.log_end_offset, wall_ms)
+                try:
+                    await self.files.run(fresh.file.sync)
+                except OSError as error:
+                    raise self._fail(error, "cannot sync") from error
+            gone = self._segments[:count]
+            del self._segments[:count], self._bases[:count]
+            start = self._bases[0]
+            self.log_start_offset = max(self.log_start_offset, start)
+            self.epochs.truncate_start(self.log_start_offset)
+            try:
+                await self.files.run(_remove, self.files, self.directory, gone, start)
+            except OSError as error:
+                raise StorageError(error, self.directory, "cannot delete old segments of") from error
+            return count
+
+    async def close(self) -> None:
+        """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
+        async with self._maintenance:
+            if self.failure is None:
+                await self._sync()
+                try:
+                    await self.files.run(self._finish)
+                except OSError as error:
+                    raise self._fail(error, "cannot close") from error
+            self.abandon()
+
+    def _finish(self) -> None:
+        self._active.write_indexes(self.files)
+        self._active.sync(self.files, True)  # the next start believes the indexes, even after a power cut
+        snapshot = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+        self.files.write_atomic(snapshot, self.producers.encode())
+        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+
+    def abandon(self) -> None:
+        """Let go of the files as they are. Ranges that are being sent stay readable."""
+        if self.failure is None:
+            self.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
+
+    async def leave(self) -> None:
+        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files."""
+        self.abandon()
+        async with self._maintenance:
+            pass
+
+
+def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:
+    for segment, is_closed in reversed(waiting):
+        segment.sync(files, is_closed)
+
+
+def _remove(files: Files, directory: str, segments: list[Segment], start: int) -> None:
+    for segment in segments:
+        segment.unlink(files)
+    remove_snapshots(files, directory, below=start)
