@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import deque
 from typing import Any
 
 from isthmus.protocol import messages
@@ -17,33 +18,51 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 class Connection:
-    """One connection to a broker; `ask` sends one request and waits for its answer."""
+    """One connection to a broker; `ask` sends one request and waits for its answer, `send` and `receive` apart."""
 
     def __init__(self, address: str):
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S)
         self._answers = self._socket.makefile("rb")
-        self._correlation_id = 0
+        self._last_sent = self._last_received = 0  # correlation ids
+        self._sent: deque[tuple[Api, int]] = deque()
 
     def ask(self, request: Struct, version: int) -> Any:
         """The decoded answer to a request in the given version."""
+        self.send(request, version)
+        return self.receive()
+
+    def send(self, request: Struct, version: int) -> None:
+        """Without waiting: `receive` has the answers, in turn."""
         api = type(request).API
         body = b"".join(bytes(part) for part in api.encode_request(request, version))
-        data = self.ask_raw(api.key, version, body, flexible=api.request_header_version(version) == 2)
-        return decode(api, version, data)
+        self._send(api.key, version, body, flexible=api.request_header_version(version) == 2)
+        self._sent.append((api, version))
+
+    def receive(self) -> Any:
+        """The decoded answer to the first request that was sent and not received yet."""
+        api, version = self._sent.popleft()
+        return decode(api, version, self._receive(f"key {api.key} version {version}"))
 
     def ask_raw(self, key: int, version: int, body: bytes, flexible: bool) -> bytes:
         """What the broker answers after the correlation id, which is checked."""
-        self._correlation_id += 1
+        self._send(key, version, body, flexible)
+        return self._receive(f"key {key} version {version}")
+
+    def _send(self, key: int, version: int, body: bytes, flexible: bool) -> None:
+        self._last_sent += 1
         client_id = CLIENT_ID.encode()
-        header = struct.pack(">hhih", key, version, self._correlation_id, len(client_id)) + client_id
+        header = struct.pack(">hhih", key, version, self._last_sent, len(client_id)) + client_id
         frame = header + (b"\0" if flexible else b"") + body
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def _receive(self, what: str) -> bytes:
         size = self._answers.read(4)
         if len(size) < 4:
-            raise ConnectionError(f"the broker closed the connection at key {key} version {version}")
+            raise ConnectionError(f"the broker closed the connection at {what}")
         data = self._answers.read(struct.unpack(">i", size)[0])
-        assert struct.unpack_from(">i", data)[0] == self._correlation_id
+        self._last_received += 1
+        assert struct.unpack_from(">i", data)[0] == self._last_received
         return data[4:]
 
     def close(self) -> None:
