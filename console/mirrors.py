@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ..client import Admin, Client, Consumer, TopicPartition
+from ..deploy.errors import DeployError
 from ..deploy.launch import python
+from ..mirror.link import SOURCE_CLUSTER_OPTION
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -33,13 +35,24 @@ def group() -> None:
 def status(
     link: Annotated[str | None, typer.Argument(help="Only this link.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    source: Annotated[
+        str | None, typer.Option("--source", "-s", help="The link's source, as --bootstrap: ask it where it ends now.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """State, position and lag of each mirrored partition; --bootstrap is the mirrors' target."""
+    """State, position and lag of each mirrored partition; --bootstrap is the mirrors' target.
+
+    It is what the mirrors wrote there last. A mirror that is cut off from its target, or gone, writes nothing: with
+    --source the two clusters are asked themselves, and the lag is what lies between their ends.
+    """
 
     async def run() -> list[dict[str, Any]]:
         async with connected(bootstrap) as client:
-            return [row for row in await read_status(client) if link in (None, row["link"])]
+            rows = [row for row in await read_status(client) if link in (None, row["link"])]
+            if source is None:
+                return rows
+            async with connected(source) as there:
+                return await measured(rows, client, there)
 
     output.show(asyncio.run(run()), COLUMNS, as_json, "no mirror has written into this cluster yet")
 
@@ -75,3 +88,27 @@ async def read_status(client: Client) -> list[dict[str, Any]]:
     finally:
         await consumer.close()
     return [latest[where] for where in sorted(latest)]
+
+
+async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -> list[dict[str, Any]]:
+    """Rows of one link, with both ends as the clusters tell them now; offsets are the same in both.
+
+    Raises DeployError where `source` is not the cluster that the link's topics are mirrored from.
+    """
+    links = sorted({row["link"] for row in rows})
+    if len(links) > 1:
+        raise DeployError(f"--source is that of one link: name it, one of {', '.join(links)}")
+    here = [TopicPartition(row["target_topic"], row["partition"]) for row in rows]
+    there = [TopicPartition(row["source_topic"], row["partition"]) for row in rows]
+    for topic, options in (await Admin(target).describe_configs(sorted({tp.topic for tp in here}))).items():
+        mirrored_from = next((each.value for each in options if each.name == SOURCE_CLUSTER_OPTION), None)
+        if mirrored_from != source.cluster_id:
+            raise DeployError(
+                f"--source is cluster {source.cluster_id}, but {topic} is mirrored from cluster {mirrored_from}"
+            )
+    ends_here = await Admin(target).list_offsets(dict.fromkeys(here, "latest"))
+    ends_there = await Admin(source).list_offsets(dict.fromkeys(there, "latest"))
+    for row, here_tp, there_tp in zip(rows, here, there, strict=True):
+        row["next_offset"], row["source_high_watermark"] = ends_here[here_tp][0], ends_there[there_tp][0]
+        row["lag_records"] = max(0, row["source_high_watermark"] - row["next_offset"])
+    return rows

@@ -82,6 +82,35 @@ def test_a_mirrored_topic_says_whose_it_is_and_is_carried(running: Path):
     assert "POLICY_VIOLATION" in text and "lga-aggregate" in text
 
 
+def test_the_lag_of_a_mirror_that_hangs_is_what_the_clusters_say(running: Path):
+    """It cannot write its status any more; a mirror that its WAN is cut from cannot either."""
+    at = ("mirror", "status", "jfk-aggregate", "-b", "aggregate")
+
+    def lag(*more: str) -> int:
+        rows = json.loads(said(isthmus(*at, *more, "--json", folder=running)))
+        return sum(row["lag_records"] for row in rows if row["topic"] == "flights")
+
+    def until(wanted: int) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while lag("--source", "jfk") != wanted:
+            assert time.monotonic() < deadline
+
+    said(isthmus("produce", "flights", "-b", "jfk", folder=running, stdin="one\n"))
+    until(0)
+    pid = int(str(status(running)["jfk-aggregate-mirror"]["pid"]))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        said(isthmus("produce", "flights", "-b", "jfk", folder=running, stdin="a\n" * 5))
+        assert (lag(), lag("--source", "jfk")) == (0, 5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(0)
+    text = error(isthmus(*at, "--source", "ewr", folder=running))
+    assert text.startswith("--source is cluster ") and "jfk.flights is mirrored from cluster " in text
+    text = error(isthmus("mirror", "status", "-b", "aggregate", "-s", "ewr", folder=running))
+    assert text == "--source is that of one link: name it, one of ewr-aggregate, jfk-aggregate, lga-aggregate"
+
+
 def test_what_is_killed_is_started_again(running: Path):
     row = status(running)["jfk-aggregate-mirror"]
     os.kill(int(str(row["pid"])), signal.SIGKILL)
