@@ -2,6 +2,7 @@
 
 The order of things: start the topology, replay the three airports while mirrors, stream app and this page's watch
 work, kill a mirror and a broker, wait until every hop holds all there is, ask Spark, compare all of it with the CSV.
+The topology runs on a `Stage`: as processes, or in containers; replays and Spark are jobs of this machine either way.
 """
 
 from __future__ import annotations
@@ -22,29 +23,26 @@ from typing import Any
 from isthmus.connectors.errors import SessionError
 from isthmus.connectors.session import check_java
 from isthmus.deploy.errors import DeployError
-from isthmus.deploy.launch import Layout, python
-from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor, read_state
+from isthmus.deploy.launch import PORT_BASE, python
+from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor
 from isthmus.deploy.topology import Topology, load
 
 from . import check, report
+from .composed import Composed
 from .events import AIRPORTS, Flight, events_of, read_flights
 from .screen import Screen
+from .stage import TOPOLOGY, DemoError, Stage
+from .supervised import Supervised
 from .watch import AGGREGATE, History, Watch, delta_events
 
-TOPOLOGY = Path(__file__).with_name("topology.yaml")
 ALL_FLIGHTS = 336_776
 SAMPLE_S = 0.1
-START_TIMEOUT_S = 90.0
 DRAIN_TIMEOUT_S = 300.0
 SPARK_TIMEOUT_S = 600.0
 REPLAY_S, CALM_REPLAY_S = 8.0, 3.0  # replays take so long at the least: all must be under way for kills to mean much
 KILL_MIRROR_AT, KILL_BROKER_AT = 0.30, 0.45  # of the records of that hop
 KILL_WINDOW = (0.2, 0.8)
 MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
-
-
-class DemoError(Exception):
-    """The demo cannot go on; the text says what to do."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped: every process is gone", file=sys.stderr)
+        print("\nstopped: nothing of it runs any more", file=sys.stderr)
         return 130
     finally:
         demo.clean()
@@ -67,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--flights", type=at_least_one, metavar="N", help="only the first N rows of the CSV")
     made.add_argument("--calm", action="store_true", help="kill nothing")
     made.add_argument("--no-spark", action="store_true", help="leave out Spark and Delta; under a minute")
+    made.add_argument("--compose", action="store_true", help="run the topology in containers, by docker compose")
+    made.add_argument("--port-base", type=int, metavar="PORT", help=f"first port of the containers ({PORT_BASE})")
     made.add_argument("--keep", action="store_true", help="leave the topology and its data running at the end")
     made.add_argument("--report", type=Path, default=Path("flights-report"), help="folder of plots and page")
     made.add_argument("--data", type=Path, help="folder of data and logs (default: a temporary one)")
@@ -84,14 +84,14 @@ def at_least_one(text: str) -> int:
 
 
 class Demo:
-    """One run. `folder` holds data, logs and the state of two supervisors: the topology's, and that of the jobs."""
+    """One run. `folder` holds what the stage keeps, the jobs' logs and supervisor's state, and what Spark writes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.history = History()
         self.kept = options.keep
         self.made = options.data is None and not options.keep
-        default = Path(".isthmus") / "flights"
+        default = Path(".isthmus") / ("flights-compose" if options.compose else "flights")
         self.folder = Path(options.data or (default if options.keep else tempfile.mkdtemp(prefix="isthmus-demo-")))
         self.plan: list[str] = [] if options.calm else options.kill or [MIRROR, BROKER]
         self.killed: list[str] = []
@@ -109,17 +109,19 @@ class Demo:
         totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
         self.screen = Screen(self.history, totals)
         self.options.report.mkdir(parents=True, exist_ok=True)  # or say now that it cannot be written
-        topology_file = load(TOPOLOGY)
-        self.check_plan(topology_file)
-        self.check_folder()
-        self.layout = Layout.make(topology_file, TOPOLOGY, self.folder.resolve())
+        topology = load(TOPOLOGY)
+        self.check_plan(topology)
+        self.stage = stage = self.staged(topology)
+        stage.check()
         stopping = stop_on_signals(asyncio.current_task())
-        topology: asyncio.subprocess.Process | None = None
-        jobs = Supervisor(self.folder / "jobs", self.on_job)
-        watch = Watch(self.layout.addresses)
+        jobs = self.jobs = Supervisor(self.folder / "jobs", self.on_job)
+        watch = Watch(stage.addresses)
+        looking: asyncio.Task[None] | None = None
         good = False
         try:
-            topology = await self.start_topology()
+            await stage.start(self.screen.say)
+            self.screen.say(f"up: {', '.join(f'{name} {address}' for name, address in stage.addresses.items())}")
+            looking = asyncio.create_task(self.look())
             with self.screen:
                 self.screen.say(f"replaying {len(flights):,} flights as {events:,} events")
                 self.start_replays(jobs, totals)
@@ -133,11 +135,20 @@ class Demo:
                 raise KeyboardInterrupt from None
             raise
         finally:
+            if looking:
+                looking.cancel()
             await watch.close()
             await jobs.stop()
-            if topology and not (self.kept and good):
-                await stop_process(topology)
+            if not (self.kept and good):
+                await stage.stop()
         return 0 if good else 1
+
+    def staged(self, topology: Topology) -> Stage:
+        if self.options.compose:
+            return Composed(topology, self.folder, self.options.port_base or PORT_BASE)
+        if self.options.port_base is not None:
+            raise DemoError("--port-base is for containers: it goes with --compose")
+        return Supervised(topology, self.folder)
 
     def clean(self) -> None:
         """Remove the folder, if it was made for this run."""
@@ -154,47 +165,12 @@ class Demo:
             if name not in names:
                 raise DemoError(f"--kill {name}: there are {', '.join(names)}")
 
-    def check_folder(self) -> None:
-        """What an earlier run left would be counted as doubled."""
-        folder = os.path.relpath(self.folder)
-        if (state := read_state(self.folder)) and state.running:
-            down = f"isthmus down -f {os.path.relpath(TOPOLOGY)} --data {folder}"
-            raise DemoError(f"a topology runs in {folder}: stop it (`{down}`), or choose another folder by --data")
-        if (self.folder / "data").exists():
-            raise DemoError(
-                f"{folder} holds the data of an earlier run: remove it (rm -r {folder}), or choose another by --data"
-            )
-
     # --- Starting -----------------------------------------------------------------------------------
-
-    async def start_topology(self) -> asyncio.subprocess.Process:
-        """The topology under a supervisor process of its own, as `isthmus up` would run it."""
-        log = self.folder / "logs" / "supervisor.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *python("deploy"), "-f", str(TOPOLOGY), "--data", str(self.layout.folder),
-                stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                while b"\nready\n" not in b"\n" + log.read_bytes():
-                    if process.returncode is not None:
-                        raise DemoError(f"the topology did not start:\n{log.read_text()[-2000:]}")
-                    await asyncio.sleep(SAMPLE_S)
-        except BaseException as error:
-            await stop_process(process)
-            if isinstance(error, TimeoutError):
-                raise DemoError(f"the topology is not ready after {START_TIMEOUT_S:.0f} s; see {log}") from None
-            raise
-        names = ", ".join(f"{name} {address}" for name, address in self.layout.addresses.items())
-        self.screen.say(f"up: {names}")
-        return process
 
     def start_replays(self, jobs: Supervisor, totals: Mapping[str, int]) -> None:
         for name, total in totals.items():
             command = [*python("examples.flights.replay"), "--origin", name.upper()]
-            command += ["--bootstrap", self.layout.addresses[name]]
+            command += ["--bootstrap", self.stage.addresses[name]]
             if self.options.flights is not None:
                 command += ["--flights", str(self.options.flights)]
             command += ["--rate", str(max(1, int(total / (CALM_REPLAY_S if self.options.calm else REPLAY_S))))]
@@ -205,18 +181,18 @@ class Demo:
     def start_spark(self, jobs: Supervisor) -> None:
         """Spark starts at once and waits for the file `go`, so that its JVM is warm when the data is there."""
         command = (
-            *python("examples.flights.queries"), "--bootstrap", self.layout.addresses[AGGREGATE],
+            *python("examples.flights.queries"), "--bootstrap", self.stage.addresses[AGGREGATE],
             "--delta", str(self.delta), "--out", str(self.answers), "--go", str(self.folder / "go"),
         )  # fmt: skip
         jobs.start(ProcessSpec("spark", command, "job")).line = self.on_spark_line
 
     @property
     def delta(self) -> Path:
-        return self.layout.folder / "delta" / "flights"
+        return self.stage.folder / "delta" / "flights"
 
     @property
     def answers(self) -> Path:
-        return self.layout.folder / "answers.json"
+        return self.stage.folder / "answers.json"
 
     # --- While it runs ------------------------------------------------------------------------------
 
@@ -229,13 +205,13 @@ class Demo:
             sample = await watch.sample(self.history.now_s())
             self.screen.update(sample)
             self.history.samples.append(sample)
-            self.tell_restarts()
             for name, total in totals.items():
                 if name not in self.overlapped and sample.mirrored[name]:
                     self.overlapped[name] = sample.source[name] < total
             for target in [target for target in plan if self.due(target, sample, totals)]:
                 plan.remove(target)
-                self.kill(target, sample, totals)
+                share = self.share_in_window(target, sample, totals)
+                self.say_killed(target, await self.kill(target), share)
             for process in replays:
                 if process.status.state is State.FAILED:
                     raise DemoError(f"{process.spec.name}: {process.status.reason}")
@@ -248,11 +224,15 @@ class Demo:
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise DemoError(
-                    f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; see the logs in {self.folder}/logs"
+                    f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
                 )
             await asyncio.sleep(SAMPLE_S)
         if plan:
             raise DemoError(f"{plan[0]} was to be killed in mid-run, but all was over before: use more --flights")
+        restarts = {each.name: each.restarts for each in await self.stage.processes()}
+        for name in self.killed:
+            if not restarts.get(name, 1):
+                raise DemoError(f"{name} was killed, and nothing started it again: all went on without it")
         late = [name for name, overlapped in self.overlapped.items() if not overlapped]
         if late and not self.options.fault:
             raise DemoError(f"the mirror of {late[0]} appended nothing before the last record was produced")
@@ -277,28 +257,36 @@ class Demo:
     def due(self, target: str, sample: Any, totals: Mapping[str, int]) -> bool:
         return self.share(target, sample, totals) >= (KILL_BROKER_AT if target.endswith("-broker") else KILL_MIRROR_AT)
 
-    def kill(self, target: str, sample: Any, totals: Mapping[str, int]) -> None:
+    def share_in_window(self, target: str, sample: Any, totals: Mapping[str, int]) -> float:
         share = self.share(target, sample, totals)
         if not KILL_WINDOW[0] <= share <= KILL_WINDOW[1]:
             raise DemoError(
                 f"{target} was to be killed in mid-run, but {share:.0%} had gone through: use more --flights"
             )
-        state = read_state(self.folder)
-        jobs = read_state(self.folder / "jobs")
-        found = {each.name: each for each in [*(state.processes if state else ()), *(jobs.processes if jobs else ())]}
-        pid = found[target].pid if target in found else None
+        return share
+
+    async def kill(self, target: str) -> str:
+        return self.kill_job(target) if target in self.jobs.processes else await self.stage.kill(target)
+
+    def kill_job(self, name: str) -> str:
+        pid = self.jobs.processes[name].status.pid
         if not pid:
-            raise DemoError(f"--kill {target}: no such process runs; there are {', '.join(sorted(found))}")
+            raise DemoError(f"--kill {name}: it does not run just now")
         os.kill(pid, signal.SIGKILL)
+        return f"pid {pid}"
+
+    def say_killed(self, target: str, what: str, share: float) -> None:
         self.history.kills.append((self.history.now_s(), target))
         self.killed.append(target)
-        self.screen.killed(f"kill -9 {target} (pid {pid}) with {share:.0%} of its records through")
+        self.screen.killed(f"kill -9 {target} ({what}) with {share:.0%} of its records through")
 
-    def tell_restarts(self) -> None:
-        """Say what the topology's supervisor did since the last look."""
-        state = read_state(self.folder)
-        for each in state.processes if state else ():
-            self.tell(each)
+    async def look(self) -> None:
+        """Say what becomes of the topology's processes."""
+        while True:
+            with contextlib.suppress(DeployError):  # a look in between, such as at a container that is just removed
+                for each in await self.stage.processes():
+                    self.tell(each)
+            await asyncio.sleep(self.stage.look_every_s)
 
     def tell(self, each: Status) -> None:
         before = self.said.get(each.name)
@@ -325,7 +313,8 @@ class Demo:
             last = self.history.samples[-1]
             self.screen.update(last)
             if "spark" in self.plan and "spark" not in self.killed and self.due("spark", last, self.screen.totals):
-                self.kill("spark", last, self.screen.totals)
+                share = self.share_in_window("spark", last, self.screen.totals)
+                self.say_killed("spark", self.kill_job("spark"), share)
         elif what == "spark":
             self.screen.say(line)
 
@@ -374,14 +363,16 @@ class Demo:
         """Commands to try with one's own tools; they need the topology, so without --keep that comes first."""
         say = self.screen.console.print
         if not self.kept:
-            say("to look around yourself: isthmus demo --keep, then")
-        port = self.layout.addresses[AGGREGATE] if self.kept else "HOST:PORT (shown at the start)"
+            say(f"to look around yourself: isthmus demo {'--compose ' if self.options.compose else ''}--keep, then")
+        known = self.kept or self.options.compose  # the ports of containers are always the same
+        port = self.stage.addresses[AGGREGATE] if known else "HOST:PORT (shown at the start)"
         say(f"  kcat -b {port} -L")
         say(f"  kcat -b {port} -C -t ewr.flights -o beginning -c 5")
         say(f"  kcat -b {port} -C -t delays.carried -e -q | tail")
         if self.kept:
             say(f"  isthmus mirror status -b {AGGREGATE}")
-            say(f"  isthmus down -f {os.path.relpath(TOPOLOGY)} --data {os.path.relpath(self.folder)}")
+            for step in self.stage.next_steps():
+                say(f"  {step}")
 
 
 def stop_on_signals(task: asyncio.Task[Any] | None) -> asyncio.Event:
@@ -396,9 +387,3 @@ def stop_on_signals(task: asyncio.Task[Any] | None) -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     return stopping
-
-
-async def stop_process(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    await process.wait()

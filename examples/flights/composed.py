@@ -1,0 +1,86 @@
+"""The demo's topology in containers, from the compose file that `isthmus compose` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from isthmus.deploy.compose import compose_file, published
+from isthmus.deploy.launch import PORT_BASE
+from isthmus.deploy.project import ComposeProject
+from isthmus.deploy.supervisor import State, Status
+from isthmus.deploy.topology import Topology
+
+from .stage import TOPOLOGY, DemoError
+
+PROJECT = "isthmus-demo"
+
+
+class Stopped(Exception):
+    """The demo was told to stop while compose was at work."""
+
+
+class Composed:
+    """A stage of containers, networks and volumes under a project name of the demo's own."""
+
+    look_every_s = 1.0  # it starts two commands
+
+    def __init__(self, topology: Topology, folder: Path, port_base: int) -> None:
+        self.folder = folder.resolve()
+        self.port_base = port_base
+        self.addresses = published(topology, port_base)
+        self.file = self.folder / "compose.yaml"
+        apart = "" if port_base == PORT_BASE else f"-{port_base}"  # ports that differ allow two at a time
+        self.project = ComposeProject(self.file, f"{PROJECT}{apart}")
+        self.upping: asyncio.Future[None] | None = None
+        self.stopping = False
+
+    def check(self) -> None:
+        """What an earlier run left would be counted as doubled."""
+        if self.file.exists():
+            folder = os.path.relpath(self.folder)
+            down = f"{' '.join(self.project.command)} down -v"
+            raise DemoError(f"{folder} is an earlier run's: end that (`{down}; rm -r {folder}`), or choose by --data")
+        self.project.require(self.addresses)
+
+    @property
+    def logs(self) -> str:
+        return f"`{' '.join(self.project.command)} logs`"
+
+    async def start(self, say: Callable[[str], None]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(compose_file(TOPOLOGY, self.file, self.port_base))
+        (self.folder / "addresses.json").write_text(json.dumps(self.addresses, indent=1))
+        say(f"{' '.join(self.project.command[:-4])} brings up the project {self.project.name}")
+        self.upping = asyncio.get_running_loop().run_in_executor(None, self.project.up, self._heard)
+        await asyncio.shield(self.upping)
+
+    def _heard(self, line: str) -> None:
+        """Sees each line of compose, in the thread that waits for it; what this raises breaks it off."""
+        if self.stopping:
+            raise Stopped
+
+    async def processes(self) -> Sequence[Status]:
+        found = await asyncio.to_thread(self.project.containers)
+        return [each.status for each in found.values()]
+
+    async def kill(self, name: str) -> str:
+        found = {each.name: each for each in await self.processes()}
+        if name not in found or found[name].state not in (State.READY, State.STARTING):
+            raise DemoError(f"--kill {name}: no such container runs; there are {', '.join(sorted(found))}")
+        return f"container {(await asyncio.to_thread(self.project.crash, name)).short_id}"
+
+    async def stop(self) -> None:
+        self.stopping = True
+        if self.upping:
+            await asyncio.wait([self.upping])
+            if not self.upping.cancelled():
+                self.upping.exception()  # which `start` has raised already
+            await asyncio.to_thread(self.project.down)
+
+    def next_steps(self) -> Sequence[str]:
+        command = " ".join([*self.project.command[:-1], os.path.relpath(self.file)])
+        return [f"{command} ps", f"{command} down -v && rm -r {os.path.relpath(self.folder)}"]
