@@ -150,6 +150,11 @@ def load(path: Path | str) -> Topology:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise TopologyError(f"{path}: is not UTF-8 text") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, path: str) -> Topology:
+    """Check the text of a topology file; TopologyError calls it `path`."""
     try:
         node = YAML(typ="safe", pure=True).compose(text)
         data = YAML(typ="safe", pure=True).load(text)

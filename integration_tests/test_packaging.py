@@ -73,6 +73,7 @@ def test_a_wheel_claims_our_names_only_and_holds_the_compiled_modules(tmp_path: 
     assert claimed(wheel) == OURS
     names = zipfile.ZipFile(wheel).namelist()
     assert {"isthmus/py.typed", "isthmus/protocol/_records.py", "isthmus/core_broker/__init__.py"} <= set(names)
+    assert {"isthmus/testing/plugin.py", "isthmus/testing/keeper/__main__.py"} <= set(names)
     assert not [name for name in names if "test" in name.partition("/")[0]]
     assert modules_that_failed(said) == []
     assert use(wheel, tmp_path).endswith(".so")

@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "isthmus protocol client core_broker mirror streams connectors registry console deploy examples pyspark_isthmus"
+    "isthmus protocol client core_broker mirror streams connectors registry console deploy testing examples "
+    "pyspark_isthmus"
 ).split()
 WAIVER = "# allowed: "
 
@@ -43,9 +44,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus.streams": _OUTSIDE,
     "isthmus.connectors": _OUTSIDE,
     "isthmus.registry": _OUTSIDE,
-    "isthmus.examples": ("isthmus.deploy", *_PEOPLE),
+    "isthmus.examples": ("isthmus.deploy", "isthmus.testing", *_PEOPLE),
     "isthmus.console": ("isthmus.deploy", "isthmus.examples", *_PEOPLE),
     "isthmus.deploy": ("isthmus.console", *_PEOPLE),
+    "isthmus.testing": ("isthmus.deploy", "isthmus.console", *_PEOPLE),
     "pyspark_isthmus": ("isthmus.connectors",),
     _BROKER: (),
     f"{_BROKER}.purgatory": (),
@@ -57,8 +59,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.security": (f"{_BROKER}.config", "isthmus.protocol"),
     f"{_BROKER}.server": _SERVER,
+    f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.broker": (f"{_BROKER}.server", *_SERVER),
-    f"{_BROKER}.__main__": (f"{_BROKER}.broker", *_SERVER),
+    f"{_BROKER}.__main__": (f"{_BROKER}.broker", f"{_BROKER}.checking", *_SERVER),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
 OPEN_TO_ALL = ("isthmus", "isthmus.runtime")
@@ -78,6 +81,7 @@ _EDGES = (
     "isthmus.console",
     "isthmus.deploy",
     "isthmus.examples",
+    "isthmus.testing",
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
 _FILES = f"{_BROKER}.storage.files"

@@ -1,0 +1,197 @@
+"""One broker in a container of its own, as testcontainers runs it.
+
+Ryuk, the image with which testcontainers ends what a crashed test left, is not needed and not pulled, whatever
+TESTCONTAINERS_RYUK_DISABLED says (which goes on to mean what it means for other containers): a keeper does its work,
+and what even that could not remove carries our label and is removed by the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import docker.errors
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from ..deploy import engine
+from ..deploy.launch import plain
+from .choice import Backend, require_docker
+from .container import IsthmusContainer, Option
+from .errors import IsthmusTestingError
+from .labels import LABEL, remove_left
+from .owner import Owner
+from .ports import Ports
+from .process import Keeper
+from .topology import READY_TIMEOUT_S
+
+INSIDE_PORT = 9092
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+POLL_S = 0.1
+STOP_TIMEOUT_S = 10
+
+
+class DockerBroker(IsthmusContainer, DockerContainer):
+    """A testcontainers DockerContainer: `with_kwargs`, `with_network`, `exec` and all else of it may be used."""
+
+    backend = Backend.DOCKER
+
+    def __init__(self, image: str | None = None, *, options: Mapping[str, Option] | None = None, port: int = 0) -> None:
+        self._wanted = image or engine.IMAGE
+        require_docker(self._wanted)
+        DockerContainer.__init__(self, self._wanted)
+        self._options = dict(options or {})
+        self._fixed_port = port
+        self._port = 0
+        self._held = Ports()
+        self._paused = self._killed = False
+
+    @property
+    def changed(self) -> bool:
+        return self._paused or self._killed
+
+    @property
+    def bootstrap(self) -> str:
+        if not self._port:
+            raise IsthmusTestingError("the broker is not started: use it in a `with`, or call start()")
+        return f"{self._host}:{self._port}"
+
+    @property
+    def _host(self) -> str:
+        host = self.get_docker_client().host()
+        return "127.0.0.1" if host in LOOPBACK else host
+
+    def start(self) -> Self:
+        if self._port:
+            raise IsthmusTestingError("the broker is started already")
+        remove_left()
+        reaper = _reaper(os.getpid())
+        host = self._host
+        try:
+            if host == "127.0.0.1":
+                self._port = self._held.take(host, self._fixed_port, "IsthmusContainer")
+            else:  # an engine on another machine: what is free there nobody here can tell
+                self._port = self._fixed_port or Ports().take("")
+            self.ports = {f"{INSIDE_PORT}/tcp": ("127.0.0.1" if host == "127.0.0.1" else "", self._port)}  # type: ignore[dict-item]
+            told = f"--set=advertised.listeners=PLAINTEXT://{host}:{self._port}"
+            options = [f"--set={name}={plain(value)}" for name, value in self._options.items()]
+            listen = f"--listen=0.0.0.0:{INSIDE_PORT}"
+            self.with_command(["broker", "--data=/data", listen, told, *options])
+            self._kwargs = {**self._kwargs, "labels": {**self._kwargs.get("labels", {}), LABEL: reaper.owner}}
+            with _plain_errors(), _without_ryuk():
+                DockerContainer.start(self)
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self, force: bool = True, delete_volume: bool = True) -> None:
+        with contextlib.suppress(docker.errors.NotFound), _plain_errors():
+            DockerContainer.stop(self, force, delete_volume)
+        self._container = None
+        self._held.release()
+        self._port = 0
+        self._paused = self._killed = False
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        reaper, container = _reaper(os.getpid()), self.get_wrapped_container()
+        deadline = time.monotonic() + timeout_s
+        while not reaper.keeper.call("serves", bootstrap=self.bootstrap):
+            container.reload()
+            if container.status not in ("created", "running", "restarting"):
+                raise IsthmusTestingError(f"the broker is {container.status}: {_last_line(self.logs())}")
+            if time.monotonic() > deadline:
+                raise IsthmusTestingError(
+                    f"the broker does not serve {self.bootstrap} after {timeout_s:g} s: {_last_line(self.logs())}"
+                )
+            time.sleep(POLL_S)
+
+    def pause(self) -> None:
+        if self._killed:
+            raise IsthmusTestingError("the broker is killed: restart it first")
+        with _plain_errors():
+            self.get_wrapped_container().pause()
+        self._paused = True
+
+    def unpause(self) -> None:
+        if not self._paused:
+            raise IsthmusTestingError("the broker is not paused")
+        with _plain_errors():
+            self.get_wrapped_container().unpause()
+        self._paused = False
+
+    def kill(self) -> None:
+        if self._killed:
+            raise IsthmusTestingError("the broker is killed already: restart brings it back")
+        with _plain_errors():
+            self.get_wrapped_container().kill()
+            self.get_wrapped_container().wait()
+        self._paused, self._killed = False, True
+
+    def restart(self) -> None:
+        if self._paused:
+            self.unpause()
+        with _plain_errors():
+            self.get_wrapped_container().restart(timeout=STOP_TIMEOUT_S)
+        self._killed = False
+        self.wait_ready()
+
+    def repair(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        if self._paused:
+            self.unpause()
+        if self._killed:
+            self.restart()
+        self.wait_ready(timeout_s)
+
+    def logs(self) -> str:
+        with _plain_errors():
+            return str(self.get_wrapped_container().logs().decode(errors="replace"))
+
+    def __exit__(self, *error: Any) -> None:
+        self.stop()
+
+
+class _Reaper:
+    """The keeper of a process's containers; it ends with the process, and they with it."""
+
+    def __init__(self) -> None:
+        self.owner = str(Owner.this_process())
+        self.keeper = Keeper({"keep": "containers", "owner": self.owner})
+
+
+@functools.cache
+def _reaper(pid: int) -> _Reaper:
+    """One for each process: a fork needs one of its own."""
+    return _Reaper()
+
+
+@contextlib.contextmanager
+def _without_ryuk() -> Iterator[None]:
+    was = testcontainers_config.ryuk_disabled
+    testcontainers_config.ryuk_disabled = True
+    try:
+        yield
+    finally:
+        testcontainers_config.ryuk_disabled = was
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What the engine refuses, in one line with the way out."""
+    try:
+        yield
+    except docker.errors.NotFound:
+        raise
+    except docker.errors.DockerException as error:
+        said = getattr(error, "explanation", None) or str(error)
+        raise IsthmusTestingError(f"Docker: {engine.explain(str(said))}") from None
+
+
+def _last_line(log: str) -> str:
+    lines = log.strip().splitlines()
+    return lines[-1].removeprefix("isthmus broker: ") if lines else "it said nothing"

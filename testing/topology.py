@@ -1,0 +1,176 @@
+"""`IsthmusTopology`: a whole topology for a test, in Docker or on this machine, whose faults a test makes and mends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..deploy.topology import load, parse
+from .choice import Backend, choose, require_docker
+from .errors import IsthmusTestingError
+from .process import Keeper
+from .status import MirrorStatus
+
+READY_TIMEOUT_S = 60.0
+MIRRORED_TIMEOUT_S = 60.0
+
+
+class IsthmusTopology:
+    """Datacenters with their brokers, mirrors and stream workers, as a topology file names them.
+
+        with IsthmusTopology("topology.yaml") as topology:
+            produce(topology.bootstrap("ewr"))
+            topology.cut_wan()
+
+    topology: path of a file, or its text (which has more than one line). Data lives as long as the topology runs.
+    fixed_ports: take the ports that the file's `listen` names, instead of free ones. backend: None is what `choose`
+    finds at the start. Methods take the names of the file; `ewr-broker` and `ewr-mirror` say which is meant where a
+    datacenter and a mirror share a name. Calls block; several threads may make them. TopologyError: the file is wrong;
+    IsthmusTestingError: all else.
+    """
+
+    def __init__(self, topology: Path | str, *, fixed_ports: bool = False, backend: Backend | None = None) -> None:
+        if isinstance(topology, str) and "\n" in topology:
+            self._text, self._file = topology, Path("topology.yaml").absolute()  # apps are relative to its folder
+            self._topology = parse(topology, "the topology's text")
+        else:
+            self._file = Path(topology).absolute()
+            self._topology = load(self._file)
+            self._text = self._file.read_text()
+        self.fixed_ports = fixed_ports
+        self.backend = backend
+        self.changed = False  # whether a fault was made and not yet undone by `repair`
+        self._addresses: dict[str, str] = {}
+        self._keeper: Keeper | None = None
+
+    # --- Life ---------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Return once every broker, mirror and worker is ready. Whatever does not start ends all again."""
+        if self._keeper:
+            raise IsthmusTestingError(f"the topology {self.name} is started already")
+        backend = self.backend or choose().backend
+        if backend is Backend.DOCKER:
+            require_docker()
+        self._keeper = Keeper(
+            {
+                "keep": "topology", "backend": str(backend), "text": self._text, "file": str(self._file),
+                "fixed_ports": self.fixed_ports,
+            }
+        )  # fmt: skip
+        try:
+            self._addresses = self._keeper.call("start")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End all of it and remove its data; nothing happens when it does not run."""
+        keeper, self._keeper = self._keeper, None
+        self._addresses = {}
+        self.changed = False
+        if keeper:
+            keeper.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return once everything that is neither paused nor killed is ready."""
+        self._call("wait_ready", timeout_s=timeout_s)
+
+    # --- What there is ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._topology.name
+
+    @property
+    def datacenters(self) -> list[str]:
+        return list(self._topology.datacenters)
+
+    @property
+    def mirrors(self) -> list[str]:
+        return [each.name for each in self._topology.mirrors]
+
+    @property
+    def workers(self) -> list[str]:
+        return [each.name for each in self._topology.workers]
+
+    def bootstrap(self, datacenter: str) -> str:
+        """HOST:PORT for any Kafka client on this machine. It stays over pauses, kills and restarts."""
+        self._running()
+        if datacenter not in self._addresses:
+            raise IsthmusTestingError(
+                f"no datacenter of {self.name} is called '{datacenter}': there are {', '.join(self.datacenters)}"
+            )
+        return self._addresses[datacenter]
+
+    def logs(self, name: str) -> str:
+        """What a datacenter's broker, a mirror or a worker has written so far, over all its starts."""
+        return str(self._call("log", name=name))
+
+    def all_logs(self) -> dict[str, str]:
+        """The logs of all parts, by `ewr-broker`, `ewr-aggregate-mirror` and so on."""
+        return dict(self._call("logs"))
+
+    # --- Faults -------------------------------------------------------------------------------------
+
+    def pause(self, name: str) -> None:
+        """Freeze a broker, a mirror or a worker: its connections stay open and nothing answers, as a machine that
+        hangs."""
+        self._call("pause", name=name)
+        self.changed = True
+
+    def unpause(self, name: str) -> None:
+        """Let it go on where it stopped."""
+        self._call("unpause", name=name)
+
+    def kill(self, name: str) -> None:
+        """`kill -9`. It stays dead, and its address free, until `restart`."""
+        self._call("kill", name=name)
+        self.changed = True
+
+    def restart(self, name: str) -> None:
+        """Stop it if it runs, start it on the same data and address, and return once it is ready."""
+        self._call("restart", name=name)
+
+    def cut_wan(self, *mirrors: str) -> None:
+        """Cut the line between these mirrors (all, where none is named) and their targets, as a cable is cut: no byte
+        comes through, and no connection is closed."""
+        self._call("cut_wan", mirrors=list(mirrors))
+        self.changed = True
+
+    def heal_wan(self, *mirrors: str) -> None:
+        """Mend these lines, or all."""
+        self._call("heal_wan", mirrors=list(mirrors))
+
+    def repair(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Undo every fault, and return once everything is ready. Data stays."""
+        self._call("repair", timeout_s=timeout_s)
+        self.changed = False
+
+    # --- Mirrors ------------------------------------------------------------------------------------
+
+    def mirror_status(self, *mirrors: str) -> list[MirrorStatus]:
+        """Every partition that these mirrors (all, where none is named) carry, sorted by mirror, topic, partition."""
+        return [MirrorStatus(**each) for each in self._call("mirror_status", mirrors=list(mirrors))]
+
+    def wait_mirrored(self, *mirrors: str, timeout_s: float = MIRRORED_TIMEOUT_S) -> None:
+        """Return once the targets hold all that the sources hold now; IsthmusTestingError names what is missing."""
+        self._call("wait_mirrored", mirrors=list(mirrors), timeout_s=timeout_s)
+
+    def _call(self, call: str, /, **arguments: Any) -> Any:
+        return self._running().call(call, **arguments)
+
+    def _running(self) -> Keeper:
+        if not self._keeper:
+            raise IsthmusTestingError(f"the topology {self.name} is not started: use it in a `with`, or call start()")
+        return self._keeper
