@@ -17,6 +17,8 @@ from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
 from ..storage.config import LogConfig
+from ..storage.errors import StorageError
+from ..storage.files import Volume
 from ..storage.manager import LogManager
 from .partition import Partition
 
@@ -71,6 +73,21 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
+
+    async def save_log_starts(self) -> None:
+        """Put on disk where logs start, so that records that were deleted stay deleted. Raises StorageError."""
+        await self._logs.save_log_starts()
+
+    async def volume(self) -> Volume:
+        """The data directory and its volume. Raises StorageError."""
+        try:
+            return await self._logs.files.run(self._logs.files.volume, self._logs.data_dir)
+        except OSError as error:
+            raise StorageError(error, self._logs.data_dir, "cannot look at") from error
+
+    @property
+    def data_dir(self) -> str:
+        return self._logs.data_dir
 
     async def apply(self, delta: Delta) -> None:
         """Follow a change of the image."""

@@ -142,6 +142,30 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self}: leader epoch is {self.leader_epoch}")
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self}: leader epoch is {self.leader_epoch}")
 
+    @property
+    def low_watermark(self) -> int:
+        """The first offset that all replicas still hold: this one's, as long as this broker holds the only replica."""
+        start: int = self.log.log_start_offset
+        return start
+
+    def delete_records(self, offset: int) -> int:
+        """Serve nothing before `offset` any more, -1 being the high watermark; gives the offset meant.
+
+        Raises KafkaError: POLICY_VIOLATION for a topic that is compacted only, OFFSET_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR. The log's start moves in memory; `LogManager.save_log_starts` makes it last.
+        """
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        if "delete" not in self.configs["cleanup.policy"]:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not have delete")
+        before = self.high_watermark if offset == -1 else offset
+        if not 0 <= before <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is not up to {self.high_watermark}"
+            )
+        self.log.advance_start(before)
+        return before
+
     # --- who waits ----------------------------------------------------------------------------------------------------
 
     def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:

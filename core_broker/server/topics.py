@@ -23,6 +23,11 @@ def check_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
+def code_for_missing(name: str) -> ErrorCode:
+    """What is said of a topic that is not there."""
+    return ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
     """Have the controller decide `command`; `answer(result)` makes the response, when all rooms have reacted."""
     services = context.services

@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -64,6 +64,14 @@ class File(Protocol):
         """The descriptor, for sendfile and mmap; None where there is none."""
 
 
+class Volume(NamedTuple):
+    """Where a directory lies: its absolute path, the size of its file system, and what of it this process may use."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class Held(Protocol):
     """A lock that is held until released."""
 
@@ -82,6 +90,9 @@ class Files(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def volume(self, path: str) -> Volume:
+        """The volume that holds a directory. May wait for a network file system."""
+
     def makedirs(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -95,6 +106,9 @@ class Files(Protocol):
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """The file is, after any crash, as before or as given: a synced temporary file, renamed, directory synced."""
+
+    def sync_directory(self, path: str) -> None:
+        """The names in a directory to the disk: what was created, renamed and removed in it."""
 
     def lock(self, path: str) -> Held:
         """Hold the lock file of a data directory. Raises DirectoryLocked."""
@@ -273,6 +287,10 @@ class RealFiles:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def volume(self, path: str) -> Volume:
+        about = os.statvfs(path)
+        return Volume(os.path.abspath(path), about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize)
+
     def makedirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
@@ -302,6 +320,12 @@ class RealFiles:
                 os.unlink(temporary)
             raise OSError(error.errno, error.strerror, path) from error
         _sync_directory(os.path.dirname(path))
+
+    def sync_directory(self, path: str) -> None:
+        try:
+            _sync_directory(path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
 
     def lock(self, path: str) -> Held:
         return _RealLock(path)

@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core_broker.storage.files import DirectoryLocked
+from isthmus.core_broker.storage.files import DirectoryLocked, Volume
 
 from .file import Held, SimFile
 from .inode import Buffer, Inode
@@ -215,6 +215,10 @@ class SimFiles:
 
     def size(self, path: str) -> int:
         return len(self._inode(path).data)
+
+    def volume(self, path: str) -> Volume:
+        capacity = self.disk.capacity_bytes
+        return Volume(self._path(path), capacity, capacity - self.disk.used_bytes)
 
     def _inode(self, path: str) -> Inode:
         path = self._path(path)

@@ -7,6 +7,7 @@ from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
 from .create_topics import CreatedTopic, CreateTopics, new_topic
 from .delete_topics import DeletedTopic, DeleteTopics
+from .elect_leaders import Election, ElectLeaders, PartitionElection, TopicElections
 from .loop import Controller
 from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
@@ -29,15 +30,19 @@ __all__ = [
     "Decision",
     "DeleteTopics",
     "DeletedTopic",
+    "ElectLeaders",
+    "Election",
     "GrownTopic",
     "Item",
     "Operation",
+    "PartitionElection",
     "ProducerIdBlock",
     "RegisterBroker",
     "RegisterMirrorLink",
     "RegisteredBroker",
     "RegisteredLink",
     "Result",
+    "TopicElections",
     "View",
     "cluster_ordinal",
     "new_topic",

@@ -59,11 +59,14 @@ class Item:
 
 
 def default_message(code: ErrorCode) -> str:
-    """What Kafka says for a code when there is nothing more to say."""
+    """What is said for a code when there is nothing more to say."""
     return {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
         ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
         ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+        ErrorCode.ELECTION_NOT_NEEDED: "The partition has the leader that was asked for.",
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader is not in sync or not alive.",
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica that could lead is alive.",
     }[code]
 
 

@@ -19,6 +19,7 @@ from ...config import BrokerConfig
 from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
+from .quorum import Quorum, Voter
 
 MAX_WAITING_COMMANDS = 10_000
 
@@ -44,6 +45,13 @@ class Controller:
         self._reactions: list[React] = []
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    @property
+    def quorum(self) -> Quorum:
+        """Who decides: this broker alone, and what it appended is on disk before anyone is told."""
+        node_id = self.config["node.id"]
+        end = self.log.next_offset
+        return Quorum(node_id, self.log.epoch, end, [Voter(node_id, end, self.runtime.wall_ms())])
 
     def subscribe(self, react: React) -> None:
         """Have `react(delta)` called, and awaited if it is awaitable, after each apply, in order of subscription.

@@ -21,10 +21,10 @@ from ....protocol.messages.metadata import (
 )
 from ....protocol.primitives import ZERO_UUID
 from ...cluster.image import TopicImage
-from ...cluster.topic_names import is_internal, why_invalid
+from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
 from ..context import Context
-from ..topics import create_missing
+from ..topics import code_for_missing, create_missing
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
@@ -83,12 +83,8 @@ def _named(
         elif topic.name in errors:
             answers.append(_error(topic.name, ZERO_UUID, errors[topic.name].code))
         else:
-            answers.append(_error(topic.name, ZERO_UUID, _code_for_missing(topic.name)))
+            answers.append(_error(topic.name, ZERO_UUID, code_for_missing(topic.name)))
     return answers
-
-
-def _code_for_missing(name: str) -> int:
-    return ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _error(name: str | None, topic_id: bytes, code: int) -> MetadataResponseTopic:

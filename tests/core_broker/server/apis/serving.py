@@ -1,0 +1,103 @@
+"""A broker's rooms on a folder, without sockets: requests go to the handlers, a `Pending` is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from isthmus.core_broker.cluster.controller import Controller, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
+from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.purgatory import Pending, Purgatory
+from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.server.context import Context, Services
+from isthmus.core_broker.storage.files import RealFiles
+from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.manager import LogManager
+from isthmus.protocol.messages import MODULES
+from isthmus.protocol.records import build_batch
+from isthmus.runtime import Runtime, system
+
+LISTENER = "PLAINTEXT"
+
+
+class Serving:
+    """Node 1, the only one. `services` is what handlers are given; groups and producer ids are not there."""
+
+    def __init__(self, folder: Path, options: dict[str, str], runtime: Runtime) -> None:
+        self.files = RealFiles(2)
+        self.config = BrokerConfig(options)
+        self.runtime = runtime
+        self.logs = LogManager(self.files, str(folder), runtime)
+        self.image = MetadataImage("cluster-x")
+        self.context: Context = None  # type: ignore[assignment]
+
+    async def start(self) -> None:
+        await self.logs.open(1)
+        metadata_log = await MetadataLog.open(self.files, self.logs.data_dir, self.runtime)
+        self.controller = Controller(self.image, metadata_log, self.config, self.runtime)
+        await metadata_log.replay(self.image)
+        self.replicas = ReplicaManager(self.image, self.logs, self.config, self.runtime, 1)
+        await self.replicas.apply(self.image.everything())
+        self.controller.subscribe(self.replicas.apply)
+        endpoint = {LISTENER: Endpoint("broker-1", 9092)}
+        await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        services = Services(
+            config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
+            replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
+            producer_ids=SimpleNamespace(), cluster_id="cluster-x", node_id=1,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.context = Context(services, LISTENER, "10.0.0.1")
+
+    async def stop(self) -> None:
+        await self.controller.close()
+        self.replicas.close()
+        await self.logs.close()
+        self.files.close()
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        """The answer of the request's handler, in the newest version if none is named."""
+        api = type(request).API
+        self.context.version = api.max_version if version is None else version
+        handler = import_module(f"isthmus.core_broker.server.apis.{MODULES[api.key]}").handle
+        answer = handler(request, self.context)
+        if not isinstance(answer, Pending):
+            return answer
+        done = asyncio.get_running_loop().create_future()
+        answer.when_done(done.set_result)
+        return await done
+
+    async def topic(self, name: str, partitions: int = 1, **options: str) -> bytes:
+        """Make a topic; its id. Option names have _ for the dots."""
+        configs = {key.replace("_", "."): value for key, value in options.items()}
+        result = await self.controller.submit_wait(CreateTopics([new_topic(name, partitions, 1, configs)]))
+        assert result.items[0].error_code == 0, result.items[0]
+        return result.items[0].topic_id
+
+    def fill(self, topic: str, records: int, index: int = 0, **batch: int) -> None:
+        """Append one batch of so many records."""
+        now = self.runtime.wall_ms()
+        data = build_batch([(now, b"k", b"v", ())] * records, **batch)
+        self.replicas.get(topic, index).append(data, Origin.CLIENT, now)
+
+
+def serve(
+    folder: Path, work: Callable[[Serving], Coroutine[Any, Any, None]], runtime: Runtime | None = None, **options: str
+) -> None:
+    """Run `work(serving)` on a broker with these options; names have _ for the dots."""
+
+    async def main() -> None:
+        config = {key.replace("_", "."): value for key, value in options.items()}
+        serving = Serving(folder, config, runtime or system())
+        await serving.start()
+        try:
+            await work(serving)
+        finally:
+            await serving.stop()
+
+    asyncio.run(main())
