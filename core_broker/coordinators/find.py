@@ -9,6 +9,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import Coordinator, Request, Response
 from ..cluster.image import MetadataImage
 from ..cluster.topic_names import CONSUMER_OFFSETS
+from .java import java_hash
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MANY_KEYS_SINCE = 4
@@ -20,15 +21,6 @@ class Found(NamedTuple):
     node_id: int = -1
     host: str = ""
     port: int = -1
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, in 32 bits with a sign."""
-    result = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(units), 2):
-        result = (31 * result + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return result - (1 << 32) if result >> 31 else result
 
 
 def partition_for(group_id: str, partitions: int) -> int:

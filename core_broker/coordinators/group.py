@@ -98,6 +98,8 @@ class Group(Generations):
             self._refuse_join(token, member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif member_id == NOBODY:
             self._join_new(request, caller, token)
+        elif member_id in self.pending_join and request.group_instance_id is not None:
+            self._refuse_join(token, NOBODY, ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to no static member
         elif member_id in self.pending_join:
             self._add(member_id, request, caller, token)
         else:

@@ -34,7 +34,7 @@ def describe(request: dsg.Request, version: int, shard_of: Callable[[str], Group
             continue
         answer.group_state = State.DEAD.value
         if version >= 6:
-            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            answer.error_code, answer.authorized_operations = ErrorCode.GROUP_ID_NOT_FOUND, NOT_ASKED
             answer.error_message = f"Group {group_id} not found."
     return dsg.Response(groups=described)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...protocol.messages.join_group import JoinGroupRequestProtocol
+from .java import java_order
 
 NOBODY = ""  # the member id of one that has none yet
 Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, in the member's order of preference
@@ -172,13 +173,13 @@ class Members:
         return any(self._supported.get(name, 0) == len(self._by_id) for name in names)
 
     def select_protocol(self) -> str:
-        """The one that most members like best of those that all know; the earliest voted for among equals."""
+        """The one that most members like best of those that all know; among equals the first in Java's order."""
         common = {name for name, count in self._supported.items() if count == len(self._by_id)}
         votes: dict[str, int] = {}
         for member in self._by_id.values():
             choice = next(name for name, _ in member.protocols if name in common)
             votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=lambda name: votes[name])
+        return max(java_order(votes), key=lambda name: votes[name])
 
     def _count(self, protocols: Protocols, step: int) -> None:
         for name in dict.fromkeys(name for name, _ in protocols):

@@ -59,8 +59,6 @@ class OffsetRequests(GroupHost):
 
     def offset_delete(self, request: od.Request, version: int, client_id: str, client_host: str) -> Any:
         deletion = offsets.prepare_delete(request, self._image)
-        if not deletion.known:
-            return deletion.response
         if not request.group_id:
             return od.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:

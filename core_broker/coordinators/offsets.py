@@ -17,6 +17,7 @@ from ...protocol.messages.group_records import OffsetCommitKey, OffsetCommitValu
 from ...protocol.primitives import ZERO_UUID
 from ..cluster.image import MetadataImage
 from ..config import MAX_LONG
+from .java import java_length
 from .runtime import Record
 
 NO_OFFSET = -1
@@ -96,11 +97,6 @@ class Offsets:
         for topic, partitions in self.of_group(group_id).items():
             for partition, committed in partitions.items():
                 yield topic, partition, committed
-
-
-def java_length(text: str) -> int:
-    """The length of a text as Java counts it: in UTF-16 units."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:

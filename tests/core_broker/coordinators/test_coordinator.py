@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.coordinators import runtime
-from isthmus.core_broker.coordinators.find import java_hash, partition_for
+from isthmus.core_broker.coordinators.find import partition_for
 from isthmus.core_broker.coordinators.runtime import Shard
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode as E
@@ -26,9 +26,7 @@ from isthmus.protocol.messages import sync_group as sg
 from .desk import Desk, commit_request, join_request, simulated
 
 
-def test_java_hash_codes():
-    assert [java_hash(text) for text in ("", "a", "group", "Ünïcode", "🙂")] == [0, 97, 98629247, 1055301514, 1772965]
-    assert java_hash("polygenelubricants") == -(2**31)
+def test_partitions_of_groups():
     assert partition_for("polygenelubricants", 50) == 0
     assert partition_for("group", 50) == 98629247 % 50
 

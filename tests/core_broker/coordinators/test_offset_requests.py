@@ -219,6 +219,7 @@ def test_offsets_that_members_use_are_not_deleted():
         assert codes(await desk.ask(delete_request("none", ("t", 0)), 0)) == (E.GROUP_ID_NOT_FOUND, [])
         assert codes(await desk.ask(delete_request("", ("t", 0)), 0)) == (E.INVALID_GROUP_ID, [])
         assert codes(await desk.ask(delete_request("g"), 0)) == (0, [])
+        assert codes(await desk.ask(delete_request("none", ("unknown", 0)), 0)) == (E.GROUP_ID_NOT_FOUND, [])
         await desk.ask(join_request("g", member), 5)  # the leader asks for a new generation: between two of them
         assert codes(await desk.ask(delete_request("g", ("u", 0)), 0)) == (0, [E.GROUP_SUBSCRIBED_TO_TOPIC])
 

@@ -1,0 +1,31 @@
+"""What Kafka's coordinator owes to Java and a client can notice: hashes, lengths and orders of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+BUCKETS = 16  # of a HashMap with up to 12 entries
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
+    result = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(units), 2):
+        result = (31 * result + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return result - (1 << 32) if result >> 31 else result
+
+
+def java_length(text: str) -> int:
+    """String.length: in UTF-16 units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def java_order(texts: Iterable[str]) -> list[str]:
+    """The order in which a small HashMap has its keys: by bucket, within one as they came."""
+
+    def bucket(text: str) -> int:
+        unsigned = java_hash(text) & 0xFFFFFFFF
+        return (unsigned ^ unsigned >> 16) % BUCKETS
+
+    return sorted(texts, key=bucket)
