@@ -39,7 +39,9 @@ class Backend(Protocol):
 
 
 class Testbed:
-    """Its public coroutines are what a test may ask for, by name and with values that JSON can hold (see `wire`)."""
+    """Its public coroutines are what a test may ask for, by name and with values that JSON can hold (see `__main__`)."""
+
+    __test__ = False  # of no pytest
 
     def __init__(self, topology: Topology, backend: Backend) -> None:
         self._backend = backend

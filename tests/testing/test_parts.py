@@ -1,0 +1,67 @@
+"""Parts are found by the names of the topology; what is not there is named with what is."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.deploy.topology import parse
+from isthmus.testing.errors import IsthmusTestingError
+from isthmus.testing.keeper.parts import Parts
+
+TEXT = """
+name: shops
+datacenters: {north: {}, south: {}, office: {}}
+mirrors:
+  - {name: north-office, source: north, target: office, topics: [a]}
+  - {name: south, source: south, target: office, topics: [a]}
+workers:
+  - {name: totals, app: "totals.py:app", datacenter: office}
+"""
+PARTS = Parts(parse(TEXT, "shops.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "process"),
+    [
+        ("north", "north-broker"),
+        ("north-broker", "north-broker"),
+        ("north-office", "north-office-mirror"),
+        ("totals", "totals-worker"),
+        ("south-broker", "south-broker"),
+        ("south-mirror", "south-mirror"),
+    ],
+)
+def test_a_part_is_found_by_its_name_and_by_its_process(name: str, process: str) -> None:
+    assert PARTS.find(name).process == process
+
+
+def test_a_name_of_two_parts_is_refused() -> None:
+    with pytest.raises(
+        IsthmusTestingError, match="'south' is more than one part of shops: say south-broker or south-mi"
+    ):
+        PARTS.find("south")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nort", "no part of shops is called 'nort': did you mean 'north'?"),
+        ("xyz", "no part of shops is called 'xyz': there are north, south, office, north-office, south, totals"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(name: str, words: str) -> None:
+    with pytest.raises(IsthmusTestingError) as caught:
+        PARTS.find(name)
+    assert str(caught.value) == words
+
+
+def test_mirrors_are_all_unless_some_are_named() -> None:
+    assert [link.name for link in PARTS.mirrors([])] == ["north-office", "south"]
+    assert [link.name for link in PARTS.mirrors(["south"])] == ["south"]
+    with pytest.raises(IsthmusTestingError, match="no mirror is called 'north': did you mean 'south'"):
+        PARTS.mirrors(["north"])
+
+
+def test_a_topology_without_mirrors_has_no_wan() -> None:
+    with pytest.raises(IsthmusTestingError, match="the topology one has no mirrors"):
+        Parts(parse("name: one\ndatacenters: {a: {}}", "one.yaml")).mirrors([])
