@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 ARGS ?=
 
-.PHONY: help env peers lint format test test-unit test-simulation test-integration demo simulate bench soak docs lock clean
+.PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate bench soak docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,13 @@ test-simulation: env  ## whole clusters on simulated time: 200 seeds of each sce
 
 test-integration: env peers  ## real processes, real clients, stock Kafka
 	$(BIN)/pytest integration_tests $(ARGS)
+
+test-containers: env  ## the image and whole topologies in Docker; installs and starts what it needs, where it may
+	@.ci/ensure kcat docker compose
+	@.ci/ensure debootstrap || echo "isthmus: debootstrap is needed only where no registry of images can be reached" >&2
+	@trap '.ci/engine stop' EXIT; \
+	$(BIN)/isthmus image build; \
+	$(BIN)/pytest integration_tests/containers -m containers $(ARGS)
 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
