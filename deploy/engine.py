@@ -49,6 +49,7 @@ _NO_IMAGE = (
     re.compile(r"manifest for (\S+) not found"),
     re.compile(r"^Pulling \S+ \((\S+)\)\.\.\.$", re.MULTILINE),  # compose 1, before its error
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _API = re.compile(r"client version (\S+) is too (old|new)")
 
 
@@ -144,6 +145,7 @@ def run(
 
 def explain(said: str, code: int = 1) -> str:
     """What a failed command's output means, in one line with the way out."""
+    said = _COLOURS.sub("", said)
     line = last_line(said) or f"failed with exit code {code} and said nothing"
     if _NO_RIGHTS.search(said):
         user = os.environ.get("USER", "$USER")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ BUILD_BASE = "python:3.11-bookworm"  # with a C compiler
 SOURCE_LABEL = "isthmus.source"
 PULL_TIMEOUT_S = 900.0
 BUILD_TIMEOUT_S = 1_800.0
+SAID_LINES = 12  # of a build that failed, shown with the error
 # The version of the C library, and where Python lies: the environment in the image is linked to it.
 PROBE = (
     "import platform as p, sys; print('%d.%d' % sys.version_info[:2], p.libc_ver()[0] or 'other', sys._base_executable)"
@@ -54,16 +56,22 @@ def build(choice: Choice, say: Say, on_line: Callable[[str], None]) -> Built:
     with tempfile.TemporaryDirectory(prefix="isthmus-image-", dir=_big_folder()) as folder:
         digest = assemble(Path(folder), arch, choice.spark, say)
         say(f"{image}: building")
-        engine.run(
-            (
-                *("docker", "build", "--tag", image, "--target", target, "--label", f"{SOURCE_LABEL}={digest}"),
-                *("--build-arg", f"BASE={base}", "--build-arg", f"BUILD_BASE={build_base}"),
-                *(() if needs_network else ("--network", "none")),
-                folder,
-            ),
-            BUILD_TIMEOUT_S,
-            on_line,
+        command = (
+            *("docker", "build", "--tag", image, "--target", target, "--label", f"{SOURCE_LABEL}={digest}"),
+            *("--build-arg", f"BASE={base}", "--build-arg", f"BUILD_BASE={build_base}"),
+            *(() if needs_network else ("--network", "none")),
+            folder,
         )
+        said: deque[str] = deque(maxlen=SAID_LINES)
+
+        def hear(line: str) -> None:
+            said.append(line)
+            on_line(line)
+
+        try:
+            engine.run(command, BUILD_TIMEOUT_S, hear)
+        except EngineError as error:
+            raise EngineError("\n".join((f"{error}; it said:", *(f"    {line}" for line in said)))) from None
     return described(image, base)
 
 
