@@ -1,4 +1,4 @@
-"""`python -m isthmus.core_broker`: one broker in the foreground.
+"""`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked.
 
 Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT. What is wrong with the
 command line or an option is one line and exit code 2; whatever else keeps it from starting, one line and exit code 1.
@@ -84,6 +84,11 @@ def leave_files(given: dict[str, str], limit: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["check"]:
+        from .checking.command import main as check
+
+        return check(arguments[1:])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = raise_file_limit()
     try:

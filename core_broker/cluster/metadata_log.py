@@ -59,7 +59,7 @@ class MetadataLog:
                 if header.last_offset < offset:
                     continue
                 if not header.is_control:
-                    _apply(image, batches.decode_batch(data, position), header.partition_leader_epoch)
+                    apply_batch(image, batches.decode_batch(data, position), header.partition_leader_epoch)
                 offset = header.last_offset + 1
             if offset == start:
                 raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, though it ends at {end}")
@@ -81,7 +81,7 @@ class MetadataLog:
         await self.log.close()
 
 
-def _apply(image: MetadataImage, found: list[batches.Record], epoch: int) -> None:
+def apply_batch(image: MetadataImage, found: list[batches.Record], epoch: int) -> None:
     decoded = []
     for record in found:
         try:

@@ -15,6 +15,12 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 
 CHECKPOINT_VERSION = "0"
+# meta.properties has two versions. Kafka's says what the files are called and how they are laid out; Kafka refuses
+# another, so it changes when Kafka's does. Ours says what is in them beyond Kafka (metadata records from type 10,000
+# on, producer snapshots of five batches); Kafka ignores it, and a directory without it is Kafka's own.
+META_VERSION = "1"
+FORMAT = "isthmus.format"
+FORMAT_VERSION = "1"
 
 Offsets = dict[tuple[str, int], int]  # by topic and partition
 
@@ -67,6 +73,19 @@ def parse_properties(data: bytes) -> dict[str, str]:
         if line and line[0] not in "#!":
             name, _, value = line.partition("=")
             values[name.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    return values
+
+
+def parse_meta_properties(data: bytes, path: str) -> dict[str, str]:
+    """The identity of a data directory. Raises CheckpointError when it is of a format not known here."""
+    values = parse_properties(data)
+    for name, known in (("version", META_VERSION), (FORMAT, FORMAT_VERSION)):
+        found = values.get(name, known if name == FORMAT else None)
+        if found != known:
+            raise CheckpointError(
+                f"{path}: {name} is {found or 'missing'}, this release knows {known} alone: "
+                "use the release that wrote the directory, or another directory"
+            )
     return values
 
 

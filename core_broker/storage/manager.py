@@ -18,17 +18,20 @@ from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .checkpoints import (
     CLEAN_SHUTDOWN,
+    FORMAT,
+    FORMAT_VERSION,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    META_VERSION,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
     Offsets,
+    parse_meta_properties,
     parse_offsets,
     parse_partition_metadata,
-    parse_properties,
     partition_of,
     render_offsets,
     render_partition_metadata,
@@ -123,10 +126,11 @@ class LogManager:
 
     def _identify(self, node_id: int, cluster_id: str | None) -> None:
         path = self._path(META_PROPERTIES)
-        found = parse_properties(self.files.read(path)) if self.files.exists(path) else {}
+        try:
+            found = parse_meta_properties(self.files.read(path), path) if self.files.exists(path) else {}
+        except CheckpointError as error:
+            raise _inconsistent(str(error)) from None
         if found:
-            if found.get("version") != "1":
-                raise _inconsistent(f"{path}: version {found.get('version')!r} is not 1")
             if found.get("node.id", str(node_id)) != str(node_id):
                 raise _inconsistent(f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}")
             if cluster_id is not None and found.get("cluster.id", cluster_id) != cluster_id:
@@ -139,7 +143,8 @@ class LogManager:
             "cluster.id": self.cluster_id,
             "directory.id": self.directory_id,
             "node.id": str(node_id),
-            "version": "1",
+            "version": META_VERSION,
+            FORMAT: FORMAT_VERSION,
         }
         if found != values:
             self.files.write_atomic(path, render_properties({**found, **values}))

@@ -59,7 +59,8 @@ def test_files_are_kafkas(files, tmp_path):
     made = run(work())
     properties = (tmp_path / "meta.properties").read_text().splitlines()
     assert properties[1:] == [
-        "cluster.id=abcdefghijklmnopqrstuw", f"directory.id={made.directory_id}", "node.id=3", "version=1"
+        "cluster.id=abcdefghijklmnopqrstuw", f"directory.id={made.directory_id}", "node.id=3", "version=1",
+        "isthmus.format=1",
     ]  # fmt: skip
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n3\na 2 3\na 11 12\nb 0 1\n"
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n3\na 2 0\na 11 4\nb 0 0\n"

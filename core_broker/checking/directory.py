@@ -1,0 +1,295 @@
+"""A whole data directory checked and mended: its partitions, their checkpoints, and what the cluster's metadata says.
+
+The metadata tells which directories should be there and which topics may have holes in their offsets. A directory of
+Kafka's own is checked without it, since its metadata is not ours to judge. The directory's lock is held throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...protocol.errors import KafkaError
+from ...protocol.records import CorruptBatch, decode_batch
+from ...runtime import Runtime
+from ..cluster.image import InconsistentRecord, MetadataImage
+from ..cluster.metadata_log import LOG_CONFIG, apply_batch
+from ..cluster.topic_names import CLUSTER_METADATA
+from ..config import BrokerConfig, topic_config
+from ..replication.manager import log_config
+from ..storage.append import CONTROL
+from ..storage.check import check_partition
+from ..storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    FORMAT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK_FILE,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    CheckpointError,
+    Offsets,
+    parse_meta_properties,
+    parse_offsets,
+    partition_of,
+    render_offsets,
+)
+from ..storage.config import LogConfig
+from ..storage.files import DirectoryLocked, Files, Held
+from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
+from ..storage.manager import CLEAN_MARKER, DELETE_SUFFIX, STRAY_SUFFIX
+from ..storage.recovery import headers
+from ..storage.repair import repair_partition
+from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
+
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+METADATA = (CLUSTER_METADATA, 0)
+
+Key = tuple[str, int]  # topic, partition
+
+
+class CannotCheck(Exception):
+    """The directory cannot be looked at; the message is one line that names it and the way out."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """One partition: what was found and, after a repair, what was done and what is wrong still."""
+
+    report: PartitionReport
+    known: Known
+    done: list[str] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+
+
+class DirectoryCheck:
+    """Call `begin`, then exhaust `partitions`, then `repair` if it is wanted, at last `end`."""
+
+    def __init__(self, files: Files, data_dir: str, runtime: Runtime) -> None:
+        self.files = files
+        self.data_dir = data_dir.rstrip("/") or "/"
+        self.runtime = runtime
+        self.identity: dict[str, str] = {}
+        self.clean = False  # stopped in a controlled way
+        self.problems: list[Finding] = []  # of the directory itself
+        self.notes: list[str] = []
+        self.done: list[str] = []  # by a repair, to the directory itself
+        self.left: list[Finding] = []
+        self.checked: dict[Key, Checked] = {}
+        self._saved: dict[str, Offsets] = {}
+        self._broken: dict[str, None] = {}  # checkpoints that cannot be read
+        self._image: MetadataImage | None = None
+        self._lock: Held | None = None
+
+    def _path(self, name: str) -> str:
+        return f"{self.data_dir}/{name}"
+
+    def begin(self) -> None:
+        """Take the directory. Raises CannotCheck: it is no data directory, of an unknown format, or in use."""
+        path = self._path(META_PROPERTIES)
+        try:
+            if not self.files.exists(path):
+                raise CannotCheck(f"{self.data_dir} is no data directory: it has no {META_PROPERTIES}")
+            self.identity = parse_meta_properties(self.files.read(path), path)
+            self._lock = self.files.lock(self._path(LOCK_FILE))
+        except CheckpointError as error:
+            raise CannotCheck(str(error)) from None
+        except DirectoryLocked as error:
+            raise CannotCheck(f"{error}; stop the broker first") from None
+        except OSError as error:
+            raise CannotCheck(f"{error.filename or path}: {error.strerror}") from None
+        self.clean = self.files.exists(self._path(CLEAN_SHUTDOWN))
+        for name in CHECKPOINTS:
+            self._load(name)
+
+    def end(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _load(self, name: str) -> None:
+        path = self._path(name)
+        self._saved[name] = {}
+        try:
+            if self.files.exists(path):
+                self._saved[name] = parse_offsets(self.files.read(path), path)
+        except CheckpointError as error:
+            self._broken[name] = None
+            self.problems.append(Finding(Kind.CHECKPOINT, name, str(error).partition(": ")[2]))
+
+    # --- Check --------------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> Iterator[Checked]:
+        """Check partition after partition, the metadata first; afterwards what should be there besides."""
+        names = self.files.listdir(self.data_dir)
+        for name in names:
+            if name.endswith(DELETE_SUFFIX):
+                self.notes.append(f"{name} is of a deleted topic; the next start removes it")
+            elif name.endswith(STRAY_SUFFIX):
+                self.notes.append(f"{name} belongs to no topic; it is kept until you remove it")
+        found = {key: None for name in names if (key := partition_of(name)) is not None}
+        if METADATA in found:
+            yield self._check(METADATA)
+            self._read_metadata()
+        for key in sorted(found):
+            if key != METADATA:
+                yield self._check(key)
+        self._look_for_missing()
+        for name, offsets in self._saved.items():
+            for topic, index in sorted(offsets):
+                if (topic, index) not in found:
+                    self.notes.append(f"{name} names {topic}-{index}, which is not here; the next start forgets it")
+
+    def _check(self, key: Key) -> Checked:
+        name = f"{key[0]}-{key[1]}"
+        known = self._known(key)
+        report = check_partition(self.files, self._path(name), known)
+        checked = self.checked[key] = Checked(report, known)
+        if key == METADATA:
+            return checked
+        if self._image is not None and self._image.partition(*key) is None:
+            text = "it belongs to no topic of the cluster's metadata; the next start sets it aside"
+            if self.clean:
+                report.add(Kind.STRAY, "", text)
+            else:
+                report.notes.append(text)
+        if self.clean and known.recovery_point is None and RECOVERY_POINT_CHECKPOINT not in self._broken:
+            report.add(Kind.CHECKPOINT, RECOVERY_POINT_CHECKPOINT, "it does not name this partition")
+        return checked
+
+    def _known(self, key: Key) -> Known:
+        known = Known(
+            clean=self.clean,
+            recovery_point=self._saved[RECOVERY_POINT_CHECKPOINT].get(key),
+            log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key),
+            high_watermark=self._saved[HIGH_WATERMARK_CHECKPOINT].get(key),
+        )
+        topic = None if self._image is None else self._image.topics.get(key[0])
+        if key == METADATA:
+            known.dense, known.compacted = (True, False) if FORMAT in self.identity else (None, None)
+        elif topic is not None and key[1] in topic.partitions:
+            is_mirror = bool(topic.configs.get("mirror.link"))
+            known.compacted = "compact" in topic.configs.get("cleanup.policy", "")
+            known.dense = not is_mirror and not known.compacted
+            known.topic_id = topic.id
+            known.leader_epoch = None if is_mirror else topic.partitions[key[1]].leader_epoch
+        return known
+
+    def _read_metadata(self) -> None:
+        """Fold the metadata log into an image, unless it is damaged or Kafka's."""
+        if FORMAT not in self.identity:
+            self.notes.append("the directory is Kafka's own: its metadata is not read, holes in offsets are not judged")
+            return
+        if self.checked[METADATA].report.problems:
+            self.notes.append("the metadata log is damaged: what topics there should be is not known")
+            return
+        directory = self._path(f"{METADATA[0]}-{METADATA[1]}")
+        image = MetadataImage(self.identity.get("cluster.id", ""))
+        try:
+            for name in self.files.listdir(directory):
+                if name.endswith(LOG_SUFFIX) and offset_of(name) is not None:
+                    file = self.files.open(f"{directory}/{name}", create=False)
+                    for position, header in headers(file, 0, False):
+                        if header[5] & CONTROL:
+                            continue
+                        data = file.pread(header[1] + LOG_OVERHEAD, position)
+                        apply_batch(image, decode_batch(data), header[2])
+        except (InconsistentRecord, CorruptBatch) as error:
+            self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")
+        else:
+            self._image = image
+
+    def _look_for_missing(self) -> None:
+        if self._image is None:
+            return
+        node = int(self.identity.get("node.id", "-1"))
+        for name, topic in sorted(self._image.topics.items()):
+            for index, partition in topic.partitions.items():
+                if (name, index) not in self.checked and node in partition.replicas:
+                    text = "the cluster's metadata has this partition, but its directory is not here"
+                    if self.clean:
+                        self.problems.append(Finding(Kind.MISSING, f"{name}-{index}", text))
+                    else:
+                        self.notes.append(f"{name}-{index}: {text}; the next start makes it")
+
+    # --- Repair -------------------------------------------------------------------------------------------------------
+
+    @property
+    def wrong(self) -> int:
+        """How many things were found wrong."""
+        return len(self.problems) + sum(len(each.report.problems) for each in self.checked.values())
+
+    @property
+    def still_wrong(self) -> int:
+        """How many are after a repair."""
+        return len(self.left) + sum(len(each.left) for each in self.checked.values())
+
+    async def repair(self) -> Iterator[Checked]:
+        """Mend what can be mended, then check that again; gives the partitions that were touched."""
+        self.left = [each for each in self.problems if each.kind in STAYS]
+        touched = []
+        marker = self._path(CLEAN_SHUTDOWN)
+        if self.clean:
+            self.files.unlink(marker)  # until all is done nobody may believe the rest
+        for key, checked in self.checked.items():
+            problems = checked.report.problems
+            checked.left = list(problems)
+            if any(each.kind is Kind.UNREADABLE for each in problems):
+                continue
+            if any(each.kind not in STAYS for each in problems):
+                touched.append(checked)
+                await self._repair(key, checked)
+        self._save_checkpoints()
+        for key, checked in self.checked.items():
+            if checked in touched:
+                checked.known = self._known(key)
+                again = check_partition(self.files, self._path(f"{key[0]}-{key[1]}"), checked.known)
+                stray = [each for each in checked.report.problems if each.kind in (Kind.STRAY, Kind.METADATA)]
+                checked.left = again.problems + stray
+        if self.clean:
+            self.files.write_atomic(marker, CLEAN_MARKER)
+        return iter(touched)
+
+    async def _repair(self, key: Key, checked: Checked) -> None:
+        directory = self._path(f"{key[0]}-{key[1]}")
+        wall_ms = self.runtime.wall_ms()
+        try:
+            repair = await repair_partition(
+                self.files, directory, checked.report, checked.known, self._log_config(key), wall_ms
+            )
+        except KafkaError as error:
+            checked.done.append(f"gave up: {error.message}")
+            return
+        checked.done += repair.done
+        if key == METADATA:
+            return
+        end = repair.log_end_offset
+        saved = self._saved
+        values = {
+            RECOVERY_POINT_CHECKPOINT: end,
+            LOG_START_CHECKPOINT: repair.log_start_offset,
+            HIGH_WATERMARK_CHECKPOINT: min(saved[HIGH_WATERMARK_CHECKPOINT].get(key, end), end),
+        }
+        for name, offset in values.items():
+            if saved[name].get(key) != offset:
+                before = saved[name].get(key, "nothing")
+                checked.done.append(f"{name}: {offset} instead of {before}")
+                saved[name][key] = offset
+
+    def _save_checkpoints(self) -> None:
+        """Write the checkpoints anew. One that was lost is made of the logs, which were read to their ends."""
+        for name in CHECKPOINTS:
+            if name in self._broken:
+                if self.clean and name != LOG_START_CHECKPOINT:
+                    for key, checked in self.checked.items():
+                        if key != METADATA:
+                            self._saved[name].setdefault(key, checked.report.log_end_offset)
+                self.done.append(f"wrote {name} from the logs")
+            self.files.write_atomic(self._path(name), render_offsets(self._saved[name]))
+
+    def _log_config(self, key: Key) -> LogConfig:
+        topic = None if self._image is None else self._image.topics.get(key[0])
+        if key == METADATA:
+            return LOG_CONFIG
+        config = BrokerConfig()
+        return log_config(topic_config({} if topic is None else topic.configs, config), config)

@@ -1,0 +1,153 @@
+"""Whatever happens to a byte, a tail or a file of a data directory, the check finds it, and a repair makes it good.
+
+Left out is what no check can know: an offset moved within a hole of a mirrored topic, an index with fewer entries than
+it could have or with another offset of the same batch, a producer snapshot that is gone (the log says the same), a
+number in a checkpoint that could be true.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+from isthmus.core_broker.storage.checkpoints import CheckpointError, parse_checkpoint, parse_partition_metadata
+from isthmus.core_broker.storage.findings import Kind
+from isthmus.core_broker.storage.index import TIME_ENTRY
+from isthmus.protocol.records import walk
+
+from .made import IDS, MIRRORED, PLAIN, check, found, make, stored
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda fd: None)
+        patch.setattr("os.fdatasync", lambda fd: None)
+        yield
+
+
+@pytest.fixture(scope="module", params=["stopped", "killed"])
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("made") / "data", clean=request.param == "stopped")
+
+
+def is_part_of(part: list[tuple[int, bytes]], whole: list[tuple[int, bytes]]) -> bool:
+    left = iter(whole)
+    return all(each in left for each in part)
+
+
+def meaning(path: Path) -> object:
+    """What a small file says; None when it says nothing."""
+    data = path.read_bytes()
+    try:
+        if path.suffix == ".timeindex" and len(data) % TIME_ENTRY.size == 0 and path.with_suffix(".log").exists():
+            batches = [header for _, header in walk(path.with_suffix(".log").read_bytes())]
+            return [  # any offset of a batch stands for the batch
+                (stamp, next((n for n, each in enumerate(batches) if each.last_offset >= int(path.stem) + at), at))
+                for stamp, at in TIME_ENTRY.iter_unpack(data)
+            ]
+        if path.name == "leader-epoch-checkpoint":
+            return list(parse_checkpoint(data, "", 2))
+        if path.name == "partition.metadata":
+            return parse_partition_metadata(data, "")
+    except CheckpointError:
+        return None
+    return data
+
+
+def flip(data: bytes, draw: Callable[..., int]) -> bytes:
+    at = draw(st.integers(0, len(data) - 1))
+    return data[:at] + bytes([data[at] ^ 1 << draw(st.integers(0, 7))]) + data[at + 1 :]
+
+
+def cut(data: bytes, draw: Callable[..., int]) -> bytes:
+    return data[: draw(st.integers(0, len(data) - 1))]
+
+
+def grow(data: bytes, draw: Callable[..., int]) -> bytes:
+    return data + bytes([draw(st.sampled_from([0, 1, 255]))]) * draw(st.integers(1, 200))
+
+
+def wipe(data: bytes, draw: Callable[..., int]) -> bytes:
+    start = draw(st.integers(0, len(data) - 1))
+    size = draw(st.integers(1, 64))
+    return data[:start] + bytes(len(data[start : start + size])) + data[start + size :]
+
+
+def moved_within_a_hole(path: Path, before: bytes, after: bytes) -> bool:
+    """Whether all that changed lies in base offsets of a topic that has holes."""
+    if MIRRORED not in path.parent.name or path.suffix != ".log" or len(before) != len(after):
+        return False
+    starts = [position for position, _ in walk(before)]
+    changed = [n for n in range(len(before)) if before[n] != after[n]]
+    return all(any(0 <= n - start < 8 for start in starts) for n in changed)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_damage_is_found_and_mended(directory: Path, tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    work = tmp_path_factory.mktemp("damaged") / "data"
+    shutil.copytree(directory, work)
+    is_clean = (directory / ".kafka_cleanshutdown").exists()
+    last = {name: max((work / name).glob("*.log")).stem for name in stored(directory)}
+
+    def is_known(path: Path) -> bool:
+        """Of a log that was killed: what the next start makes anew, and what it cannot trust yet."""
+        if is_clean or path.suffix in (".log", ".metadata"):
+            return True
+        return path.suffix != ".snapshot" and last[path.parent.name] not in path.name and "epoch" not in path.name
+
+    victims = [
+        path for path in sorted(work.glob("*/*")) if path.parent.name in last and is_known(path) and path.stat().st_size
+    ]
+    path = data.draw(st.sampled_from(victims))
+    before = path.read_bytes()
+    said = meaning(path)
+    how = data.draw(st.sampled_from([flip, flip, cut, grow, wipe, None]))
+    event(f"{how.__name__ if how else 'remove'} {path.suffix or path.name}")
+    if how is None:
+        assume(path.suffix not in (".snapshot",))
+        path.unlink()
+    else:
+        after = how(before, data.draw)
+        path.write_bytes(after)
+        assume(after != before and meaning(path) != said)
+        assume(not (path.suffix == ".index" and how is cut and len(after) % 8 == 0))
+        assume(not moved_within_a_hole(path, before, after))
+        if not is_clean and path.suffix == ".log" and how is cut:
+            # Nobody can know of a whole batch past the recovery point that it was there.
+            assume(len(after) not in [position for position, _ in walk(before)][-1:])
+    assert found(work), f"{how} {path.name}"
+
+    mended = check(work, repair=True)
+    assert not mended.left
+    for checked in mended.checked.values():
+        assert all(each.kind is Kind.GAP for each in checked.left), checked
+    assert all(" gap " in line for line in found(work))
+    originals = stored(directory)
+    for name, batches in stored(work).items():
+        if name == path.parent.name:
+            assert is_part_of(batches, originals[name])
+        else:
+            assert batches == originals[name]
+    shutil.rmtree(work.parent)
+
+
+def test_what_is_not_damaged_is_clean_and_a_repair_leaves_it_alone(directory: Path) -> None:
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert found(directory) == []
+    assert check(directory, repair=True).still_wrong == 0
+    after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_control_the_directory_holds_what_can_be_damaged(directory: Path) -> None:
+    kinds = {path.suffix or path.name for path in directory.glob("*/*") if path.stat().st_size}
+    assert kinds >= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata", "leader-epoch-checkpoint"}
+    assert {PLAIN, MIRRORED} == set(IDS)
+    assert all(len(batches) > 40 for batches in stored(directory).values())

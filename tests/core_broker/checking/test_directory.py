@@ -1,0 +1,178 @@
+"""What a check says of a data directory as a whole: exit codes, words, JSON, and what a repair leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isthmus.core_broker.checking.command import main
+from isthmus.core_broker.checking.directory import CannotCheck
+from isthmus.core_broker.storage.files import RealFiles
+from isthmus.core_broker.storage.manager import LogManager
+from isthmus.protocol.errors import KafkaError
+from tests.core_broker.storage.support import run
+
+from .made import RUNTIME, check, found, make, stored
+
+POINTS, STARTS, MARKS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def unlink(directory: Path, pattern: str) -> None:
+    (path,) = directory.glob(pattern)
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda d: replace(d / POINTS, "plain 0 ", "plain 0 9"), f"plain-0 checkpoint {POINTS}"),
+        (lambda d: replace(d / POINTS, "plain 1", "plain 7"), f"plain-1 checkpoint {POINTS}"),
+        (lambda d: (d / POINTS).write_text("1\n0\n"), f"checkpoint {POINTS}"),
+        (lambda d: (d / POINTS).unlink(), f"mirrored-0 checkpoint {POINTS}"),
+        (lambda d: replace(d / STARTS, "mirrored 1 0", "mirrored 1 9999"), f"mirrored-1 checkpoint {STARTS}"),
+        (lambda d: replace(d / MARKS, "mirrored 1 1", "mirrored 1 99"), f"mirrored-1 checkpoint {MARKS}"),
+        (lambda d: (d / "plain-0/leader-epoch-checkpoint").unlink(), "plain-0 epoch leader-epoch-checkpoint"),
+        (lambda d: (d / "plain-0/00000000000000000009.index").touch(), "plain-0 orphan 00000000000000000009.index"),
+        (lambda d: (d / "plain-0/partition.metadata").unlink(), "plain-0 identity partition.metadata"),
+    ],
+)
+def test_what_does_not_fit_the_log_is_found_and_mended(
+    tmp_path: Path, damage: Callable[[Path], object], says: str
+) -> None:
+    directory = make(tmp_path / "data")
+    points = (directory / POINTS).read_text()
+    damage(directory)
+    assert says in found(directory)
+    assert check(directory, repair=True).still_wrong == 0
+    assert found(directory) == []
+    after = (directory / POINTS).read_text()
+    assert [line for line in after.split("\n")[2:] if "plain 7" not in line] == points.split("\n")[2:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda d: (d / "plain-0").rename(d / "moved"), "missing plain-0"),
+        (lambda d: (d / "plain-0").rename(d / "other-0"), "other-0 stray "),
+        (lambda d: unlink(d, "plain-0/0000000000000000002?.log"), "plain-0 gap"),
+    ],
+)
+def test_what_no_repair_can_mend_stays(tmp_path: Path, damage: Callable[[Path], object], says: str) -> None:
+    directory = make(tmp_path / "data")
+    damage(directory)
+    assert any(says in line for line in found(directory))
+    assert check(directory, repair=True).still_wrong
+    assert any(says in line for line in found(directory))
+
+
+def test_a_batch_in_the_middle_costs_what_is_behind_it_and_the_check_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = make(tmp_path / "data")
+    path = sorted((directory / "plain-0").glob("*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    count = sum(base > int(path.stem) for base, _ in stored(directory)["plain-0"])
+    later = sum(each.stat().st_size for each in (directory / "plain-0").glob("*.log") if each.stem >= path.stem)
+    assert main([str(directory)]) == 1
+    said = capsys.readouterr().out
+    assert "plain-0: 1 wrong, offsets 0 to 126, 5 segments" in said
+    start = int(path.stem)
+    assert f"crc: {path.name}: the batch at position 0, offsets {start} to {start + 1}, does not match" in said
+    assert (
+        f"would cut off all from offset {start} on, {later} bytes, in it {count} valid batches up to offset 126" in said
+    )
+    assert "1 wrong; --repair mends 1 of them" in said
+
+    assert main([str(directory), "--repair"]) == 0
+    said = capsys.readouterr().out
+    assert f"cut off all from offset {start} on, {later} bytes, in it {count} valid batches up to offset 126" in said
+    assert f"{POINTS}: {start} instead of 127" in said
+    assert "all repaired" in said
+    assert main([str(directory)]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_json_has_what_the_words_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = make(tmp_path / "data")
+    path = max((directory / "mirrored-1").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert main([str(directory), "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["wrong"], answer["clean"], answer["node_id"]) == (1, True, "1")
+    (one,) = [each for each in answer["partitions"] if each["problems"]]
+    assert one["name"] == "mirrored-1"
+    assert one["problems"][0]["kind"] == "torn"
+    assert one["cut"]["segment"] == int(path.stem)
+    assert main([str(directory), "--json", "--repair"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["left"] == 0
+    assert any("cut off" in line for each in answer["partitions"] for line in each["done"])
+
+
+def test_a_directory_in_use_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = make(tmp_path / "data")
+
+    async def work() -> None:
+        files = RealFiles(1)
+        logs = LogManager(files, str(directory), RUNTIME)
+        await logs.open(1)
+        for repair in ([], ["--repair"]):
+            assert main([str(directory), *repair]) == 1
+            assert "in use by another process" in capsys.readouterr().err
+        await logs.close()
+        files.close()
+
+    run(work())
+    assert main([str(directory)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [("version=1", "version=2", "version is 2"), ("isthmus.format=1", "isthmus.format=8", "isthmus.format is 8")],
+)
+def test_an_unknown_format_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, named: str
+) -> None:
+    directory = make(tmp_path / "data")
+    replace(directory / "meta.properties", f"\n{old}\n", f"\n{new}\n")
+    with pytest.raises(CannotCheck, match=named):
+        check(directory)
+    assert main([str(directory), "--repair"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(directory / "meta.properties") in error
+    files = RealFiles(1)
+    with pytest.raises(KafkaError, match=named):
+        run(LogManager(files, str(directory), RUNTIME).open(1))
+    files.close()
+
+
+def test_a_directory_without_identity_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert "no data directory" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kafkas_own_directory_is_checked_without_its_metadata(tmp_path: Path) -> None:
+    directory = make(tmp_path / "data")
+    replace(directory / "meta.properties", "isthmus.format=1\n", "")
+    assert found(directory) == []
+    assert any("Kafka's own" in note for note in check(directory).notes)
+    path = max((directory / "plain-0").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert any("plain-0 torn" in line for line in found(directory))
