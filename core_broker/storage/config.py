@@ -19,6 +19,10 @@ class LogConfig:
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = -1
     cleanup_policy: str = "delete"  # "delete", "compact" or both with a comma
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    delete_retention_ms: int = DAY_MS  # of tombstones and transaction markers in a compacted log
     max_message_bytes: int = 1048588
     message_timestamp_type: str = "CreateTime"  # or "LogAppendTime"
     message_timestamp_before_max_ms: int = MAX_INT64
@@ -26,6 +30,11 @@ class LogConfig:
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
     producer_id_expiration_ms: int = DAY_MS
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment closes: what is to be compacted in time must not stay in an active segment."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def deletes(self) -> bool:

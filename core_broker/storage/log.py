@@ -62,17 +62,19 @@ class Log(LogUpkeep):
         wall_ms: int = 0,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        first_dirty_offset: int = 0,
         clean: bool = False,
     ) -> Log:
         """Open or make the log in `directory`. `clean`: it was closed, no check is needed. Raises StorageError.
 
-        recovery_point and log_start_offset: from the checkpoints, if there are any.
+        recovery_point, log_start_offset and first_dirty_offset: from the checkpoints, if there are any.
         """
         config = config or LogConfig()
         try:
             if not files.exists(directory):
                 files.makedirs(directory)
-            loaded = await files.run(load, files, directory, config, wall_ms, recovery_point, log_start_offset, clean)
+            points = recovery_point, log_start_offset, first_dirty_offset
+            loaded = await files.run(load, files, directory, config, wall_ms, *points, clean)
         except OSError as error:
             raise StorageError(error, directory, "cannot open") from error
         return cls(files, directory, config, loaded, wall_ms)

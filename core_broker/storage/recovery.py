@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...protocol.crc import crc32c
+from . import swap
 from .append import MAGIC
 from .checkpoints import CheckpointError
 from .config import LogConfig
@@ -52,6 +53,7 @@ class Loaded:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    first_dirty_offset: int
     notes: list[str] = field(default_factory=list)  # what was cut off or made anew
 
 
@@ -104,10 +106,12 @@ def load(
     wall_ms: int,
     recovery_point: int,
     log_start_offset: int,
+    first_dirty_offset: int,
     clean: bool,
 ) -> Loaded:
     """Open all that a directory has, repairing what a crash left. Raises OSError."""
-    return _Loader(files, directory, config, wall_ms, recovery_point, log_start_offset, clean).load()
+    loader = _Loader(files, directory, config, wall_ms, recovery_point, log_start_offset, first_dirty_offset, clean)
+    return loader.load()
 
 
 class _Loader:
@@ -119,6 +123,7 @@ class _Loader:
         wall_ms: int,
         recovery_point: int,
         log_start_offset: int,
+        first_dirty_offset: int,
         clean: bool,
     ) -> None:
         self.files = files
@@ -127,6 +132,8 @@ class _Loader:
         self.wall_ms = wall_ms
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
+        self.first_dirty_offset = first_dirty_offset
+        self.holes_until = max(recovery_point, first_dirty_offset)  # before it no tail can be lost: it was synced
         self.clean = clean
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
@@ -169,7 +176,8 @@ class _Loader:
             files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
             self.epochs.dirty = False
         recovery_point = end if self.clean else min(self.recovery_point, end)
-        return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, self.notes)
+        dirty = self.first_dirty_offset if self.first_dirty_offset <= end else 0
+        return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, dirty, self.notes)
 
     def _none_can_have_expired(self) -> bool:
         """Whether the log says of every producer that ever wrote to it what it wrote last."""
@@ -184,7 +192,9 @@ class _Loader:
         logger.warning("%s: %s", self.directory, what)
 
     def _tidy(self) -> list[int]:
-        """Remove what belongs to no segment; the base offsets of the rest, sorted."""
+        """End an interrupted compaction and remove what belongs to no segment; the base offsets of the rest, sorted."""
+        if swap.recover(self.files, self.directory):
+            logger.info("%s: a compaction that was interrupted is undone or finished", self.directory)
         names = self.files.listdir(self.directory)
         logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}
         for name in names:
@@ -218,7 +228,7 @@ class _Loader:
             _unlink_segment(self.files, self.directory, base)
             return False
         if self.segments and self._end() < base <= self.segments[-1].base_offset + MAX_RELATIVE and not self.clean:
-            if base > self.recovery_point:
+            if base > self.holes_until:
                 self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
                 _unlink_segment(self.files, self.directory, base)
                 return False

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from .segment import Segment
 
 if TYPE_CHECKING:
-    from .log import Log
+    from .upkeep import LogUpkeep
 
 
-def deletable(log: Log, segments: Sequence[Segment], high_watermark: int, wall_ms: int) -> int:
+def deletable(log: LogUpkeep, segments: Sequence[Segment], high_watermark: int, wall_ms: int) -> int:
     """How many segments from the oldest on may be deleted.
 
     All of them only when even the active one has records and every one has expired: the caller then rolls first.
@@ -25,17 +25,13 @@ def deletable(log: Log, segments: Sequence[Segment], high_watermark: int, wall_m
     for number, segment in enumerate(segments):
         is_active = number == len(segments) - 1
         end = segment.last_offset + 1 if is_active else segments[number + 1].base_offset
-        if end > high_watermark or not segment.size_bytes:
+        if end > high_watermark or (is_active and not segment.size_bytes):
             break
         excess -= segment.size_bytes
         is_before_start = end <= log.log_start_offset
-        is_expired = config.deletes and 0 <= config.retention_ms < wall_ms - _age_from(segment)
+        is_expired = config.deletes and 0 <= config.retention_ms < wall_ms - segment.newest_ms
         is_in_excess = not is_active and excess >= 0
         if not (is_before_start or is_expired or is_in_excess):
             break
         count += 1
     return count
-
-
-def _age_from(segment: Segment) -> int:
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .config import LogConfig
 from .files import File, Files
@@ -24,6 +24,9 @@ from .index import (
     search_offset_index,
     search_time_index,
 )
+
+if TYPE_CHECKING:
+    from .transactions import AbortedTransaction
 
 LOG_SUFFIX = ".log"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
@@ -66,6 +69,7 @@ class Segment:
     """Batches from `base_offset` on. `offsets` and `times` are the active segment's indexes, None when closed."""
 
     __slots__ = (
+        "aborted",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -77,13 +81,15 @@ class Segment:
         "max_timestamp_offset",
         "offsets",
         "synced",
+        "tail",
         "times",
     )
 
-    def __init__(self, file: File, directory: str, base_offset: int, created_ms: int) -> None:
+    def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, tail: str = "") -> None:
         self.file = file
         self.directory = directory
         self.base_offset = base_offset
+        self.tail = tail  # of its files' names while it is in the making, see swap.py
         self.created_ms = created_ms  # stands in where no record has a timestamp
         self.last_offset = base_offset - 1
         self.max_timestamp = -1
@@ -93,25 +99,31 @@ class Segment:
         self.synced = False  # a closed segment: all its files are on disk
         self.offsets: OffsetIndex | None = OffsetIndex()
         self.times: TimeIndex | None = TimeIndex()
+        self.aborted: list[AbortedTransaction] | None = None  # what its index has, while that file changes its name
 
     @classmethod
-    def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int) -> Segment:
+    def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int, tail: str = "") -> Segment:
         """A new, empty segment; what an older crash left under its names goes."""
         for suffix in SEGMENT_SUFFIXES[1:]:
-            path = f"{directory}/{file_name(base_offset, suffix)}"
+            path = f"{directory}/{file_name(base_offset, suffix)}{tail}"
             if files.exists(path):
                 files.unlink(path)
-        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
+        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{tail}")
         if file.size:
             file.truncate(0)
-        return cls(file, directory, base_offset, wall_ms)
+        return cls(file, directory, base_offset, wall_ms, tail)
 
     @property
     def size_bytes(self) -> int:
         return self.file.size
 
+    @property
+    def newest_ms(self) -> int:
+        """The largest record timestamp; where no record has one, when the segment was made."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
+
     def path(self, suffix: str) -> str:
-        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}{self.tail}"
 
     # --- Growing ----------------------------------------------------------------------------------------------------
 
@@ -130,8 +142,8 @@ class Segment:
         if len(self.times) * TIME_ENTRY.size + TIME_ENTRY.size * 2 > config.segment_index_bytes:
             return True
         if self.first_timestamp >= 0 and max_timestamp >= 0:
-            return max_timestamp - self.first_timestamp > config.segment_ms
-        return wall_ms - self.created_ms > config.segment_ms
+            return max_timestamp - self.first_timestamp > config.roll_ms
+        return wall_ms - self.created_ms > config.roll_ms
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
         """Take a batch that was written at `position` into the indexes."""
@@ -161,11 +173,16 @@ class Segment:
         self.write_indexes(files)
         self.offsets = self.times = None
 
+    def load_indexes(self, files: Files) -> None:
+        """Bring the indexes into memory: searches do not need their files from now on."""
+        if self.offsets is None or self.times is None:
+            times = TimeIndex.load(files.read(self.path(TIME_INDEX_SUFFIX)))
+            self.offsets = OffsetIndex.load(files.read(self.path(INDEX_SUFFIX)))
+            self.times = times
+
     def open_indexes(self, files: Files) -> None:
         """The segment is active again."""
-        if self.offsets is None or self.times is None:
-            self.offsets = OffsetIndex.load(files.read(self.path(INDEX_SUFFIX)))
-            self.times = TimeIndex.load(files.read(self.path(TIME_INDEX_SUFFIX)))
+        self.load_indexes(files)
         self.synced = False
 
     def sync(self, files: Files, is_closed: bool) -> None:

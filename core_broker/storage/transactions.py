@@ -46,6 +46,8 @@ class TransactionIndex:
 
     @staticmethod
     def read(files: Files, segment: Segment) -> list[AbortedTransaction]:
+        if segment.aborted is not None:
+            return segment.aborted
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
         if not files.exists(path):
             return []

@@ -1,17 +1,20 @@
 """The keeping half of a log: rolling, syncing, cutting, retaining, and its end.
 
-Two locks keep what is awaited apart: `_maintenance` for whatever changes which files the log has or is on disk, held
-by one at a time; appends and reads need none, they run between.
+Two locks keep what is awaited apart. `_maintenance` is held by whatever changes which files the log has or what of it
+is on disk; `_cleaning` by each step of a compaction, which only adds files beside them. Appends and reads need
+neither, they run between.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from ...protocol.errors import ErrorCode, KafkaError
-from . import retention
+from . import retention, swap
+from .cleaning import Replacement
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
 from .errors import StorageError
@@ -36,8 +39,11 @@ class LogUpkeep(LogReader):
         self._wall_ms = wall_ms  # of the last append
         self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
         self.save_recovery_point: Callable[[], Awaitable[None]] | None = None
+        self.first_dirty_offset = loaded.first_dirty_offset  # all before it has been compacted
+        self.cuts = 0  # how often the log was truncated
         self._cut = False  # a truncation is not on disk yet
         self._maintenance = asyncio.Lock()
+        self._cleaning = asyncio.Lock()
 
     # --- State --------------------------------------------------------------------------------------------------------
 
@@ -48,6 +54,15 @@ class LogUpkeep(LogReader):
     @property
     def segments_count(self) -> int:
         return len(self._segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        """The one that is appended to."""
+        return self._active
+
+    def closed_segments(self) -> list[Segment]:
+        """All but the active one, oldest first."""
+        return self._segments[:-1]
 
     @property
     def latest_epoch(self) -> int:
@@ -169,6 +184,8 @@ class LogUpkeep(LogReader):
     def _truncate(self, offset: int) -> None:
         files = self.files
         self._cut = True
+        self.cuts += 1
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._positions.clear()
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._segments.pop().unlink(files)
@@ -195,6 +212,8 @@ class LogUpkeep(LogReader):
 
     def _begin_at(self, offset: int) -> None:
         self._cut = True
+        self.cuts += 1
+        self.first_dirty_offset = 0
         while self._segments:
             self._segments.pop().unlink(self.files)
         remove_snapshots(self.files, self.directory, above=-1)
@@ -261,9 +280,73 @@ class LogUpkeep(LogReader):
                 raise StorageError(error, self.directory, "cannot delete old segments of") from error
             return count
 
+    # --- Compaction ---------------------------------------------------------------------------------------------------
+
+    async def cleaning_step(self, work: Iterator[int | Replacement]) -> int | Replacement | None:
+        """The next step of a round, in the pool; None after the last. Raises StorageError, CorruptBatch."""
+        async with self._cleaning:
+            self._check_online()
+            try:
+                return await self.files.run(_next, work)
+            except OSError as error:
+                raise StorageError(error, self.directory, "cannot compact") from error
+
+    async def end_cleaning(self, unfinished: Segment) -> None:
+        """Remove what a round that will not go on has written. Raises StorageError."""
+        async with self._cleaning:
+            if self.failure is None:
+                try:
+                    await self.files.run(swap.discard, self.files, unfinished)
+                except OSError as error:
+                    raise StorageError(error, self.directory, "cannot remove the rest of a compaction in") from error
+
+    async def replace_segments(self, new: Segment, old: Sequence[Segment], cuts: int) -> bool:
+        """Let a cleaned segment take the place of closed ones; False, and nothing done, when the log has changed.
+
+        cuts: what it was when the round began. Raises StorageError; the log is offline when it is not known any more
+        which of the two a start will find.
+        """
+        files = self.files
+        async with self._maintenance, self._cleaning:
+            self._check_online()
+            if cuts != self.cuts or not self._are_closed_neighbours(old):
+                return False
+            try:
+                await files.run(swap.decide, files, new, old)
+            except OSError as error:
+                try:
+                    await files.run(swap.discard, files, new)
+                except OSError as second:
+                    raise self._fail(second, "cannot undo a compaction in") from error
+                raise StorageError(error, self.directory, "cannot compact") from error
+            number = self._bases.index(old[0].base_offset)  # an append may have rolled meanwhile
+            self._segments[number : number + len(old)] = [new]
+            self._bases[number : number + len(old)] = [new.base_offset]
+            try:
+                await files.run(swap.finish, files, new, old)
+            except OSError as error:
+                raise self._fail(error, "cannot finish a compaction in") from error
+            return True
+
+    def _are_closed_neighbours(self, segments: Sequence[Segment]) -> bool:
+        number = bisect_left(self._bases, segments[0].base_offset)
+        found = self._segments[number : number + len(segments)]
+        return len(found) == len(segments) and all(
+            a is b and a is not self._active for a, b in zip(found, segments, strict=True)
+        )
+
+    def last_records(self) -> dict[int, tuple[int, int]]:
+        """Of each producer that is remembered: the last offset of its last data batch (-1: none), and its epoch."""
+        return {
+            producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for producer_id, entry in self.producers.items()
+        }
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
     async def close(self) -> None:
         """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
-        async with self._maintenance:
+        async with self._maintenance, self._cleaning:
             if self.failure is None:
                 await self._sync()
                 try:
@@ -287,8 +370,12 @@ class LogUpkeep(LogReader):
     async def leave(self) -> None:
         """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files."""
         self.abandon()
-        async with self._maintenance:
+        async with self._maintenance, self._cleaning:
             pass
+
+
+def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
+    return next(work, None)
 
 
 def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:

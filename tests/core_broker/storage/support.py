@@ -114,6 +114,10 @@ class BrokenFiles(RealFiles):
         self._call("write_atomic", path)
         super().write_atomic(path, data)
 
+    def sync_directory(self, path: str) -> None:
+        self._call("sync_directory", path)
+        super().sync_directory(path)
+
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         return fn(*args)
 

@@ -1,0 +1,237 @@
+"""Compaction of all logs of a data directory: which one is next, at which speed, and how far each one is clean.
+
+As Kafka's LogCleaner: the log with the largest dirty part goes first, once that part passes min.cleanable.dirty.ratio
+or something in it is older than max.compaction.lag.ms. What a round may look at ends before the active segment, before
+what is undecided, and before segments younger than min.compaction.lag.ms. The work itself runs in the files' pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...protocol.compaction import new_offset_map
+from ...protocol.errors import KafkaError
+from ...protocol.records import CorruptBatch
+from ...runtime import Runtime
+from .cleaning import Plan, Replacement, Round
+from .log import Log
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, int]  # topic, partition
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CleanerConfig:
+    """The broker options log.cleaner.*."""
+
+    threads: int = 1  # rounds at once
+    max_bytes_per_s: float = float("inf")  # read and written, of all rounds
+    map_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, of all rounds
+    map_load_factor: float = 0.9
+    buffer_bytes: int = 512 << 10  # log.cleaner.io.buffer.size, of all rounds
+    backoff_ms: int = 15_000
+
+
+class Candidate(NamedTuple):
+    """A log that can be compacted."""
+
+    plan: Plan
+    dirty_bytes: int
+    dirty_ratio: float  # of the bytes that a round would look at
+    is_late: bool  # something in the dirty part is older than max.compaction.lag.ms
+
+    def wants(self, min_ratio: float) -> bool:
+        return self.dirty_bytes > 0 and (self.is_late or self.dirty_ratio > min_ratio)
+
+
+def first_dirty_offset(log: Log) -> int:
+    """From where on a log has not been compacted, as far as what was remembered fits the log."""
+    offset = log.first_dirty_offset
+    return offset if log.log_start_offset <= offset <= log.log_end_offset else log.log_start_offset
+
+
+def assess(log: Log, last_stable_offset: int, wall_ms: int) -> Candidate | None:
+    """What a round over the log would look at now; None where there is nothing."""
+    closed = log.closed_segments()
+    if not closed or not log.config.compacts:
+        return None
+    config = log.config
+    first = first_dirty_offset(log)
+    end = min(last_stable_offset, log.active_segment.base_offset)
+    young_after_ms = wall_ms - config.min_compaction_lag_ms
+    late_before_ms = wall_ms - config.max_compaction_lag_ms
+    count = clean_bytes = dirty_bytes = 0
+    is_late = False
+    for number, segment in enumerate(closed):
+        following = closed[number + 1].base_offset if number + 1 < len(closed) else log.active_segment.base_offset
+        is_dirty = following > first
+        if following > end or (is_dirty and config.min_compaction_lag_ms > 0 and segment.newest_ms > young_after_ms):
+            break
+        count += 1
+        if segment.base_offset < first:
+            clean_bytes += segment.size_bytes
+        if is_dirty:
+            dirty_bytes += segment.size_bytes
+            is_late |= 0 < segment.first_timestamp < late_before_ms
+    total = clean_bytes + dirty_bytes
+    if not total:
+        return None
+    later = (*closed[count:], log.active_segment)
+    plan = Plan(tuple(closed[:count]), later, first, later[0].base_offset)
+    return Candidate(plan, dirty_bytes, dirty_bytes / total, is_late)
+
+
+class Cleaner:
+    """See the module. last_stable_offset: up to where a partition is decided. save: writes the checkpoint."""
+
+    def __init__(
+        self,
+        logs: Mapping[Key, Log],
+        config: CleanerConfig,
+        runtime: Runtime,
+        last_stable_offset: Callable[[Key, Log], int],
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.config = config
+        self.given_up: dict[Key, Log] = {}  # those whose bytes cannot be compacted; until the next start
+        self.rounds = 0
+        self._logs = logs
+        self._runtime = runtime
+        self._last_stable_offset = last_stable_offset
+        self._save = save
+        self._busy: dict[Key, None] = {}
+        self._complaints: dict[Key, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin; ends with `stop`."""
+        loop = asyncio.get_running_loop()
+        for number in range(self.config.threads):
+            self._tasks.append(loop.create_task(self._recur(), name=f"log cleaner {number}"))
+
+    async def stop(self) -> None:
+        """End after the steps that run now. What is left of unfinished rounds the next start removes."""
+        self._stopping.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+            self._tasks.clear()
+
+    async def _recur(self) -> None:
+        while not self._stopping.is_set():
+            if not await self.clean_filthiest():
+                await self._pause(self.config.backoff_ms / 1000)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def clean_filthiest(self) -> bool:
+        """Compact the log that needs it most; False when none does, or this one could not be."""
+        found = self._filthiest()
+        if found is None:
+            return False
+        key, log, plan = found
+        self._busy[key] = None
+        try:
+            await self._clean(log, plan)
+        except CorruptBatch as error:
+            if log.failure is None:
+                self.given_up[key] = log
+                logger.error("%s-%d cannot be compacted until the broker starts again: %s", *key, error.message)
+            return False
+        except KafkaError as error:
+            if log.failure is None and self._complaints.get(key) != error.message:
+                self._complaints[key] = error.message
+                logger.error("%s-%d: %s; it is tried again", *key, error.message)
+            return False
+        finally:
+            del self._busy[key]
+        self._complaints.pop(key, None)
+        return True
+
+    def _filthiest(self) -> tuple[Key, Log, Plan] | None:
+        wall_ms = self._runtime.wall_ms()
+        best: tuple[Key, Log, Plan] | None = None
+        best_ratio = -1.0
+        for key, log in self._logs.items():
+            if not log.config.compacts or log.failure is not None or key in self._busy:
+                continue
+            if self.given_up.get(key) is log:
+                continue
+            found = assess(log, self._last_stable_offset(key, log), wall_ms)
+            if found is not None and found.wants(log.config.min_cleanable_dirty_ratio):
+                if found.dirty_ratio > best_ratio:
+                    best, best_ratio = (key, log, found.plan), found.dirty_ratio
+        return best
+
+    async def _clean(self, log: Log, plan: Plan) -> None:
+        """One round. Raises KafkaError."""
+        config, loop, cuts = self.config, asyncio.get_running_loop(), log.cuts
+        # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
+        # point does not vouch for what is before it.
+        await log.sync()
+        if log.save_recovery_point is not None:
+            await log.save_recovery_point()
+        try:
+            offsets = new_offset_map(
+                config.map_bytes // config.threads,
+                config.map_load_factor,
+                plan.first_uncleanable_offset - plan.first_dirty_offset,
+                self._runtime.random,
+            )
+        except ValueError as error:
+            raise CorruptBatch(f"log.cleaner.dedupe.buffer.size is too small: {error}") from None
+        buffer_bytes = config.buffer_bytes // config.threads
+        work = Round(log.files, log.config, plan, offsets, self._runtime.wall_ms(), buffer_bytes)
+        work.last_records = log.last_records()
+        steps = work.work()
+        started, handled = loop.time(), 0
+        try:
+            while (step := await log.cleaning_step(steps)) is not None:
+                if isinstance(step, Replacement):
+                    if not await log.replace_segments(step.new, step.old, cuts):
+                        break
+                    work.last_records = log.last_records()
+                else:
+                    handled += step
+                    ahead_s = handled / (config.max_bytes_per_s / config.threads) - (loop.time() - started)
+                    if ahead_s > 0:
+                        await self._pause(ahead_s)
+                if self._stopping.is_set() or not log.config.compacts:
+                    break
+            else:
+                if work.end_offset <= plan.first_dirty_offset:
+                    raise CorruptBatch(
+                        f"the keys of one batch at offset {plan.first_dirty_offset} do not fit into "
+                        f"log.cleaner.dedupe.buffer.size={config.map_bytes}"
+                    )
+                self._finished(log, work, loop.time() - started)
+                if log.cuts == cuts:
+                    log.first_dirty_offset = work.end_offset
+                    await self._save()
+        except CorruptBatch:
+            if log.cuts == cuts:
+                raise  # else a truncation took the bytes away while they were read
+        finally:
+            if work.unfinished is not None and not self._stopping.is_set():
+                await log.end_cleaning(work.unfinished)
+
+    def _finished(self, log: Log, work: Round, seconds: float) -> None:
+        self.rounds += 1
+        logger.info(
+            "%s compacted up to offset %d: %d of %d records stay, %.1f of %.1f MB, in %.1f s",
+            log.name,
+            work.end_offset,
+            work.records_kept,
+            work.records_read,
+            log.size_bytes / 1e6,
+            work.bytes_read / 1e6,
+            seconds,
+        )
