@@ -71,11 +71,13 @@ class Broker:
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
         self._controller = controller = Controller(image, metadata_log, config, runtime)
         await metadata_log.replay(image)
+        self._take_options(image)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
         await replicas.apply(image.everything())
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
+        controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
         registered = await controller.submit_wait(
             RegisterBroker(
@@ -108,6 +110,12 @@ class Broker:
         first = self._server.listeners[0].address
         self.address = f"{first.host or '0.0.0.0'}:{first.port}"
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+
+    def _take_options(self, image: MetadataImage) -> None:
+        """Follow the options that are set while brokers run, for all of them or for this one."""
+        options = image.broker_configs
+        for error in self.config.set_dynamic(options.get("", {}), options.get(str(self.node_id), {})):
+            log.error("an option that was set while brokers ran is left out: %s", error.message)
 
     async def stop(self) -> None:
         """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left."""

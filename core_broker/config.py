@@ -1,108 +1,18 @@
 """Every broker and topic option in one table: name, type, default, bounds, one line of doc.
 
 Names and defaults are Kafka 4.4's unless the doc says otherwise; options that Kafka lacks are marked `own`. All of
-Kafka's topic options are listed, so that DescribeConfigs answers as tools expect; those marked `inert` are accepted
-and kept, and change nothing yet. A topic option that is not set takes the broker option named in its row.
+Kafka's topic options are listed, so that DescribeConfigs answers as tools expect; those marked `inert` change nothing
+here, the mark saying why, and can be set to their default only. A topic option that is not set takes the broker
+option named in its row. Broker options marked `dynamic` can be changed while the broker runs, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
-
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
-
-
-class Type(IntEnum):
-    """Types of values, with the numbers DescribeConfigs gives them."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-
-class Source(IntEnum):
-    """Where a value comes from, with the numbers DescribeConfigs gives them."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class ConfigError(KafkaError):
-    """A value that an option cannot take, or a name that no option has."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, message)
-
-
-@dataclass(slots=True, frozen=True)
-class Option:
-    """One row. `default` is the text a user would write; None is "not set"."""
-
-    name: str
-    type: Type
-    default: str | None
-    doc: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    broker: str | None = None  # topic options: the broker option that gives the default
-    inert: bool = False
-    own: bool = False
-    sealed: bool = False  # topic options: set at creation only
-
-    def parse(self, text: str) -> Any:
-        """The value of `text`; ConfigError names the option and what it takes."""
-        value: Any = text.strip()
-        match self.type:
-            case Type.BOOLEAN:
-                if value.lower() not in ("true", "false"):
-                    raise self._invalid(text, "Expected value to be either true or false")
-                return value.lower() == "true"
-            case Type.INT | Type.SHORT | Type.LONG:
-                try:
-                    value = int(value)
-                except ValueError:
-                    raise self._invalid(text, f"Not a number of type {self.type.name}") from None
-                limit = {Type.INT: MAX_INT, Type.SHORT: 2**15 - 1, Type.LONG: MAX_LONG}[self.type]
-                if not -limit - 1 <= value <= limit:
-                    raise self._invalid(text, f"Not a number of type {self.type.name}")
-            case Type.DOUBLE:
-                try:
-                    value = float(value)
-                except ValueError:
-                    raise self._invalid(text, "Not a number of type DOUBLE") from None
-            case Type.LIST:
-                value = tuple(part.strip() for part in value.split(",")) if value else ()
-                wrong = [part for part in value if self.choices and part not in self.choices]
-                if wrong:
-                    raise self._invalid(wrong[0], f"String must be one of: {', '.join(self.choices)}")
-                return value
-            case _:
-                if self.choices and value not in self.choices:
-                    raise self._invalid(text, f"String must be one of: {', '.join(self.choices)}")
-                return value
-        if self.low is not None and value < self.low:
-            raise self._invalid(text, f"Value must be at least {self.low}")
-        if self.high is not None and value > self.high:
-            raise self._invalid(text, f"Value must be no more than {self.high}")
-        return value
-
-    def _invalid(self, text: str, reason: str) -> ConfigError:
-        return ConfigError(f"Invalid value {text} for configuration {self.name}: {reason}")
-
+from .option import MAX_INT, MAX_LONG, ConfigError, Option, Type
 
 _B, _S, _I, _SH, _L, _D, _LIST = (
     Type.BOOLEAN,
@@ -116,39 +26,44 @@ _B, _S, _I, _SH, _L, _D, _LIST = (
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DURABILITY = ("page_cache", "fsync")
 _POLICIES = ("compact", "delete")
+_TIERS = "there is no tiered storage"
+_SHARE = "there are no share groups"
+_QUOTA = "there are no quotas"
 O = Option  # noqa: E741  the table below is read by columns
 
 TOPIC_OPTIONS: tuple[Option, ...] = (
-    O("cleanup.policy", _LIST, "delete", "What is done with old segments: delete, compact (kept; the cleaner is not "
-      "there yet, so nothing is removed), or both", choices=_POLICIES, broker="log.cleanup.policy"),
-    O("compression.type", _S, "producer", "Codec of the stored batches; all but `producer` are accepted and ignored",
-      choices=_CODECS, broker="compression.type", inert=True),
-    O("compression.gzip.level", _I, "-1", "Level of gzip", broker="compression.gzip.level", inert=True),
-    O("compression.lz4.level", _I, "9", "Level of lz4", 1, 17, broker="compression.lz4.level", inert=True),
-    O("compression.zstd.level", _I, "3", "Level of zstd", -131072, 22, broker="compression.zstd.level", inert=True),
+    O("cleanup.policy", _LIST, "delete", "What is done with old segments: delete, compact, both, or nothing",
+      choices=_POLICIES, broker="log.cleanup.policy"),
+    O("compression.type", _S, "producer", "Codec of the stored batches; `producer` keeps theirs", choices=_CODECS,
+      broker="compression.type"),
+    O("compression.gzip.level", _I, "-1", "Level of gzip", -1, 9, never=(0,), broker="compression.gzip.level"),
+    O("compression.lz4.level", _I, "9", "Level of lz4", 1, 17, broker="compression.lz4.level"),
+    O("compression.zstd.level", _I, "3", "Level of zstd", -131072, 22, broker="compression.zstd.level"),
     O("delete.retention.ms", _L, "86400000", "How long a compacted topic keeps its tombstones", 0,
-      broker="log.cleaner.delete.retention.ms", inert=True),
+      broker="log.cleaner.delete.retention.ms"),
     O("durability", _S, "page_cache", "When an append is done: in the page cache, or after a group-committed fsync",
       choices=_DURABILITY, broker="durability", own=True),
-    O("errors.deadletterqueue.group.enable", _B, "false", "Dead letters of share groups", inert=True),
+    O("errors.deadletterqueue.group.enable", _B, "false", "Dead letters of share groups", inert=_SHARE),
     O("file.delete.delay.ms", _L, "60000", "How long a deleted segment's file stays", 0,
-      broker="log.segment.delete.delay.ms"),
+      broker="log.segment.delete.delay.ms", inert="who reads a segment that is deleted keeps its file until the end"),
     O("flush.messages", _L, str(MAX_LONG), "Records between two fsyncs of a partition", 1,
       broker="log.flush.interval.messages"),
     O("flush.ms", _L, str(MAX_LONG), "Longest time that an append stays without fsync", 0,
       broker="log.flush.interval.ms"),
-    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled", inert=True),
+    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled",
+      inert=_QUOTA),
     O("index.interval.bytes", _I, "4096", "Bytes of log between two index entries", 0,
       broker="log.index.interval.bytes"),
-    O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled", inert=True),
+    O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled",
+      inert=_QUOTA),
     O("local.retention.bytes", _L, "-2", "Bytes kept locally under tiering", -2, broker="log.local.retention.bytes",
-      inert=True),
+      inert=_TIERS),
     O("local.retention.ms", _L, "-2", "Time kept locally under tiering", -2, broker="log.local.retention.ms",
-      inert=True),
+      inert=_TIERS),
     O("max.compaction.lag.ms", _L, str(MAX_LONG), "Longest time a record stays uncompacted", 1,
-      broker="log.cleaner.max.compaction.lag.ms", inert=True),
-    O("max.decompressed.message.bytes", _I, "2147483639", "Largest batch once decompressed", 0,
-      broker="max.decompressed.message.bytes", inert=True),
+      broker="log.cleaner.max.compaction.lag.ms"),
+    O("max.decompressed.message.bytes", _I, "2147483639", "Largest batch once decompressed", 1, 2147483639,
+      broker="max.decompressed.message.bytes", inert="decompression is bounded by what a batch claims to hold"),
     O("max.message.bytes", _I, "1048588", "Largest batch, as it is on the wire", 0, broker="message.max.bytes"),
     O("message.timestamp.after.max.ms", _L, "3600000", "How far a record's timestamp may lie in the future", 0,
       broker="log.message.timestamp.after.max.ms"),
@@ -158,20 +73,23 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
       "LogAppendTime"),
       broker="log.message.timestamp.type"),
     O("min.cleanable.dirty.ratio", _D, "0.5", "Dirty part of a log at which it is cleaned", 0, 1,
-      broker="log.cleaner.min.cleanable.ratio", inert=True),
+      broker="log.cleaner.min.cleanable.ratio"),
     O("min.compaction.lag.ms", _L, "0", "Shortest time a record stays uncompacted", 0,
-      broker="log.cleaner.min.compaction.lag.ms", inert=True),
+      broker="log.cleaner.min.compaction.lag.ms"),
     O("min.insync.replicas", _I, "1", "Replicas that must be in sync for acks=all", 1, broker="min.insync.replicas"),
     O("mirror.link", _S, "", "The link that owns this topic: clients may not produce to it", own=True, sealed=True),
     O("mirror.source.cluster.id", _S, "", "The cluster this topic is mirrored from", own=True, sealed=True),
     O("mirror.source.topic.id", _S, "", "The topic this one is mirrored from", own=True, sealed=True),
-    O("preallocate", _B, "false", "Reserve a segment's file at its creation", broker="log.preallocate", inert=True),
-    O("remote.copy.lag.bytes", _L, "-1", "Tiering", broker="log.remote.copy.lag.bytes", inert=True),
-    O("remote.copy.lag.ms", _L, "0", "Tiering", broker="log.remote.copy.lag.ms", inert=True),
-    O("remote.log.copy.disable", _B, "false", "Tiering", inert=True),
-    O("remote.log.delete.on.disable", _B, "false", "Tiering", inert=True),
-    O("remote.storage.enable", _B, "false", "Tiering; not there: `true` is refused", inert=True),
-    O("retention.bytes", _L, "-1", "Bytes a partition keeps; -1 for no limit", -1, broker="log.retention.bytes"),
+    O("preallocate", _B, "false", "Reserve a segment's file at its creation", broker="log.preallocate",
+      inert="files grow as they are written"),
+    O("remote.copy.lag.bytes", _L, "-1", "How far uploads may be behind, in bytes", -1,
+      broker="log.remote.copy.lag.bytes", inert=_TIERS),
+    O("remote.copy.lag.ms", _L, "0", "How far uploads may be behind, in time", -1, broker="log.remote.copy.lag.ms",
+      inert=_TIERS),
+    O("remote.log.copy.disable", _B, "false", "No more uploads", inert=_TIERS),
+    O("remote.log.delete.on.disable", _B, "false", "Delete what was uploaded once tiering ends", inert=_TIERS),
+    O("remote.storage.enable", _B, "false", "Tiering", inert=_TIERS),
+    O("retention.bytes", _L, "-1", "Bytes a partition keeps; -1 for no limit", broker="log.retention.bytes"),
     O("retention.ms", _L, "604800000", "Time a partition keeps, by record timestamps; -1 for no limit", -1,
       broker="log.retention.ms"),
     O("segment.bytes", _I, "1073741824", "Size at which a segment is closed", 1024 * 1024, broker="log.segment.bytes"),
@@ -179,12 +97,12 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
     O("segment.jitter.ms", _L, "0", "Random part of segment.ms", 0, broker="log.roll.jitter.ms"),
     O("segment.ms", _L, "604800000", "Age at which a segment is closed", 1, broker="log.roll.ms"),
     O("unclean.leader.election.enable", _B, "false", "Let a replica that is not in sync lead",
-      broker="unclean.leader.election.enable", inert=True),
+      broker="unclean.leader.election.enable", inert="a partition has one replica"),
 )  # fmt: skip
 
 # Broker options that are a topic option's default and are written in another unit, or are not set by default: the
 # first that is set counts.
-_TIME_FALLBACKS: dict[str, tuple[tuple[str, int], ...]] = {
+TIME_FALLBACKS: dict[str, tuple[tuple[str, int], ...]] = {
     "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", 3_600_000)),
     "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000)),
@@ -218,11 +136,11 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("log.retention.minutes", _I, None, "retention.ms, in minutes"),
     O("log.roll.hours", _I, "168", "segment.ms, in hours", 1),
     O("log.roll.jitter.hours", _I, "0", "segment.jitter.ms, in hours", 0),
-    O("max.connections", _I, "40000", "Most connections at a time (Kafka: no limit)", 1),
+    O("max.connections", _I, "40000", "Most connections at a time (Kafka: no limit)", 1, dynamic=True),
+    O("max.incremental.fetch.session.cache.slots", _I, "1000", "Most fetch sessions (KIP-227)", 0),
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),
-    O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1,
-      inert=True),
+    O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1),
     O("node.id", _I, "1", "This broker's id (Kafka: no default)", 0),
     O("num.partitions", _I, "1", "Partitions of a topic that does not say", 1),
     O("offset.metadata.max.bytes", _I, "4096", "Longest text kept with a committed offset", 0),
@@ -232,7 +150,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("offsets.topic.num.partitions", _I, "10", "Partitions of __consumer_offsets (Kafka: 50)", 1),
     O("offsets.topic.replication.factor", _SH, "1", "Replicas of __consumer_offsets (Kafka: 3)", 1),
     O("offsets.topic.segment.bytes", _I, "104857600", "segment.bytes of __consumer_offsets", 1024 * 1024),
-    O("producer.id.expiration.ms", _I, "86400000", "How long an idle producer's sequences are remembered", 1),
+    O("producer.id.expiration.ms", _I, "86400000", "How long an idle producer's sequences are remembered", 1,
+      dynamic=True),
     O("queued.max.request.bytes", _L, "536870912", "Memory for requests being read; past it no more is read "
       "(Kafka: no limit)", 1024 * 1024),
     O("replica.high.watermark.checkpoint.interval.ms", _L, "5000", "How often high watermarks are saved", 1),
@@ -251,10 +170,10 @@ def _broker_table() -> tuple[Option, ...]:
     for topic in TOPIC_OPTIONS:
         if topic.broker is None or topic.broker in rows:
             continue
-        default = None if topic.name in _TIME_FALLBACKS else topic.default
+        default = None if topic.name in TIME_FALLBACKS else topic.default
         rows[topic.broker] = Option(
             topic.broker, topic.type, default, f"{topic.name} of topics that do not set it. {topic.doc}",
-            topic.low, topic.high, topic.choices, inert=topic.inert, own=topic.own,
+            topic.low, topic.high, topic.choices, topic.never, inert=topic.inert, own=topic.own, dynamic=True,
         )  # fmt: skip
     return tuple(rows[name] for name in sorted(rows))
 
@@ -267,18 +186,20 @@ _TOPIC = {option.name: option for option in TOPIC_OPTIONS}
 class BrokerConfig(Mapping[str, Any]):
     """A broker's options as parsed values: `config["num.partitions"]`.
 
-    given: the options as text; what is missing takes its default. ConfigError for a wrong name or value.
+    given: the options as text; what is missing takes its default. ConfigError for a wrong name or value. Those that are
+    dynamic may be set over them while the broker runs, for all brokers or for this one.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self.given = dict(given or {})
-        for name in self.given:
+        self.of_all_brokers: dict[str, str] = {}
+        self.of_this_broker: dict[str, str] = {}
+        for name, text in self.given.items():
             if name not in _BROKER:
                 raise ConfigError(f"unknown option {name}: the options are listed in the configuration reference")
+            _BROKER[name].check(text)
         self._values: dict[str, Any] = {}
-        for option in BROKER_OPTIONS:
-            text = self.given.get(option.name, option.default)
-            self._values[option.name] = None if text is None else option.parse(text)
+        self._parse()
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -289,57 +210,34 @@ class BrokerConfig(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def set_dynamic(self, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]) -> list[KafkaError]:
+        """Take the options that were set while brokers run. What cannot be is left out and given back."""
+        wrong: list[KafkaError] = []
+        self.of_all_brokers = _sound(of_all_brokers, wrong)
+        self.of_this_broker = _sound(of_this_broker, wrong)
+        self._parse()
+        return wrong
 
-@dataclass(slots=True, frozen=True)
-class Entry:
-    """One option as DescribeConfigs tells it."""
-
-    option: Option
-    value: str | None
-    source: Source
-    synonyms: list[tuple[str, str, Source]] = field(default_factory=list)
-
-
-def _text(option: Option, value: Any) -> str | None:
-    if value is None:
-        return None
-    if option.type is Type.BOOLEAN:
-        return "true" if value else "false"
-    return ",".join(value) if option.type is Type.LIST else str(value)
-
-
-def broker_entries(config: BrokerConfig) -> list[Entry]:
-    """All broker options, by name."""
-    entries = []
-    for option in BROKER_OPTIONS:
-        synonyms = []
-        if option.name in config.given:
-            synonyms.append((option.name, config.given[option.name], Source.STATIC_BROKER))
-        if option.default is not None:
-            synonyms.append((option.name, option.default, Source.DEFAULT))
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
-        entries.append(Entry(option, _text(option, config[option.name]), source, synonyms))
-    return entries
+    def _parse(self) -> None:
+        for option in BROKER_OPTIONS:
+            text = option.default
+            for level in (self.of_this_broker, self.of_all_brokers, self.given):
+                if option.name in level:
+                    text = level[option.name]
+                    break
+            self._values[option.name] = None if text is None else option.parse(text)
 
 
-def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[Entry]:
-    """All topic options, by name, as a topic with `overrides` has them."""
-    entries = []
-    for option in TOPIC_OPTIONS:
-        synonyms = []
-        if option.name in overrides:
-            synonyms.append((option.name, overrides[option.name], Source.TOPIC))
-        for name, _ in _TIME_FALLBACKS.get(option.name, ((option.broker, 1),)):
-            if name is None:
-                continue
-            if name in config.given:
-                synonyms.append((name, config.given[name], Source.STATIC_BROKER))
-            default = _BROKER[name].default
-            if default is not None and option.name not in _TIME_FALLBACKS:
-                synonyms.append((name, default, Source.DEFAULT))
-        source = synonyms[0][2] if synonyms else Source.DEFAULT
-        entries.append(Entry(option, _text(option, topic_value(option, overrides, config)), source, synonyms))
-    return entries
+def _sound(options: Mapping[str, str], wrong: list[KafkaError]) -> dict[str, str]:
+    sound = {}
+    for name, text in options.items():
+        try:
+            validate_broker_options({name: text})
+        except KafkaError as error:
+            wrong.append(error)
+        else:
+            sound[name] = text
+    return sound
 
 
 def topic_value(option: Option, overrides: Mapping[str, str], config: BrokerConfig) -> Any:
@@ -347,7 +245,7 @@ def topic_value(option: Option, overrides: Mapping[str, str], config: BrokerConf
     text = overrides.get(option.name)
     if text is not None:
         return option.parse(text)
-    for name, factor in _TIME_FALLBACKS.get(option.name, ()):
+    for name, factor in TIME_FALLBACKS.get(option.name, ()):
         if config[name] is not None:
             return min(config[name] * factor, MAX_LONG) if config[name] >= 0 else -1
     if option.broker is not None and config[option.broker] is not None:
@@ -368,6 +266,14 @@ def topic_option(name: str) -> Option:
     return option
 
 
+def broker_option(name: str) -> Option:
+    """The row of a broker option; ConfigError when there is none."""
+    option = _BROKER.get(name)
+    if option is None:
+        raise ConfigError(f"Unknown broker option: {name}, so that setting it has no effect here")
+    return option
+
+
 def validate_topic_options(overrides: Mapping[str, str | None] | Iterable[tuple[str, str | None]]) -> None:
     """ConfigError when a topic cannot have these options."""
     values: dict[str, Any] = {}
@@ -375,12 +281,28 @@ def validate_topic_options(overrides: Mapping[str, str | None] | Iterable[tuple[
         option = topic_option(name)
         if text is None:
             raise ConfigError(f"Null value not supported for topic configs: {name}")
-        values[name] = option.parse(text)
-    if values.get("remote.storage.enable"):
-        raise ConfigError("Tiered storage functionality is disabled in the broker. Topic cannot be configured with "
-                          "remote log storage.")  # fmt: skip
+        values[name] = option.check(text)
     minimum, maximum = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})"
         )
+
+
+def validate_broker_options(options: Mapping[str, str]) -> None:
+    """KafkaError when these options cannot be set while a broker runs.
+
+    What Kafka refuses too is INVALID_REQUEST, as it is there (KAFKA-13609); what it would take, and what has no effect
+    here, is INVALID_CONFIG.
+    """
+    fixed = [name for name in options if name in _BROKER and not _BROKER[name].dynamic]
+    if fixed:
+        names = ", ".join(sorted(fixed))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {names}")
+    for name, text in options.items():
+        option = broker_option(name)
+        try:
+            option.parse(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
+        option.check(text)

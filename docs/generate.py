@@ -33,7 +33,9 @@ def configuration() -> str:
             "",
             "Options have Kafka's names and meanings. A broker takes its own by `--set name=value` on the command",
             "line, or in the topology file; a topic by `isthmus topic create --config name=value` or any Kafka tool.",
-            "*own*: Kafka has no such option. *no effect yet*: accepted and kept, changes nothing.",
+            "*own*: Kafka has no such option. *dynamic*: can be changed while the broker runs, for one broker or for",
+            "all, by any Kafka tool. *no effect*: an option of Kafka's that would change nothing here; only its",
+            "default is accepted, so that nobody relies on it (`INVALID_CONFIG`).",
             "",
             "## Topics",
             "",
@@ -54,8 +56,9 @@ def _table(options: Iterable[Option], by_broker: bool) -> Iterator[str]:
     yield f"| option | type | default | values | what it does |{last}"
     yield "|---|---|---|---|---|" + ("---|" if by_broker else "")
     for option in options:
-        marks = [mark for mark, holds in (("own", option.own), ("no effect yet", option.inert)) if holds]
+        marks = [mark for mark, holds in (("own", option.own), ("dynamic", option.dynamic)) if holds]
         marks += ["set at creation only"] if option.sealed else []
+        marks += [f"no effect: {option.inert}"] if option.inert else []
         doc = option.doc + (f" (*{', '.join(marks)}*)" if marks else "")
         cells = [f"`{option.name}`", option.type.name.lower(), _default(option), _values(option), _cell(doc)]
         yield f"| {' | '.join(cells)} |" + ((f" `{option.broker}` |" if option.broker else " |") if by_broker else "")

@@ -25,7 +25,7 @@ WAIVER = "# allowed: "
 _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _STORAGE = ("isthmus.protocol",)
-_CONFIG = (f"{_BROKER}.storage", *_STORAGE)
+_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", *_STORAGE)
 _CLUSTER = (
     f"{_BROKER}.cluster.image",
     f"{_BROKER}.config",
@@ -34,7 +34,7 @@ _CLUSTER = (
     *_CONFIG,
 )
 _COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", *_CLUSTER)
-_SERVER = (f"{_BROKER}.coordinators", f"{_BROKER}.security", *_COORDINATORS)
+_SERVER = (f"{_BROKER}.coordinators", f"{_BROKER}.described", f"{_BROKER}.security", *_COORDINATORS)
 _PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.registry", *_OUTSIDE)
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
@@ -52,7 +52,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     _BROKER: (),
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.storage": _STORAGE,
+    f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
+    f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,
     f"{_BROKER}.cluster.image": ("isthmus.protocol",),
     f"{_BROKER}.replication": _CLUSTER,

@@ -83,11 +83,13 @@ class Delta:
     changed: dict[str, dict[int, None]] = field(default_factory=dict)
     reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, but not new ones
     brokers: dict[int, None] = field(default_factory=dict)
+    broker_options: dict[str, None] = field(default_factory=dict)  # broker ids as text, "" for all
     links: dict[str, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(
-            self.created or self.deleted or self.changed or self.reconfigured or self.brokers or self.links
+            self.created or self.deleted or self.changed or self.reconfigured or self.brokers or self.broker_options
+            or self.links
         )  # fmt: skip
 
 
@@ -133,6 +135,7 @@ class MetadataImage:
         delta.created.update(self.topics)
         delta.changed.update({name: dict.fromkeys(topic.partitions) for name, topic in self.topics.items()})
         delta.brokers.update(dict.fromkeys(self.brokers))
+        delta.broker_options.update(dict.fromkeys(self.broker_configs))
         delta.links.update(dict.fromkeys(self.links))
         return delta
 
@@ -263,6 +266,7 @@ class MetadataImage:
                 self.broker_configs[name] = configs
             else:
                 self.broker_configs.pop(name, None)
+            delta.broker_options[name] = None
 
     def _level(self, record: r.FeatureLevelRecord, delta: Delta) -> None:
         if record.feature_level:

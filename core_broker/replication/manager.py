@@ -105,7 +105,7 @@ class ReplicaManager:
                         opening.append((topic, index))
                 else:
                     _follow(partition, topic.partitions[index])
-        for name in delta.reconfigured:
+        for name in self._image.topics if self._options_changed(delta) else delta.reconfigured:
             self._reconfigure(self._image.topics[name])
         for start in range(0, len(opening), OPEN_AT_ONCE):
             await asyncio.gather(*(self._open(topic, index) for topic, index in opening[start : start + OPEN_AT_ONCE]))
@@ -129,6 +129,10 @@ class ReplicaManager:
         _follow(partition, topic.partitions[index])
         partition.recover()
         self.partitions.setdefault(topic.name, {})[index] = partition
+
+    def _options_changed(self, delta: Delta) -> bool:
+        """Whether the options of this broker, which topics without their own take, are others now."""
+        return "" in delta.broker_options or str(self._node_id) in delta.broker_options
 
     def _reconfigure(self, topic: TopicImage) -> None:
         options = topic_config(topic.configs, self._config)

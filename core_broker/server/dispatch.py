@@ -34,6 +34,7 @@ SERVED: dict[int, tuple[int, int]] = {
     22: (0, 5),
     23: (2, 4),
     32: (1, 4),
+    33: (0, 2),
     35: (1, 5),
     37: (0, 3),
     42: (0, 3),
@@ -54,8 +55,9 @@ DIFFERENCES: dict[int, str] = {
     10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
-    32: "DescribeConfigs lists the broker options that we have, and ours; brokers take their options at start only",
-    44: "IncrementalAlterConfigs refuses broker options, as Kafka does those that are not dynamic",
+    32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once",
+    33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
+    44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG)",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 

@@ -100,7 +100,6 @@ class Server:
         self.tick = 0
         self.closings = Closings()
         self.listeners: list[Listener] = []
-        self._max_connections: int = config["max.connections"]
         self._max_held_bytes: int = config["queued.max.request.bytes"]
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
@@ -171,8 +170,9 @@ class Server:
 
     def add(self, connection: Connection) -> bool:
         """False when there are as many connections as may be."""
-        if len(self._connections) >= self._max_connections:
-            reason = f"there are max.connections={self._max_connections} already"
+        most = self.config["max.connections"]  # may change while the broker runs
+        if len(self._connections) >= most:
+            reason = f"there are max.connections={most} already"
             self.closings.tell(connection.context.client_host, reason, logging.WARNING)
             return False
         self._connections[id(connection)] = connection

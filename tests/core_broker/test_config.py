@@ -7,12 +7,12 @@ from isthmus.core_broker.config import (
     TOPIC_OPTIONS,
     BrokerConfig,
     ConfigError,
-    Source,
-    broker_entries,
     topic_config,
-    topic_entries,
+    validate_broker_options,
     validate_topic_options,
 )
+from isthmus.core_broker.described import Source, broker_entries, cluster_entries, topic_entries
+from isthmus.protocol.errors import ErrorCode, KafkaError
 
 
 def test_every_default_is_a_value_of_its_option():
@@ -71,3 +71,77 @@ def test_entries_tell_source_and_synonyms():
     broker = {entry.option.name: entry for entry in broker_entries(config)}
     assert broker["log.segment.bytes"].source is Source.STATIC_BROKER
     assert broker["log.retention.ms"].value is None
+
+
+def entries_by_name(entries):
+    return {entry.option.name: entry for entry in entries}
+
+
+def test_what_is_set_while_the_broker_runs_is_over_what_it_was_started_with():
+    config = BrokerConfig({"log.segment.bytes": "2000000"})
+    assert config.set_dynamic({"log.segment.bytes": "3000000", "max.connections": "7"}, {}) == []
+    assert (config["log.segment.bytes"], config["max.connections"]) == (3_000_000, 7)
+    assert config.set_dynamic({"log.segment.bytes": "3000000"}, {"log.segment.bytes": "4000000"}) == []
+    assert (config["log.segment.bytes"], config["max.connections"]) == (4_000_000, 40_000)
+    assert topic_config({}, config)["segment.bytes"] == 4_000_000
+    levels = [
+        ("log.segment.bytes", "4000000", Source.DYNAMIC_BROKER),
+        ("log.segment.bytes", "3000000", Source.DYNAMIC_DEFAULT_BROKER),
+        ("log.segment.bytes", "2000000", Source.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", Source.DEFAULT),
+    ]
+    broker = entries_by_name(broker_entries(config))["log.segment.bytes"]
+    assert (broker.value, broker.source, broker.read_only, broker.synonyms) == ("4000000", levels[0][2], False, levels)
+    topic = entries_by_name(topic_entries({}, config))["segment.bytes"]
+    assert (topic.value, topic.source, topic.synonyms) == ("4000000", levels[0][2], levels)
+    (cluster,) = cluster_entries(config)
+    assert (cluster.value, cluster.source, cluster.synonyms) == ("3000000", levels[1][2], levels[1:2])
+    config.set_dynamic({}, {})
+    assert config["log.segment.bytes"] == 2_000_000
+
+
+def test_what_was_set_and_cannot_be_is_left_out_and_told():
+    config = BrokerConfig()
+    wrong = config.set_dynamic({"log.segment.bytes": "much", "node.id": "5", "no.such": "1"}, {"log.roll.ms": "9"})
+    assert [error.code for error in wrong] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_CONFIG,
+    ]
+    assert (config["log.roll.ms"], config["node.id"]) == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("node.id", "2", ErrorCode.INVALID_REQUEST),  # read at start only
+        ("log.segment.bytes", "much", ErrorCode.INVALID_REQUEST),
+        ("no.such", "1", ErrorCode.INVALID_CONFIG),
+        ("log.preallocate", "true", ErrorCode.INVALID_CONFIG),  # Kafka has it, here it would change nothing
+    ],
+)
+def test_broker_options_that_cannot_be_set_while_it_runs(name, value, code):
+    with pytest.raises(KafkaError, match=name) as caught:
+        validate_broker_options({name: value})
+    assert caught.value.code == code
+
+
+def test_an_option_without_effect_takes_its_default_only():
+    validate_topic_options({"preallocate": "false", "remote.storage.enable": "FALSE"})
+    BrokerConfig({"log.preallocate": "false"})
+    for name in ("preallocate", "remote.storage.enable"):
+        with pytest.raises(ConfigError, match=f"{name}: it has no effect here"):
+            validate_topic_options({name: "true"})
+    with pytest.raises(ConfigError, match=r"log\.preallocate: it has no effect here"):
+        BrokerConfig({"log.preallocate": "true"})
+
+
+def test_units_that_are_not_set_say_nothing_of_the_one_that_is():
+    config = BrokerConfig({"log.retention.minutes": "5"})
+    entry = entries_by_name(topic_entries({}, config))["retention.ms"]
+    assert (entry.value, entry.source, entry.synonyms) == ("300000", Source.DEFAULT, [])
+    entry = entries_by_name(broker_entries(config))["log.retention.minutes"]
+    assert [(name, source) for name, _, source in entry.synonyms] == [
+        ("log.retention.minutes", Source.STATIC_BROKER),
+        ("log.retention.hours", Source.DEFAULT),
+    ]

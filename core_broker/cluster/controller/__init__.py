@@ -2,16 +2,18 @@
 
 from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-from .alter_configs import AlterConfigs, AlteredResource, Operation
+from .alter_configs import AlterConfigs
 from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
 from .create_topics import CreatedTopic, CreateTopics, new_topic
 from .delete_topics import DeletedTopic, DeleteTopics
 from .elect_leaders import Election, ElectLeaders, PartitionElection, TopicElections
+from .incremental_alter_configs import IncrementalAlterConfigs, Operation
 from .loop import Controller
 from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
 from .register_broker import RegisterBroker, RegisteredBroker
+from .resources import AlteredResource
 
 __all__ = [
     "NEXT_EPOCH",
@@ -33,6 +35,7 @@ __all__ = [
     "ElectLeaders",
     "Election",
     "GrownTopic",
+    "IncrementalAlterConfigs",
     "Item",
     "Operation",
     "PartitionElection",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, Request, Response
 from ...cluster.controller.common import Result
 from ...cluster.controller.create_topics import CreatedTopic, CreateTopics
-from ...config import topic_entries
+from ...described import topic_entries
 from ...purgatory import Pending
 from ..context import Context
 from ..topics import submit
@@ -41,7 +41,10 @@ def _topic(item: CreatedTopic, given: dict[str, str], context: Context) -> Creat
         replication_factor=item.replication_factor,
         configs=[
             CreatableTopicConfigs(
-                name=entry.option.name, value=entry.value, read_only=entry.option.sealed, config_source=entry.source
+                name=entry.option.name,
+                value=given.get(entry.option.name, entry.value),  # as it was given
+                read_only=entry.read_only,
+                config_source=entry.source,
             )
             for entry in topic_entries(given, context.services.config)
         ],

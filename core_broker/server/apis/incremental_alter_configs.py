@@ -1,21 +1,41 @@
-"""IncrementalAlterConfigs (key 44): options of topics set, deleted, appended to, subtracted from. v1: flexible."""
+"""IncrementalAlterConfigs (key 44): options set, deleted, appended to, subtracted from, of topics and brokers.
+
+v1: flexible.
+"""
 
 from __future__ import annotations
 
-from ....protocol.messages.incremental_alter_configs import AlterConfigsResourceResponse, Request, Response
-from ...cluster.controller.alter_configs import AlterConfigs
-from ...cluster.controller.common import Result
-from ...purgatory import Pending
+from collections.abc import Mapping
+from typing import Any
+
+from ....protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    Request,
+    Response,
+)
+from ...cluster.controller.incremental_alter_configs import IncrementalAlterConfigs, Operation, changed_options
+from ...cluster.controller.resources import AlteredResource
+from ..config_changes import change
 from ..context import Context
-from ..topics import submit
 
 
-def handle(request: Request, context: Context) -> Pending:
-    command = AlterConfigs(request.resources, request.validate_only)
-    return submit(command, context.services.config["request.timeout.ms"], _answer, context)
+def handle(request: Request, context: Context) -> Any:
+    def command(resources: list[AlterConfigsResource]) -> IncrementalAlterConfigs:
+        return IncrementalAlterConfigs(resources, request.validate_only)
+
+    return change(request.resources, _nulls, _changed, command, _answer, context)
 
 
-def _answer(result: Result) -> Response:
+def _nulls(resource: AlterConfigsResource) -> list[str]:
+    return [each.name for each in resource.configs if each.value is None and each.config_operation != Operation.DELETE]
+
+
+def _changed(resource: AlterConfigsResource, present: Mapping[str, str]) -> dict[str, str]:
+    return changed_options(present, resource.configs, resource.resource_type)
+
+
+def _answer(items: list[AlteredResource]) -> Response:
     return Response(
         responses=[
             AlterConfigsResourceResponse(
@@ -24,6 +44,6 @@ def _answer(result: Result) -> Response:
                 resource_type=item.resource_type,
                 resource_name=item.resource_name,
             )
-            for item in result.items
+            for item in items
         ]
     )

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from isthmus.core_broker.cluster.controller import (
     AllocateProducerIds,
-    AlterConfigs,
     CreatePartitions,
     CreatePartitionsTopic,
     CreateTopics,
     DeleteTopics,
+    IncrementalAlterConfigs,
     RegisterMirrorLink,
     new_topic,
 )
@@ -38,7 +38,7 @@ COMMANDS = st.one_of(
         NAMES,
         st.integers(1, 5),
     ),
-    st.builds(lambda name, op: AlterConfigs([options(name, op)]), NAMES, st.integers(0, 1)),
+    st.builds(lambda name, op: IncrementalAlterConfigs([options(name, op)]), NAMES, st.integers(0, 1)),
     st.builds(lambda: AllocateProducerIds()),
     st.builds(lambda name: RegisterMirrorLink(name, "A"), NAMES),
 )
@@ -74,7 +74,7 @@ def test_a_delta_tells_what_changed():
     assert delta.created["kept"].partitions[1].leader == 1
 
     kept = cluster.image.topics["kept"]
-    cluster.run(AlterConfigs([options("kept", 0)]))
+    cluster.run(IncrementalAlterConfigs([options("kept", 0)]))
     delta = image.apply(cluster.records[-1:], image.offset + 1, 0)
     assert list(delta.reconfigured) == ["kept"] and not delta.created and not delta.changed
 

@@ -42,8 +42,10 @@ class Serving:
         metadata_log = await MetadataLog.open(self.files, self.logs.data_dir, self.runtime)
         self.controller = Controller(self.image, metadata_log, self.config, self.runtime)
         await metadata_log.replay(self.image)
+        self._take_options()
         self.replicas = ReplicaManager(self.image, self.logs, self.config, self.runtime, 1)
         await self.replicas.apply(self.image.everything())
+        self.controller.subscribe(lambda delta: self._take_options())
         self.controller.subscribe(self.replicas.apply)
         endpoint = {LISTENER: Endpoint("broker-1", 9092)}
         await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
@@ -53,6 +55,10 @@ class Serving:
             producer_ids=SimpleNamespace(), cluster_id="cluster-x", node_id=1,  # type: ignore[arg-type]
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
+
+    def _take_options(self) -> None:
+        options = self.image.broker_configs
+        assert self.config.set_dynamic(options.get("", {}), options.get("1", {})) == []
 
     async def stop(self) -> None:
         await self.controller.close()

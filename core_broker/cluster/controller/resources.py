@@ -1,0 +1,80 @@
+"""What has options of its own: topics and brokers. How a change of them is checked and becomes records.
+
+Kafka's checks in Kafka's order (KIP-226, KIP-339). What only the broker that is to change can check, it has checked
+before it asked; here a broker's name and its options are looked at once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.messages.metadata_records import ConfigRecord
+from ...config import topic_option, validate_broker_options, validate_topic_options
+from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from ..topic_names import why_invalid
+from .common import Item
+
+
+@dataclass(slots=True)
+class AlteredResource(Item):
+    resource_type: int = 0
+    resource_name: str = ""
+
+
+def present_options(kind: int, name: str, image: MetadataImage) -> Mapping[str, str]:
+    """The options that a resource has of its own. Raises KafkaError for a kind that has none."""
+    if kind == TOPIC_RESOURCE:
+        topic = image.topics.get(name)
+        return {} if topic is None else topic.configs
+    if kind == BROKER_RESOURCE:
+        return image.broker_configs.get(name, {})
+    raise unknown_kind(kind)
+
+
+def unknown_kind(kind: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def records_of_change(kind: int, name: str, after: Mapping[str, str], image: MetadataImage) -> list[Any]:
+    """The records that give a resource the options `after` and no others. Raises KafkaError."""
+    present = present_options(kind, name, image)
+    changed = {key: after.get(key) for key in dict.fromkeys([*after, *present]) if after.get(key) != present.get(key)}
+    if kind == TOPIC_RESOURCE:
+        _check_topic(name, after, changed, image)
+    else:
+        _check_broker(name, after)
+    return [
+        ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changed.items()
+    ]
+
+
+def _check_topic(name: str, after: Mapping[str, str], changed: Mapping[str, str | None], image: MetadataImage) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    reason = why_invalid(name)
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    validate_topic_options(after)
+    if name not in image.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    for key in changed:
+        if topic_option(key).sealed:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{key} of topic {name} is set when the topic is created and cannot be changed",
+            )
+
+
+def _check_broker(name: str, after: Mapping[str, str]) -> None:
+    """An empty name stands for all brokers."""
+    if name and not (name.isascii() and name.isdigit()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not a number from 0 on.")
+    validate_broker_options(after)
+
+
+def is_sealed(option: str, kind: int) -> bool:
+    """Whether an option that a resource has is set at its creation only."""
+    return kind == TOPIC_RESOURCE and topic_option(option).sealed

@@ -1,0 +1,95 @@
+"""Options as DescribeConfigs tells them: the value in force, where it comes from, and what else was set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from .config import BROKER_OPTIONS, TIME_FALLBACKS, TOPIC_OPTIONS, BrokerConfig, broker_option, topic_value
+from .option import Option
+
+
+class Source(IntEnum):
+    """Where a value comes from, with the numbers DescribeConfigs gives them."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+Synonym = tuple[str, str, Source]  # name, value, where it was set
+
+# Broker options that set the same thing in other units.
+_SAME: dict[str, tuple[str, ...]] = {
+    fallback[0][0]: tuple(name for name, _ in fallback) for fallback in TIME_FALLBACKS.values()
+}
+_SAME |= {name: names for names in list(_SAME.values()) for name in names if name != "log.flush.scheduler.interval.ms"}
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One option as DescribeConfigs tells it."""
+
+    option: Option
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: list[Synonym] = field(default_factory=list)
+
+
+def broker_entries(config: BrokerConfig) -> list[Entry]:
+    """All broker options, by name."""
+    return [
+        _entry(option, option.text(config[option.name]), not option.dynamic, _synonyms(option.name, config))
+        for option in BROKER_OPTIONS
+    ]
+
+
+def cluster_entries(config: BrokerConfig) -> list[Entry]:
+    """The options that are set for all brokers while they run, by name."""
+    entries = []
+    for name, text in sorted(config.of_all_brokers.items()):
+        option = broker_option(name)
+        own = [each for each in _synonyms(name, config) if each[2] is Source.DYNAMIC_DEFAULT_BROKER]
+        entries.append(_entry(option, option.text(option.parse(text)), not option.dynamic, own))
+    return entries
+
+
+def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[Entry]:
+    """All topic options, by name, as a topic with `overrides` has them."""
+    entries = []
+    for option in TOPIC_OPTIONS:
+        synonyms = [] if option.broker is None else _synonyms(option.broker, config)
+        value = option.text(topic_value(option, overrides, config))
+        if option.name in overrides:
+            synonyms.insert(0, (option.name, str(value), Source.TOPIC))
+        entries.append(_entry(option, value, option.sealed, synonyms))
+    return entries
+
+
+def _entry(option: Option, value: str | None, read_only: bool, synonyms: list[Synonym]) -> Entry:
+    return Entry(option, value, synonyms[0][2] if synonyms else Source.DEFAULT, read_only, synonyms)
+
+
+def _synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
+    """Where a broker option is set, or one that sets the same in another unit, by precedence.
+
+    As in Kafka nothing is told of the others where the option itself is not set at a higher level.
+    """
+    names = _SAME.get(name, (name,))
+    found: list[Synonym] = []
+    for level, source in (
+        (config.of_this_broker, Source.DYNAMIC_BROKER),
+        (config.of_all_brokers, Source.DYNAMIC_DEFAULT_BROKER),
+        (config.given, Source.STATIC_BROKER),
+    ):
+        found += [(each, level[each], source) for each in names if each in level]
+    for each in names:
+        default = broker_option(each).default
+        if default is not None:
+            found.append((each, default, Source.DEFAULT))
+    first = next((i for i, synonym in enumerate(found) if synonym[0] == name), len(found))
+    return found[first:]

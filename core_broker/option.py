@@ -1,0 +1,118 @@
+"""What an option is: its type, its bounds, and how a text becomes a value. The table of all of them is `config.py`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from ..protocol.errors import ErrorCode, KafkaError
+
+MAX_SHORT = 2**15 - 1
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Type(IntEnum):
+    """Types of values, with the numbers DescribeConfigs gives them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+LIMITS = {Type.SHORT: MAX_SHORT, Type.INT: MAX_INT, Type.LONG: MAX_LONG}
+
+
+class ConfigError(KafkaError):
+    """A value that an option cannot take, or a name that no option has."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_CONFIG, message)
+
+
+@dataclass(slots=True, frozen=True)
+class Option:
+    """One row. `default` is the text a user would write; None is "not set".
+
+    `inert` says why an option that Kafka has changes nothing here: only its default is accepted.
+    """
+
+    name: str
+    type: Type
+    default: str | None
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    never: tuple[int, ...] = ()  # within the bounds, and yet no value
+    broker: str | None = None  # topic options: the broker option that gives the default
+    inert: str = ""
+    own: bool = False  # Kafka has no such option
+    sealed: bool = False  # topic options: set at creation only
+    dynamic: bool = False  # broker options: may be changed while the broker runs
+
+    def parse(self, text: str) -> Any:
+        """The value of `text`; ConfigError names the option, the value and what it takes."""
+        value = self._typed(text)
+        if self.type is Type.LIST:
+            wrong = [part for part in value if self.choices and part not in self.choices]
+            if wrong:
+                raise self.invalid(wrong[0], f"String must be one of: {', '.join(self.choices)}")
+        elif self.choices:
+            if value not in self.choices:
+                raise self.invalid(text, f"String must be one of: {', '.join(self.choices)}")
+        elif self.low is not None and value < self.low:
+            raise self.invalid(text, f"Value must be at least {self.low}")
+        elif self.high is not None and value > self.high:
+            raise self.invalid(text, f"Value must be no more than {self.high}")
+        elif value in self.never:
+            raise self.invalid(text, "Value is none that it can take")
+        return value
+
+    def check(self, text: str) -> Any:
+        """`parse`, and ConfigError for a value that would change nothing here."""
+        value = self.parse(text)
+        if self.inert and (self.default is None or value != self.parse(self.default)):
+            raise self.invalid(text, f"it has no effect here: {self.inert}")
+        return value
+
+    def invalid(self, text: str, reason: str) -> ConfigError:
+        return ConfigError(f"Invalid value {text} for configuration {self.name}: {reason}")
+
+    def text(self, value: Any) -> str | None:
+        """A value as DescribeConfigs tells it."""
+        if value is None:
+            return None
+        if self.type is Type.BOOLEAN:
+            return "true" if value else "false"
+        return ",".join(value) if self.type is Type.LIST else str(value)
+
+    def _typed(self, text: str) -> Any:
+        text = text.strip()
+        match self.type:
+            case Type.BOOLEAN:
+                if text.lower() not in ("true", "false"):
+                    raise self.invalid(text, "Expected value to be either true or false")
+                return text.lower() == "true"
+            case Type.INT | Type.SHORT | Type.LONG:
+                limit = LIMITS[self.type]
+                if _INTEGER.fullmatch(text) is None or not -limit - 1 <= int(text) <= limit:
+                    raise self.invalid(text, f"Not a number of type {self.type.name}")
+                return int(text)
+            case Type.DOUBLE:
+                if _DECIMAL.fullmatch(text) is None:
+                    raise self.invalid(text, "Not a number of type DOUBLE")
+                return float(text)
+            case Type.LIST:
+                return tuple(part.strip() for part in text.split(",")) if text else ()
+            case _:
+                return text

@@ -1,0 +1,75 @@
+"""What a broker checks of a change of options before it asks the controller, and how the answers come together.
+
+A resource may stand in a request once and an option in a resource once; options of a broker are changed at that broker
+alone, which knows what can be changed while it runs (KIP-226). What is refused here the controller never sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..cluster.controller.common import Command, Result, duplicates
+from ..cluster.controller.resources import AlteredResource, unknown_kind
+from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ..config import validate_broker_options
+from .context import Context
+from .topics import submit
+
+Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
+
+
+def change(
+    resources: Sequence[Any],
+    nulls: Callable[[Any], list[str]],
+    changed: Changed,
+    command: Callable[[list[Any]], Command],
+    answer: Callable[[list[AlteredResource]], Any],
+    context: Context,
+) -> Any:
+    """Have the controller change the resources of a request; `answer(items)` has one for each, in order.
+
+    nulls: names that a resource sets to null. changed: what a change makes of a broker's options; raises KafkaError.
+    """
+    twice = duplicates([(each.resource_type, each.resource_name) for each in resources])
+    items: list[AlteredResource | None] = []
+    sound: list[Any] = []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            if (kind, name) in twice:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if duplicates([config.name for config in resource.configs]):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            if missing := nulls(resource):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+            if kind == BROKER_RESOURCE:
+                if name:
+                    check_broker_name(name, context.services.node_id)
+                validate_broker_options(changed(resource, context.services.image.broker_configs.get(name, {})))
+            elif kind != TOPIC_RESOURCE:
+                raise unknown_kind(kind)
+        except KafkaError as error:
+            items.append(AlteredResource(error.code, error.message, kind, name))
+        else:
+            items.append(None)
+            sound.append(resource)
+    if not sound:
+        return answer([item for item in items if item is not None])
+
+    def decided(result: Result) -> Any:
+        decisions = iter(result.items)
+        return answer([next(decisions) if item is None else item for item in items])
+
+    return submit(command(sound), context.services.config["request.timeout.ms"], decided, context)
+
+
+def check_broker_name(name: str, node_id: int) -> None:
+    """Raise INVALID_REQUEST unless a resource's name is this broker's id."""
+    try:
+        named = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if named != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
