@@ -177,8 +177,8 @@ class Cleaner:
         # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
         # point does not vouch for what is before it.
         await log.sync()
-        if log.save_recovery_point is not None:
-            await log.save_recovery_point()
+        if log.save_points is not None:
+            await log.save_points()
         try:
             offsets = new_offset_map(
                 config.map_bytes // config.threads,

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
     FORMAT,
     FORMAT_VERSION,
     HIGH_WATERMARK_CHECKPOINT,
@@ -37,6 +38,7 @@ from .checkpoints import (
     render_partition_metadata,
     render_properties,
 )
+from .cleaner import Cleaner, CleanerConfig
 from .config import MAX_INT64, LogConfig
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
@@ -51,6 +53,8 @@ MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 FLUSH_TICK_MS = 50  # flush.ms is kept to within this
 
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
+
 Key = tuple[str, int]  # topic, partition
 
 
@@ -62,6 +66,7 @@ class ManagerConfig:
     checkpoint_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms, also of log starts
     high_watermark_interval_ms: int = 5_000
     retention_interval_ms: int = 300_000
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
 class LogManager:
@@ -87,6 +92,9 @@ class LogManager:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._saving = asyncio.Lock()
+        self.cleaner = Cleaner(
+            self.logs, self.config.cleaner, runtime, self._last_stable_offset, self.save_first_dirty_offsets
+        )
 
     # --- The directory ------------------------------------------------------------------------------------------------
 
@@ -102,7 +110,7 @@ class LogManager:
             self._identify(node_id, cluster_id)
             await self.files.run(self._tidy)
             must_write = self.was_clean
-            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+            for name in CHECKPOINTS:
                 self._saved[name] = self._load(name)
             # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
             # logs that were not closed: a write, which also syncs the directory, makes both changes last.
@@ -235,9 +243,10 @@ class LogManager:
             wall_ms=self.runtime.wall_ms(),
             recovery_point=saved,
             log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key, 0),
+            first_dirty_offset=self._saved[CLEANER_CHECKPOINT].get(key, 0),
             clean=self.was_clean and key in self._unopened,
         )
-        log.save_recovery_point = self.save_recovery_points
+        log.save_points = self.save_points
         self.logs[key] = log
         self._unopened.pop(key, None)
         if log.recovery_point < saved:
@@ -312,20 +321,35 @@ class LogManager:
     async def save_high_watermarks(self) -> None:
         await self._save(HIGH_WATERMARK_CHECKPOINT, self._high_watermark)
 
+    async def save_first_dirty_offsets(self) -> None:
+        """How far compacted logs are clean; the others are not named, as in Kafka."""
+        await self._save(CLEANER_CHECKPOINT, _first_dirty_offset)
+
+    async def save_points(self) -> None:
+        """What must not vouch for more than a log holds: call it before one is cut."""
+        await self.save_recovery_points()
+        await self.save_first_dirty_offsets()
+
     async def save_checkpoints(self) -> None:
-        """Save what has changed of all three. Raises StorageError."""
+        """Save what has changed of all four. Raises StorageError."""
         await self.save_recovery_points()
         await self.save_log_starts()
         await self.save_high_watermarks()
+        await self.save_first_dirty_offsets()
 
     def _high_watermark(self, key: Key, log: Log) -> int:
         known = self.high_watermark_of(*key)
         return log.log_end_offset if known is None else known
 
-    async def _save(self, name: str, value: Callable[[Key, Log], int]) -> None:
+    def _last_stable_offset(self, key: Key, log: Log) -> int:
+        undecided = log.first_unstable_offset
+        high_watermark = self._high_watermark(key, log)
+        return high_watermark if undecided is None else min(undecided, high_watermark)
+
+    async def _save(self, name: str, value: Callable[[Key, Log], int | None]) -> None:
         async with self._saving:
             offsets = {key: at for key, at in self._saved[name].items() if key in self._unopened}
-            offsets |= {key: value(key, log) for key, log in self.logs.items()}
+            offsets |= {key: at for key, log in self.logs.items() if (at := value(key, log)) is not None}
             if offsets != self._saved[name]:
                 try:
                     await self.files.run(self.files.write_atomic, self._path(name), render_offsets(offsets))
@@ -339,6 +363,7 @@ class LogManager:
         """Begin the recurring work; ends with `close`."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._recur(), name=f"logs of {self.data_dir}")
+            self.cleaner.start()
 
     async def _recur(self) -> None:
         loop = asyncio.get_running_loop()
@@ -393,6 +418,7 @@ class LogManager:
             self._stopping.set()  # not cancelled: what it began is finished
             await asyncio.wait([self._task])
             self._task = None
+            await self.cleaner.stop()
         if self._lock is None:
             return
         points = {key: (log.failure is None) for key, log in self.logs.items()}
@@ -412,6 +438,10 @@ class LogManager:
             logger.error("closing: %s", StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write").message)
         self.logs.clear()
         self._release()
+
+
+def _first_dirty_offset(key: Key, log: Log) -> int | None:
+    return log.first_dirty_offset or None
 
 
 def _inconsistent(message: str) -> KafkaError:

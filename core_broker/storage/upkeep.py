@@ -38,7 +38,7 @@ class LogUpkeep(LogReader):
         self.recovery_notes = loaded.notes
         self._wall_ms = wall_ms  # of the last append
         self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
-        self.save_recovery_point: Callable[[], Awaitable[None]] | None = None
+        self.save_points: Callable[[], Awaitable[None]] | None = None  # recovery point, first dirty offset
         self.first_dirty_offset = loaded.first_dirty_offset  # all before it has been compacted
         self.cuts = 0  # how often the log was truncated
         self._cut = False  # a truncation is not on disk yet
@@ -174,8 +174,9 @@ class LogUpkeep(LogReader):
                 return
             # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off.
             self.recovery_point = min(self.recovery_point, offset)
-            if self.save_recovery_point is not None:
-                await self.save_recovery_point()
+            self.first_dirty_offset = min(self.first_dirty_offset, offset)
+            if self.save_points is not None:
+                await self.save_points()
             try:
                 self._truncate(max(offset, self.log_start_offset))
             except OSError as error:
@@ -185,7 +186,6 @@ class LogUpkeep(LogReader):
         files = self.files
         self._cut = True
         self.cuts += 1
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._positions.clear()
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._segments.pop().unlink(files)
@@ -231,9 +231,9 @@ class LogUpkeep(LogReader):
         """Throw everything away and begin at `offset`."""
         async with self._maintenance:
             self._check_online()
-            self.recovery_point = 0
-            if self.save_recovery_point is not None:
-                await self.save_recovery_point()
+            self.recovery_point = self.first_dirty_offset = 0
+            if self.save_points is not None:
+                await self.save_points()
             try:
                 self._begin_at(offset)
             except OSError as error:

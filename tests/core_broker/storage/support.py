@@ -24,7 +24,8 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+        value: T = done.value
+        return value
     raise AssertionError("it waits")
 
 
@@ -131,6 +132,10 @@ class BrokenFile:
     @property
     def size(self) -> int:
         return self._file.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self._file.size = size
 
     def append(self, parts: Any) -> None:
         self._files._call("append", self.path)

@@ -155,7 +155,7 @@ def test_truncation_saves_the_lowered_recovery_point_before_it_cuts(files, tmp_p
     async def save():
         seen.append((log.recovery_point, log.log_end_offset))
 
-    log.save_recovery_point = save
+    log.save_points = save
     run(log.truncate_to(3))
     assert seen == [(3, 6)]
     assert (log.recovery_point, log.log_end_offset) == (3, 3)

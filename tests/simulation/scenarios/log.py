@@ -103,7 +103,7 @@ async def live(sim: Simulation, model: LogModel, log: Log, process: Process) -> 
     async def save() -> None:
         await process.files.run(save_checkpoint, process, log)
 
-    log.save_recovery_point = save
+    log.save_points = save
     model.epoch += 1
     syncing: list[asyncio.Task[None]] = []
     for _ in range(chance.randint(10, 40)):
