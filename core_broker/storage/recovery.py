@@ -232,7 +232,9 @@ class _Loader:
                 self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
                 _unlink_segment(self.files, self.directory, base)
                 return False
-        if self.clean or (following is not None and following <= self.recovery_point):
+        # After one that was read through all are: epochs and aborted transactions from it on are made anew.
+        is_trusted = self.clean or (following is not None and following <= self.recovery_point)
+        if is_trusted and self.recovered_from is None:
             segment = Segment.open_trusted(self.files, self.directory, base, self.wall_ms, following)
             if segment is not None:
                 self.segments.append(segment)

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.storage.errors import StorageError
-from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.log import LogConfig, Origin
 from isthmus.protocol.errors import KafkaError
+from isthmus.protocol.records import build_batch
 
-from .support import NOW_MS, BrokenFiles, Died, append, batch, contents, open_log, run, spans
+from .support import NOW_MS, BrokenFiles, Died, append, at, batch, contents, open_log, run, spans
 
+ABORT = (NOW_MS, b"\0\0\0\0", b"\0\0\0\0\0\0", ())  # a marker
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
 
@@ -315,3 +317,22 @@ def test_directory_that_cannot_be_read_is_named(files, tmp_path):
     with pytest.raises(StorageError, match="t-0"):
         open_log(files, tmp_path)
     assert issubclass(StorageError, KafkaError)
+
+
+def test_lost_index_in_the_middle_costs_no_epoch_and_doubles_no_aborted_transaction(files, tmp_path):
+    log = open_log(files, tmp_path, SMALL)
+    for n in range(12):
+        begun = batch(1, transactional=True, producer_id=50 + n, producer_epoch=0, base_sequence=0)
+        append(log, at(begun, log.log_end_offset, n // 3), origin=Origin.REPLICATION)
+        marker = build_batch([ABORT], control=True, transactional=True, producer_id=50 + n, producer_epoch=0)
+        append(log, at(marker, log.log_end_offset, n // 3), origin=Origin.REPLICATION)
+    epochs, aborted = log.epochs.entries(), log.aborted_transactions(0, log.log_end_offset)
+    assert (len(epochs), len(aborted)) == (4, 12)
+    run(log.close())
+    paths = sorted((tmp_path / "t-0").glob("*.index"))
+    assert len(paths) > 3
+    paths[1].unlink()
+    again = open_log(files, tmp_path, SMALL, recovery_point=log.log_end_offset, clean=True)
+    assert again.recovery_notes
+    assert again.epochs.entries() == epochs
+    assert again.aborted_transactions(0, again.log_end_offset) == aborted
