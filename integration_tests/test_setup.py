@@ -35,7 +35,21 @@ def bare_path(tmp_path: Path) -> str:
     """A PATH with what the script itself needs and no apt, Java, Maven or kcat."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    for name in ("bash", "env", "head", "id", "mktemp", "rm"):
+    for name in (
+        "bash",
+        "cat",
+        "dirname",
+        "env",
+        "grep",
+        "head",
+        "id",
+        "mkdir",
+        "mktemp",
+        "rm",
+        "setsid",
+        "sleep",
+        "tail",
+    ):
         (folder / name).symlink_to(str(shutil.which(name)))
     return str(folder)
 
@@ -56,13 +70,128 @@ def test_java_must_be_new_enough(tool: str, version: str, enough: bool, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("tool", "named"), [("java", "Java 17"), ("jdk", "a JDK of 17"), ("maven", "Maven"), ("kcat", "kcat")]
+    ("tool", "named"),
+    [
+        ("java", "Java 17"),
+        ("jdk", "a JDK of 17"),
+        ("maven", "Maven"),
+        ("kcat", "kcat"),
+        ("docker", "Docker's engine"),
+        ("compose", "docker compose 2, or docker-compose 1.29"),
+    ],
 )
 def test_a_missing_tool_that_may_not_be_installed_is_one_line(tool: str, named: str, bare_path: str) -> None:
     done = ensure(tool, PATH=bare_path, JAVA_HOME="")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert named in line and "apt install" in line
+
+
+# --- Docker's engine ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """A copy of .ci, so that what it notes does not lie in the checkout."""
+    return Path(shutil.copytree(ROOT / ".ci", tmp_path / "checkout/.ci"))
+
+
+def command(folder: str, name: str, body: str) -> None:
+    path = Path(folder) / name
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+
+
+def script(path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "DOCKER_HOST"}
+    return subprocess.run([str(path), *arguments], env={**kept, **environment}, capture_output=True, text=True)
+
+
+NO_RIGHTS = "echo 'permission denied while trying to connect to the Docker daemon socket' >&2; exit 1"
+NO_ENGINE = "echo 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1"
+
+
+def test_an_engine_that_runs_is_neither_started_nor_ended(scripts: Path, bare_path: str) -> None:
+    command(bare_path, "docker", "exit 0")
+    command(bare_path, "dockerd", "echo started twice >&2; exit 1")
+    for call in ("start", "stop"):
+        done = script(scripts / "engine", call, PATH=bare_path)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or Path("/run/systemd/system").exists(), reason="only root without systemd")
+def test_an_engine_that_was_started_is_ended_by_stop(scripts: Path, bare_path: str, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    command(bare_path, "docker", f"[[ -e {runs} ]] || {{ {NO_ENGINE}; }}")
+    serve = f"import pathlib, signal; pathlib.Path('{runs}').touch(); signal.pause()"
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "dockerd").symlink_to(sys.executable)  # the process must be called dockerd
+    command(bare_path, "dockerd", f'exec {program}/dockerd -c "{serve}"')
+    done = script(scripts / "ensure", "docker", PATH=bare_path)
+    assert done.returncode == 0, done.stderr
+    pid = int((scripts.parent / "build/engine.pid").read_text())
+    assert Path(f"/proc/{pid}/comm").read_text().strip() == "dockerd"
+    assert script(scripts / "engine", "stop", PATH=bare_path).returncode == 0
+    assert not Path(f"/proc/{pid}").exists() and not (scripts.parent / "build/engine.pid").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or Path("/run/systemd/system").exists(), reason="only root without systemd")
+def test_an_engine_that_cannot_run_says_why_in_its_own_words(scripts: Path, bare_path: str) -> None:
+    command(bare_path, "docker", NO_ENGINE)
+    why = "failed to start daemon: Devices cgroup isn't mounted"
+    command(bare_path, "dockerd", f'echo "time=x level=info msg=hello"; echo "{why}"; exit 1')
+    done = script(scripts / "ensure", "docker", PATH=bare_path)
+    assert done.returncode == 1
+    assert f"Docker's engine cannot run here: {why} (build/engine.log)" in done.stderr.splitlines()[-1]
+    assert not (scripts.parent / "build/engine.pid").exists()
+
+
+@pytest.mark.parametrize(
+    ("docker", "environment", "named"),
+    [
+        (NO_RIGHTS, {}, "usermod -aG docker"),
+        (NO_ENGINE, {"DOCKER_HOST": "tcp://192.0.2.1:1"}, "no Docker engine answers at DOCKER_HOST=tcp://192.0.2.1:1"),
+    ],
+)
+def test_what_keeps_us_from_an_engine_is_one_line(
+    docker: str, environment: dict[str, str], named: str, scripts: Path, bare_path: str
+) -> None:
+    command(bare_path, "docker", docker)
+    command(bare_path, "dockerd", "exit 1")
+    done = script(scripts / "ensure", "docker", PATH=bare_path, **environment)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert named in line
+
+
+@pytest.mark.parametrize("version", ["1.25.0", "1.29.2", "v2.24.6"])
+def test_compose_must_be_new_enough(version: str, bare_path: str) -> None:
+    command(bare_path, "docker", "exit 1")
+    command(bare_path, "docker-compose", f"echo {version}")
+    done = ensure("compose", PATH=bare_path)
+    assert (done.returncode == 0) is (version != "1.25.0")
+    assert ("docker-compose is 1.25.0" in done.stderr) is (version == "1.25.0")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_the_checks_leave_containers_out_in_one_line_where_no_engine_runs(
+    there: bool, scripts: Path, bare_path: str
+) -> None:
+    command(bare_path, "make", 'echo "make $*"')
+    if there:
+        command(bare_path, "docker", "exit 0")
+    done = script(scripts / "run", PATH=bare_path)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    if there:
+        assert last == "make test-containers"
+    else:
+        assert last.startswith("isthmus: make test-containers is skipped: Docker's engine is missing: install it")
+    assert done.stdout.splitlines()[0] == "make lint test demo"
+
+
+# --- The compiled module --------------------------------------------------------------------------------------------
 
 
 def environment_like_ours(folder: Path) -> None:

@@ -112,7 +112,7 @@ def test_the_image_holds_the_compiled_loops_and_neither_compiler_nor_spark(isthm
     "words", [("broker", "--help"), ("mirror", "run", "--help"), ("worker", "--help"), ("topic", "--help")]
 )
 def test_one_image_runs_every_part(words: tuple[str, ...], isthmus_image: str) -> None:
-    assert "usage" in docker("run", "--rm", isthmus_image, *words).lower()
+    assert "usage" in docker("run", "--rm", isthmus_image, *words, "--help").lower()
 
 
 def test_an_image_of_other_source_is_known_as_such(isthmus_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
