@@ -85,8 +85,8 @@ class ComposeProject:
             engine.run((*self.command, "up", "-d"), UP_TIMEOUT_S, on_line)
         except EngineError as error:
             for container in self.containers().values():
-                if container.exit_code or container.status.state is State.FAILED:
-                    last = engine.last_line(self.logs(container.service))
+                if container.status.since_ms and container.status.reason:  # it ran
+                    last = engine.last_line(self.logs(container.service)) or container.status.reason
                     raise EngineError(f"{container.service} did not start: {last.removeprefix('error: ')}") from error
             raise
 
@@ -143,22 +143,23 @@ class ComposeProject:
 def _container(said: Mapping[str, Any]) -> Container:
     state, labels = said["State"], said["Config"]["Labels"]
     service = labels[SERVICE]
-    health = state.get("Health", {}).get("Status", "healthy")
-    kind = service.rpartition("-")[2]
-    status = Status(service, kind, _state(state, health), state["Pid"] or None, restarts=said["RestartCount"])
+    status = Status(service, service.rpartition("-")[2], _state(state), state["Pid"] or None)
+    status.restarts = said["RestartCount"]
     status.since_ms = _ms(state["StartedAt"])
-    if status.state in (State.BACKOFF, State.FAILED):
-        status.reason = "unhealthy" if state["Status"] == "running" else f"exit code {state['ExitCode']}"
-    networks = tuple(sorted(said["NetworkSettings"]["Networks"]))
     exit_code = 0 if state["Status"] == "running" else state["ExitCode"]
+    if exit_code:
+        status.reason = f"exit code {exit_code}"
+    elif (health := state.get("Health", {})).get("Status") == "unhealthy":
+        status.reason = f"unhealthy: {health['Log'][-1]['Output'].strip()}" if health.get("Log") else "unhealthy"
+    networks = tuple(sorted(said["NetworkSettings"]["Networks"]))
     return Container(service, said["Id"], status, exit_code, networks, labels.get(FILES, ""))
 
 
-def _state(state: Mapping[str, Any], health: str) -> State:
-    """Docker's word in the supervisor's."""
+def _state(state: Mapping[str, Any]) -> State:
+    """Docker's word in the supervisor's. What is paused or not healthy runs nevertheless, and is not ready."""
     match state["Status"]:
-        case "running" | "paused":
-            return {"healthy": State.READY, "unhealthy": State.FAILED}.get(health, State.STARTING)
+        case "running":
+            return State.READY if state.get("Health", {}).get("Status", "healthy") == "healthy" else State.STARTING
         case "restarting":
             return State.BACKOFF
         case "exited" | "dead":

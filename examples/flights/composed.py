@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus.deploy.compose import compose_file, published
@@ -64,12 +65,13 @@ class Composed:
             raise Stopped
 
     async def processes(self) -> Sequence[Status]:
-        found = await asyncio.to_thread(self.project.containers)
-        return [each.status for each in found.values()]
+        """What runs counts as ready: the health check is up to its interval late, which is long for a demo."""
+        found = [each.status for each in (await asyncio.to_thread(self.project.containers)).values()]
+        return [replace(each, state=State.READY) if each.pid else each for each in found]
 
     async def kill(self, name: str) -> str:
         found = {each.name: each for each in await self.processes()}
-        if name not in found or found[name].state not in (State.READY, State.STARTING):
+        if name not in found or found[name].state is not State.READY:
             raise DemoError(f"--kill {name}: no such container runs; there are {', '.join(sorted(found))}")
         return f"container {(await asyncio.to_thread(self.project.crash, name)).short_id}"
 

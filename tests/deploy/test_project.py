@@ -25,7 +25,7 @@ def container(service: str, status: str = "running", health: str | None = None, 
     state: dict[str, Any] = {"Status": status, "Running": status in ("running", "paused", "restarting"), "ExitCode": 0}
     state |= {"Pid": 17, "StartedAt": "2026-01-02T03:04:05.678901234Z", **more}
     if health:
-        state["Health"] = {"Status": health}
+        state["Health"] = {"Status": health, "Log": [{"Output": "not ready: no controller\n"}]}
     labels = {
         "com.docker.compose.project": "p",
         "com.docker.compose.service": service,
@@ -135,7 +135,8 @@ def test_an_old_compose(docker, project, commands):
     [
         (container("a-broker", health="starting"), State.STARTING),
         (container("a-broker", health="healthy"), State.READY),
-        (container("a-broker", health="unhealthy"), State.FAILED),
+        (container("a-broker", health="unhealthy"), State.STARTING),
+        (container("a-mirror", "paused"), State.STARTING),
         (container("a-mirror"), State.READY),
         (container("a-mirror", "restarting", ExitCode=137, RestartCount=2), State.BACKOFF),
         (container("a-topics", "exited"), State.FINISHED),
@@ -152,6 +153,8 @@ def test_dockers_states_in_the_supervisors_words(docker, project, said, state):
     assert found.networks == ("p_ewr", "p_wan")
     if state is State.BACKOFF:
         assert (found.status.reason, found.exit_code) == ("exit code 137", 137)
+    if said["State"].get("Health", {}).get("Status") == "unhealthy":
+        assert found.status.reason == "unhealthy: not ready: no controller"
 
 
 def test_a_service_that_does_not_start_has_the_last_word(docker, project):
@@ -164,6 +167,8 @@ def test_a_service_that_does_not_start_has_the_last_word(docker, project):
 
 
 def test_what_the_engine_refuses_is_said_where_no_service_is_at_fault(docker, project):
+    never = {"StartedAt": "0001-01-01T00:00:00Z", "ExitCode": 128}
+    docker.has(container("a-broker", "created", **never), container("b-broker", health="starting"))
     docker.compose(
         "echo 'ERROR: for a-broker  driver failed programming external connectivity: Bind for 127.0.0.1:19092 failed: "
         "port is already allocated' >&2; exit 1"
