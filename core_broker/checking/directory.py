@@ -21,6 +21,7 @@ from ..storage.append import CONTROL
 from ..storage.check import check_partition
 from ..storage.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
     FORMAT,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
@@ -37,12 +38,11 @@ from ..storage.checkpoints import (
 from ..storage.config import LogConfig
 from ..storage.files import DirectoryLocked, Files, Held
 from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
-from ..storage.manager import CLEAN_MARKER, DELETE_SUFFIX, STRAY_SUFFIX
+from ..storage.manager import CHECKPOINTS, CLEAN_MARKER, DELETE_SUFFIX, STRAY_SUFFIX
 from ..storage.recovery import headers
 from ..storage.repair import repair_partition
 from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
 
-CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 METADATA = (CLUSTER_METADATA, 0)
 
 Key = tuple[str, int]  # topic, partition
@@ -163,6 +163,7 @@ class DirectoryCheck:
             recovery_point=self._saved[RECOVERY_POINT_CHECKPOINT].get(key),
             log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key),
             high_watermark=self._saved[HIGH_WATERMARK_CHECKPOINT].get(key),
+            first_dirty_offset=self._saved[CLEANER_CHECKPOINT].get(key),
         )
         topic = None if self._image is None else self._image.topics.get(key[0])
         if key == METADATA:
@@ -269,9 +270,10 @@ class DirectoryCheck:
             RECOVERY_POINT_CHECKPOINT: end,
             LOG_START_CHECKPOINT: repair.log_start_offset,
             HIGH_WATERMARK_CHECKPOINT: min(saved[HIGH_WATERMARK_CHECKPOINT].get(key, end), end),
+            CLEANER_CHECKPOINT: min(saved[CLEANER_CHECKPOINT].get(key, 0), end),
         }
         for name, offset in values.items():
-            if saved[name].get(key) != offset:
+            if saved[name].get(key, 0 if name == CLEANER_CHECKPOINT else None) != offset:
                 before = saved[name].get(key, "nothing")
                 checked.done.append(f"{name}: {offset} instead of {before}")
                 saved[name][key] = offset
@@ -280,12 +282,13 @@ class DirectoryCheck:
         """Write the checkpoints anew. One that was lost is made of the logs, which were read to their ends."""
         for name in CHECKPOINTS:
             if name in self._broken:
-                if self.clean and name != LOG_START_CHECKPOINT:
+                if self.clean and name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
                     for key, checked in self.checked.items():
                         if key != METADATA:
                             self._saved[name].setdefault(key, checked.report.log_end_offset)
                 self.done.append(f"wrote {name} from the logs")
-            self.files.write_atomic(self._path(name), render_offsets(self._saved[name]))
+            if self._saved[name] or name in self._broken:
+                self.files.write_atomic(self._path(name), render_offsets(self._saved[name]))
 
     def _log_config(self, key: Key) -> LogConfig:
         topic = None if self._image is None else self._image.topics.get(key[0])

@@ -14,6 +14,7 @@ from ...protocol.primitives import uuid_to_str
 from .append import CONTROL, MAGIC, TRANSACTIONAL
 from .check_indexes import IndexCheck
 from .checkpoints import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA,
@@ -108,9 +109,12 @@ class _Check:
         for name in names:
             offset = offset_of(name)
             if name.endswith(LEFTOVERS):
-                self.report.notes.append(f"{name} was left by a crash; the next start removes it")
+                self.report.notes.append(f"{name} was left by a crash; the next start sees to it")
             elif offset is not None and offset not in bases and name.endswith(SEGMENT_SUFFIXES):
-                self._bad_file(Kind.ORPHAN, name, "there is no log segment that it belongs to")
+                if self.known.clean:
+                    self._bad_file(Kind.ORPHAN, name, "there is no log segment that it belongs to")
+                else:
+                    self.report.notes.append(f"{name} belongs to no log segment; the next start removes it")
         return bases
 
     def _bad_file(self, kind: Kind, name: str, text: str) -> None:
@@ -349,9 +353,13 @@ class _Check:
         if known.log_start_offset is not None and known.log_start_offset > end:
             text = f"the log starts at {known.log_start_offset}, but ends at {end}"
             report.add(Kind.CHECKPOINT, LOG_START_CHECKPOINT, text, offset=known.log_start_offset)
-        if known.high_watermark is not None and known.high_watermark > end and known.clean:
-            text = f"the high watermark is {known.high_watermark}, but the log ends at {end}"
-            report.add(Kind.CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, text, offset=known.high_watermark)
+        if known.clean:
+            for what, name, offset in (
+                ("the high watermark", HIGH_WATERMARK_CHECKPOINT, known.high_watermark),
+                ("the first offset to compact", CLEANER_CHECKPOINT, known.first_dirty_offset),
+            ):
+                if offset is not None and offset > end:
+                    report.add(Kind.CHECKPOINT, name, f"{what} is {offset}, but the log ends at {end}", offset=offset)
 
     # --- Producers and transactions -----------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class Known:
     recovery_point: int | None = None
     log_start_offset: int | None = None
     high_watermark: int | None = None
+    first_dirty_offset: int | None = None
     dense: bool | None = None  # offsets have no holes: neither compacted nor mirrored
     compacted: bool | None = None  # records may be gone although the log goes on
     topic_id: bytes | None = None

@@ -24,6 +24,9 @@ POINTS, STARTS, MARKS = (
 )
 
 
+DIRTY = "cleaner-offset-checkpoint"
+
+
 def replace(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -44,6 +47,7 @@ def unlink(directory: Path, pattern: str) -> None:
         (lambda d: (d / POINTS).unlink(), f"mirrored-0 checkpoint {POINTS}"),
         (lambda d: replace(d / STARTS, "mirrored 1 0", "mirrored 1 9999"), f"mirrored-1 checkpoint {STARTS}"),
         (lambda d: replace(d / MARKS, "mirrored 1 1", "mirrored 1 99"), f"mirrored-1 checkpoint {MARKS}"),
+        (lambda d: (d / DIRTY).write_text("0\n1\nplain 0 900\n"), f"plain-0 checkpoint {DIRTY}"),
         (lambda d: (d / "plain-0/leader-epoch-checkpoint").unlink(), "plain-0 epoch leader-epoch-checkpoint"),
         (lambda d: (d / "plain-0/00000000000000000009.index").touch(), "plain-0 orphan 00000000000000000009.index"),
         (lambda d: (d / "plain-0/partition.metadata").unlink(), "plain-0 identity partition.metadata"),
