@@ -172,7 +172,7 @@ def commit_by_a_fenced_member(case: Case) -> None:
             crew.ask(STATIC, crew.commit_request(STATIC, topic_id, member_id="nobody"))
             crew.ask(STATIC, crew.commit_request(STATIC, topic_id, group_instance_id="stranger"))
             crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, group_instance_id=STATIC))
-            nobody = {"member_id": "", "generation_id_or_member_epoch": -1}
+            nobody: dict[str, Any] = {"member_id": "", "generation_id_or_member_epoch": -1}
             crew.ask(STATIC, crew.commit_request(STATIC, topic_id, **nobody))
 
 
