@@ -26,6 +26,11 @@ batch = records.build_batch([(1, b"key", b"value", ())], codec="lz4")
 assert (record.timestamp_ms, bytes(record.key), bytes(record.value)) == (1, b"key", b"value")
 print(compiled_or_not.__file__)
 """
+CONTEXT = """
+import pathlib, sys
+from isthmus.deploy.image.context import copy_source
+copy_source(pathlib.Path(sys.argv[1]))
+"""
 
 
 def checkout(folder: Path) -> Path:
@@ -66,6 +71,14 @@ def modules_that_failed(said: str) -> list[str]:
     return sorted(re.findall(r'warning: build_ext: building extension "isthmus\.protocol\.(\w+)" failed', said))
 
 
+def context_of(path: Path, folder: Path) -> dict[str, bytes]:
+    """The files that `isthmus image build` gives to Docker when the package is imported from `path`, but the wheels."""
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    subprocess.run([sys.executable, "-c", CONTEXT, str(folder)], cwd=folder.parent, env=environment, check=True)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 def test_a_wheel_claims_our_names_only_and_holds_the_compiled_modules(tmp_path: Path) -> None:
     if not shutil.which("cc") and not shutil.which("gcc"):
         pytest.skip("no C compiler on this machine")
@@ -77,8 +90,16 @@ def test_a_wheel_claims_our_names_only_and_holds_the_compiled_modules(tmp_path: 
     assert not [name for name in names if "test" in name.partition("/")[0]]
     assert modules_that_failed(said) == []
     assert use(wheel, tmp_path).endswith(".so")
-    image = "isthmus/deploy/image"
-    assert {f"{image}/Dockerfile", f"{image}/source/pyproject.toml", f"{image}/requirements/image.lock"} <= set(names)
+
+
+def test_an_installed_wheel_builds_the_image_as_the_checkout_does(tmp_path: Path) -> None:
+    wheel, _ = build_wheel(tmp_path, CC="/bin/false")
+    use(wheel, tmp_path)
+    installed = context_of(tmp_path / "installed", tmp_path / "of-wheel")
+    ours = context_of(ROOT / "src", tmp_path / "of-checkout")
+    assert [name for name in installed if installed[name] != ours.get(name)] == []
+    # What is in no package, as the examples of tests are not, is of no use in an image.
+    assert {name.split("/")[3] for name in ours.keys() - installed.keys()} <= {"examples"}
 
 
 def test_a_failing_compiler_costs_a_warning_a_module_and_the_plain_form_works(tmp_path: Path) -> None:
