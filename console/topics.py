@@ -18,8 +18,6 @@ from .output import JsonFlag
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
-COMPACTION_NOTE = "cleanup.policy=compact is kept but not acted on yet: nothing of this topic is deleted"
-
 
 @app.command("list")
 def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, internal: bool = False, as_json: JsonFlag = False) -> None:
@@ -106,7 +104,7 @@ async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dic
         ends = await admin.list_offsets(dict.fromkeys(partitions, "latest"))
         configs = await admin.describe_configs([name])
     changed = {entry.name: entry.value for entry in configs[name] if entry.config_source == 1}
-    notes = [COMPACTION_NOTE] if "compact" in changed.get("cleanup.policy", "") else []
+    notes = []
     if link := changed.get("mirror.link"):
         notes.append(f"owned by mirror link {link}: clients can read it, only the mirror writes it")
     rows = []

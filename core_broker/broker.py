@@ -21,6 +21,7 @@ from .replication.manager import ReplicaManager
 from .server.context import Services
 from .server.listener import ListenError, Server
 from .server.producer_ids import ProducerIds
+from .storage.cleaner import CleanerConfig
 from .storage.errors import StorageError
 from .storage.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -116,6 +117,8 @@ class Broker:
         options = image.broker_configs
         for error in self.config.set_dynamic(options.get("", {}), options.get(str(self.node_id), {})):
             log.error("an option that was set while brokers ran is left out: %s", error.message)
+        if self._logs is not None:
+            self._logs.cleaner.reconfigure(cleaner_config(self.config))
 
     async def stop(self) -> None:
         """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left."""
@@ -148,6 +151,19 @@ def manager_config(config: BrokerConfig) -> ManagerConfig:
         checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
         high_watermark_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         retention_interval_ms=config["log.retention.check.interval.ms"],
+        cleaner=cleaner_config(config),
+    )
+
+
+def cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    """The options of compaction."""
+    return CleanerConfig(
+        threads=config["log.cleaner.threads"],
+        max_bytes_per_s=config["log.cleaner.io.max.bytes.per.second"],
+        map_bytes=config["log.cleaner.dedupe.buffer.size"],
+        map_load_factor=config["log.cleaner.io.buffer.load.factor"],
+        buffer_bytes=config["log.cleaner.io.buffer.size"],
+        backoff_ms=config["log.cleaner.backoff.ms"],
     )
 
 

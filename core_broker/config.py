@@ -127,6 +127,15 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
       "Protocol of each listener; only PLAINTEXT works yet"),
     O("listeners", _LIST, "PLAINTEXT://:9092", "NAME://HOST:PORT for each socket to listen on"),
+    O("log.cleaner.backoff.ms", _L, "15000", "How long the cleaner rests when no log needs it", 0, dynamic=True),
+    O("log.cleaner.dedupe.buffer.size", _L, "134217728", "Memory for keys and their last offsets, 24 bytes each, of "
+      "all logs that are compacted at a time; a log with more keys takes several rounds", dynamic=True),
+    O("log.cleaner.io.buffer.load.factor", _D, "0.9", "How full that memory may get", 0, dynamic=True),
+    O("log.cleaner.io.buffer.size", _I, "524288", "Bytes that are read at once, of all logs that are compacted at a "
+      "time; a larger batch is read alone", 0, dynamic=True),
+    O("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308", "Speed of compaction, bytes read and "
+      "written together", dynamic=True),
+    O("log.cleaner.threads", _I, "1", "Logs that are compacted at a time", 0, dynamic=True),
     O("log.dirs", _LIST, "/tmp/isthmus", "The data directory; exactly one"),
     O("log.flush.offset.checkpoint.interval.ms", _I, "60000", "How often recovery points are saved", 1),
     O("log.flush.scheduler.interval.ms", _L, str(MAX_LONG), "flush.ms where log.flush.interval.ms is not set", 1),

@@ -94,6 +94,8 @@ class Option:
             return None
         if self.type is Type.BOOLEAN:
             return "true" if value else "false"
+        if self.type is Type.DOUBLE:
+            return repr(value).replace("e+", "E")  # as Java writes it
         return ",".join(value) if self.type is Type.LIST else str(value)
 
     def _typed(self, text: str) -> Any:

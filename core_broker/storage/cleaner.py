@@ -23,6 +23,8 @@ from .log import Log
 
 logger = logging.getLogger(__name__)
 
+LOAD_FACTOR_MIN, LOAD_FACTOR_MAX = 0.01, 0.95  # a table must not be so full that a search goes through all of it
+
 Key = tuple[str, int]  # topic, partition
 
 
@@ -30,11 +32,11 @@ Key = tuple[str, int]  # topic, partition
 class CleanerConfig:
     """The broker options log.cleaner.*."""
 
-    threads: int = 1  # rounds at once
-    max_bytes_per_s: float = float("inf")  # read and written, of all rounds
-    map_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, of all rounds
+    threads: int = 1  # rounds at once, each with its part of what follows; 0 for no compaction
+    max_bytes_per_s: float = float("inf")  # read and written
+    map_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size
     map_load_factor: float = 0.9
-    buffer_bytes: int = 512 << 10  # log.cleaner.io.buffer.size, of all rounds
+    buffer_bytes: int = 512 << 10  # log.cleaner.io.buffer.size
     backoff_ms: int = 15_000
 
 
@@ -107,26 +109,36 @@ class Cleaner:
         self._save = save
         self._busy: dict[Key, None] = {}
         self._complaints: dict[Key, str] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._started = False
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
         """Begin; ends with `stop`."""
-        loop = asyncio.get_running_loop()
-        for number in range(self.config.threads):
-            self._tasks.append(loop.create_task(self._recur(), name=f"log cleaner {number}"))
+        self._started = True
+        self.reconfigure(self.config)
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Take other options; a round that is under way goes on with its own."""
+        self.config = config
+        if self._started and not self._stopping.is_set():
+            loop = asyncio.get_running_loop()
+            for number in range(config.threads):
+                if number not in self._tasks:
+                    self._tasks[number] = loop.create_task(self._recur(number), name=f"log cleaner {number}")
 
     async def stop(self) -> None:
         """End after the steps that run now. What is left of unfinished rounds the next start removes."""
         self._stopping.set()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(list(self._tasks.values()))
             self._tasks.clear()
 
-    async def _recur(self) -> None:
-        while not self._stopping.is_set():
+    async def _recur(self, number: int) -> None:
+        while not self._stopping.is_set() and number < self.config.threads:
             if not await self.clean_filthiest():
                 await self._pause(self.config.backoff_ms / 1000)
+        del self._tasks[number]
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -174,6 +186,7 @@ class Cleaner:
     async def _clean(self, log: Log, plan: Plan) -> None:
         """One round. Raises KafkaError."""
         config, loop, cuts = self.config, asyncio.get_running_loop(), log.cuts
+        share = max(config.threads, 1)
         # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
         # point does not vouch for what is before it.
         await log.sync()
@@ -181,14 +194,14 @@ class Cleaner:
             await log.save_points()
         try:
             offsets = new_offset_map(
-                config.map_bytes // config.threads,
-                config.map_load_factor,
+                config.map_bytes // share,
+                min(max(config.map_load_factor, LOAD_FACTOR_MIN), LOAD_FACTOR_MAX),
                 plan.first_uncleanable_offset - plan.first_dirty_offset,
                 self._runtime.random,
             )
         except ValueError as error:
             raise CorruptBatch(f"log.cleaner.dedupe.buffer.size is too small: {error}") from None
-        buffer_bytes = config.buffer_bytes // config.threads
+        buffer_bytes = config.buffer_bytes // share
         work = Round(log.files, log.config, plan, offsets, self._runtime.wall_ms(), buffer_bytes)
         work.last_records = log.last_records()
         steps = work.work()
@@ -201,7 +214,7 @@ class Cleaner:
                     work.last_records = log.last_records()
                 else:
                     handled += step
-                    ahead_s = handled / (config.max_bytes_per_s / config.threads) - (loop.time() - started)
+                    ahead_s = handled / (max(config.max_bytes_per_s, 1.0) / share) - (loop.time() - started)
                     if ahead_s > 0:
                         await self._pause(ahead_s)
                 if self._stopping.is_set() or not log.config.compacts:

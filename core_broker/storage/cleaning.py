@@ -75,7 +75,7 @@ class Round:
         self._config = config
         self._offsets = offsets
         self._now_ms = now_ms
-        self._buffer_bytes = buffer_bytes
+        self._buffer_bytes = max(buffer_bytes, HEADER_SIZE)
 
     def work(self) -> Iterator[int | Replacement]:
         """The round in steps: bytes read or written since the last, or a Replacement. Raises OSError, CorruptBatch."""
@@ -174,7 +174,8 @@ class Round:
                         parts.append(chunk[start:end])
                     start = position
                 end = position + header.size_bytes
-                notes.append((header.size_bytes, header.last_offset, header.max_timestamp))
+                timestamp = header.max_timestamp if header.records_count else -1
+                notes.append((header.size_bytes, header.last_offset, timestamp))
                 self.records_kept += header.records_count
                 continue
             has_changed = True
@@ -217,7 +218,7 @@ class Round:
         if found.data == b"" and self._says_more_than_records(header):
             if header.size_bytes == HEADER_SIZE:
                 return _AS_IT_IS
-            return Filtered(0, empty_batch(header), header.max_timestamp)
+            return Filtered(0, empty_batch(header), -1)
         return found
 
     def _says_more_than_records(self, header: BatchHeader) -> bool:

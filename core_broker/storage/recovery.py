@@ -254,12 +254,12 @@ class _Loader:
         expected = base
         end = 0
         for position, header in headers(file, 0, True):
-            first, length, epoch, _, _, _, delta, _, max_timestamp, *_ = header
+            first, length, epoch, _, _, _, delta, _, max_timestamp, *_, count = header
             last = first + delta
             if first < expected or last - base > MAX_RELATIVE:
                 break
             size = length + LOG_OVERHEAD
-            segment.note(position, size, last, max_timestamp, interval)
+            segment.note(position, size, last, max_timestamp if count else -1, interval)
             self.epochs.assign(epoch, first)
             expected = last + 1
             end = position + size

@@ -41,7 +41,7 @@ SCAN_BYTES = 16 * 1024  # read at once when batches are looked through
 # base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, record count
 HEADER = struct.Struct(">qiibIhiqqqhii")
-_BOUNDS = struct.Struct(">qi11xi8xq")  # base offset, length, last offset delta, max timestamp
+_BOUNDS = struct.Struct(">qi11xi8xq14xi")  # base offset, length, last offset delta, max timestamp, record count
 assert HEADER.size == HEADER_SIZE
 
 
@@ -52,7 +52,7 @@ class BatchAt(NamedTuple):
     size_bytes: int
     base_offset: int
     last_offset: int
-    max_timestamp: int
+    max_timestamp: int  # of its records: -1 where compaction has left none, whatever the header says
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -211,11 +211,11 @@ class Segment:
                 chunk_start, at = position, 0
                 if len(chunk) < _BOUNDS.size:
                     return
-            base, length, delta, max_timestamp = _BOUNDS.unpack_from(chunk, at)
+            base, length, delta, max_timestamp, count = _BOUNDS.unpack_from(chunk, at)
             size = length + LOG_OVERHEAD
             if size < HEADER_SIZE or position + size > end:
                 return
-            yield BatchAt(position, size, base, base + delta, max_timestamp)
+            yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)
             position += size
 
     def find(self, files: Files, offset: int) -> BatchAt | None:

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.peers.peers import cluster, run
+from integration_tests.peers.peers import cluster
+from integration_tests.storage.dump import dump, sections
 from isthmus.core_broker.storage.checkpoints import parse_offsets, parse_partition_metadata
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
@@ -53,22 +54,6 @@ def fill(log: Log) -> None:
         end = (NOW_MS + 5000 + n, struct.pack(">hh", 0, ABORT if n % 2 else COMMIT), struct.pack(">hi", 0, 1), ())
         data = build_batch([end], control=True, transactional=True, producer_id=50 + n, producer_epoch=0)
         log.append(at(data, log.log_end_offset, epoch), Origin.MIRROR, 0, NOW_MS)
-
-
-def dump(paths: list[Path], *options: str) -> str:
-    """What the tool prints. It complains on stderr; of logs only about offsets that are missing, as ours have."""
-    files = ",".join(map(str, paths))
-    done = run("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options)
-    complaints = re.sub(
-        r"^Non-consecutive offsets in .*\.log\n(  -?\d+ is followed by \d+\n)*", "", done.stderr, flags=re.M
-    )
-    assert complaints == ""
-    return done.stdout
-
-
-def sections(text: str) -> dict[str, str]:
-    parts = re.split(r"^Dumping (\S+)$", text, flags=re.MULTILINE)
-    return {Path(name).name: body for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 @pytest.mark.parametrize("how", ["closed", "recovered", "truncated"])
