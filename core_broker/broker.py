@@ -19,6 +19,7 @@ from .coordinators.groups import GroupCoordinator
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
 from .server.context import Services
+from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server
 from .server.producer_ids import ProducerIds
 from .storage.cleaner import CleanerConfig
@@ -104,6 +105,7 @@ class Broker:
             groups=groups,
             purgatory=self._purgatory,
             producer_ids=ProducerIds(controller, self.node_id),
+            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], runtime.random),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
         )

@@ -157,5 +157,6 @@ class ReplicaManager:
 
 
 def _follow(partition: Partition, image: PartitionImage) -> None:
+    partition.replicas = list(image.replicas)
     partition.isr = list(image.isr)
     partition.become_leader(image.leader_epoch)

@@ -44,6 +44,7 @@ class Partition:
         "log",
         "min_insync_replicas",
         "mirror_link",
+        "replicas",
         "topic",
         "topic_id",
     )
@@ -55,6 +56,7 @@ class Partition:
         self.log = log
         self.leader_epoch = 0
         self.isr: list[int] = []
+        self.replicas: list[int] = []
         self.configs: dict[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
         self.mirror_link = ""  # the link that owns this topic
@@ -76,6 +78,11 @@ class Partition:
         """The first offset of a transaction not decided yet, or the high watermark."""
         undecided = self.log.first_unstable_offset
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
+
+    @property
+    def least_in_sync(self) -> int:
+        """How many replicas must be in sync for acks=all: min.insync.replicas, but no more than there are."""
+        return min(self.min_insync_replicas, len(self.replicas))
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take the topic's options, parsed."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
+    from .fetch_sessions import FetchSessions
     from .producer_ids import ProducerIds
 
 log = logging.getLogger("isthmus.broker")
@@ -33,6 +34,7 @@ class Services:
     groups: GroupCoordinator
     purgatory: Purgatory
     producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
     cluster_id: str
     node_id: int
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

@@ -50,7 +50,6 @@ SERVED: dict[int, tuple[int, int]] = {
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
-    1: "Fetch opens no sessions: session id 0, which KIP-227 allows",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again",
     10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",

@@ -15,6 +15,7 @@ from ..dispatch import SERVED
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 KEY = 18
+ANY_NODE = -1
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -23,8 +24,11 @@ def handle(request: Request, context: Context) -> Response:
     ):
         return Response(error_code=ErrorCode.INVALID_REQUEST)
     services = context.services
-    if (request.cluster_id is not None and request.cluster_id != services.cluster_id) or (
-        request.node_id >= 0 and request.node_id != services.node_id
+    if (request.cluster_id is None) != (request.node_id == ANY_NODE):
+        return Response(error_code=ErrorCode.INVALID_REQUEST)  # both or neither
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        services.cluster_id,
+        services.node_id,
     ):
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return Response(

@@ -1,14 +1,14 @@
 """Fetch (key 1): reads batches for consumers and mirrors, waiting up to max_wait_ms for min_bytes.
 
-v4: isolation level. v7: sessions, always refused by session_id 0, which is legal (KIP-227). v9: leader epochs are
-checked. v12: `last_fetched_epoch` is compared with our log and a divergence told (KIP-320). v13: topics by id.
-The first batch of the first partition that has one is always given, even when it is larger than all limits.
+v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
+read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
+(KIP-951). The first batch of the first partition that has one is always given, even when it is larger than all limits.
+Partitions that nobody knows come last in an answer and do not hurry it, as in Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -16,7 +16,9 @@ from ....protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
+    ForgottenTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     Request,
     Response,
@@ -25,167 +27,295 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ..context import Context
+from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted, next_epoch
+from ..leaders import leader_of
 
+STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
 TOPIC_IDS_SINCE = 13
-NO_SESSION = 0
-FINAL_EPOCH = -1
+REPLICA_STATE_SINCE = 15
+LEADERS_SINCE = 16
+CONSUMER = -1  # replica id
+MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-
-class _Wanted:
-    """One partition of a request."""
-
-    __slots__ = ("asked", "cancel", "error", "partition", "size")
-
-    def __init__(self, asked: FetchPartition, partition: Partition | None, error: int) -> None:
-        self.asked = asked
-        self.partition = partition
-        self.error = error  # where the topic itself is not known
-        self.size = 0  # bytes that were there at the last look
-        self.cancel: Callable[[], None] | None = None
+Row = tuple[Key, Wanted, PartitionData]
 
 
 def handle(request: Request, context: Context) -> Any:
-    if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
-        return Response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    fetch = _Fetch(request, context)
-    response, enough = fetch.read()
+    sessions = context.services.fetch_sessions
+    by_id = context.version >= TOPIC_IDS_SINCE
+    asked = _asked(request, by_id, context)
+    session: FetchSession | None = None
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id:
+            sessions.close(request.session_id)
+    else:
+        try:
+            session = sessions.resume(request.session_id, request.session_epoch, by_id)
+        except KafkaError as error:
+            return Response(error_code=error.code)
+        _update(session, asked, request.forgotten_topics_data, by_id)
+        if session.partitions:
+            session.touch(asyncio.get_running_loop().time())
+            session.epoch = next_epoch(session.epoch)
+            asked = session.partitions
+        else:
+            sessions.close(session.id)
+            session = None
+    fetch = _Fetch(request, context, asked, session)
+    rows, enough = fetch.read()
     if enough or request.max_wait_ms <= 0:
-        return response
+        return fetch.answer(rows)
     return fetch.wait()
+
+
+def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]:
+    """The partitions of a request; of one that is named twice the last counts, at the place of the first."""
+    image = context.services.image
+    asked: dict[Key, Wanted] = {}
+    for topic in request.topics:
+        name: str | None = topic.topic
+        key: str | bytes = topic.topic
+        if by_id:
+            found = image.topic_by_id(topic.topic_id)
+            name, key = None if found is None else found.name, topic.topic_id
+        for partition in topic.partitions:
+            asked[key, partition.partition] = Wanted(name, topic.topic_id if by_id else ZERO_UUID, partition)
+    return asked
+
+
+def _update(session: FetchSession, asked: dict[Key, Wanted], forgotten: list[ForgottenTopic], by_id: bool) -> None:
+    partitions = session.partitions
+    for key, wanted in asked.items():
+        known = partitions.get(key)
+        if known is None:
+            partitions[key] = wanted
+        else:
+            known.follow(wanted)
+    for topic in forgotten:
+        for index in topic.partitions:
+            partitions.pop((topic.topic_id if by_id else topic.topic, index), None)
 
 
 class _Fetch:
     """One request while it is answered or waits."""
 
-    __slots__ = ("_context", "_loop", "_max_bytes", "_pending", "_request", "_topics", "_woken")
+    __slots__ = (
+        "_context",
+        "_epoch",
+        "_loop",
+        "_max_bytes",
+        "_pending",
+        "_replica_id",
+        "_request",
+        "_session",
+        "_wanted",
+        "_woken",
+    )
 
-    def __init__(self, request: Request, context: Context) -> None:
+    def __init__(
+        self, request: Request, context: Context, wanted: dict[Key, Wanted], session: FetchSession | None
+    ) -> None:
         self._request = request
         self._context = context
+        self._wanted = wanted
+        self._session = session
+        self._epoch = 0 if session is None else session.epoch
         self._max_bytes = min(request.max_bytes, context.services.config["fetch.max.bytes"])
-        self._topics: list[tuple[str, bytes, list[_Wanted]]] = []
-        self._woken: list[_Wanted] = []
-        replicas, image = context.services.replicas, context.services.image
-        by_id = context.version >= TOPIC_IDS_SINCE
-        for topic in request.topics:
-            name, unknown = topic.topic, ErrorCode.NONE
-            if by_id:
-                found = image.topic_by_id(topic.topic_id)
-                if found is None:
-                    unknown = ErrorCode.UNKNOWN_TOPIC_ID
-                name = "" if found is None else found.name
-            partitions = replicas.partitions.get(name, {})
-            wanted = [_Wanted(asked, partitions.get(asked.partition), unknown) for asked in topic.partitions]
-            self._topics.append((name, topic.topic_id if by_id else ZERO_UUID, wanted))
+        self._replica_id: int = request.replica_id
+        if context.version >= REPLICA_STATE_SINCE:
+            self._replica_id = CONSUMER if request.replica_state is None else request.replica_state.replica_id
+        self._woken: list[Wanted] = []
 
-    def read(self) -> tuple[Response, bool]:
-        """An answer with what is there, and whether it should be given now."""
-        response = Response()
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[list[Row], bool]:
+        """What is there, and whether it should be given now."""
+        rows: list[Row] = []
+        unknown: list[Row] = []
         left = self._max_bytes
         size = 0
-        at_once = not self._topics
-        for name, topic_id, wanted in self._topics:
-            answers = []
-            for one in wanted:
-                data = self._read_one(name, one, left, size == 0)
-                answers.append(data)
-                if data.error_code or data.diverging_epoch is not None:
-                    at_once = True
-                elif data.records is not None:
-                    read = one.size = sum(map(len, data.records))
-                    size += read
-                    left -= read
-            response.responses.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=answers))
-        return response, at_once or size >= self._request.min_bytes
+        at_once = False
+        for key, wanted in self._wanted.items():
+            wanted.size = 0
+            data = self._read_one(wanted, left, size == 0)
+            if data.error_code in UNKNOWN:
+                unknown.append((key, wanted, data))
+                continue
+            rows.append((key, wanted, data))
+            if data.error_code or data.diverging_epoch is not None:
+                at_once = True
+            elif data.records:
+                read = wanted.size = sum(map(len, data.records))
+                size += read
+                left -= read
+        enough = at_once or not rows or size >= min(self._request.min_bytes, self._max_bytes)
+        return rows + unknown, enough
 
-    def _read_one(self, name: str, wanted: _Wanted, left: int, min_one: bool) -> PartitionData:
-        asked, partition = wanted.asked, wanted.partition
-        if partition is None:
-            missing = wanted.error or self._context.services.replicas.why_missing(name, asked.partition).code
-            data = _failed(asked, missing)
-            data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
+    def _read_one(self, wanted: Wanted, left: int, min_one: bool) -> PartitionData:
+        wanted.partition = None
+        try:
+            partition = wanted.partition = self._find(wanted)
+        except KafkaError as error:
+            data = self._failed(wanted, error)
+            if error.code in UNKNOWN:
+                data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
             return data
         try:
             if partition.failure is not None:
                 raise partition.failure.with_traceback(None)
-            partition.check_epoch(asked.current_leader_epoch)
+            partition.check_epoch(wanted.current_leader_epoch)
+            if self._replica_id >= 0 and self._replica_id not in partition.replicas:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
+            if wanted.max_bytes < 0 or self._max_bytes < 0:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             data = PartitionData(
-                partition_index=asked.partition,
+                partition_index=wanted.index,
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
                 aborted_transactions=None,
                 records=[],
             )
-            if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):
+            if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._request.isolation_level == 1
-            limit = max(min(asked.partition_max_bytes, left), 0)
-            found = partition.read(asked.fetch_offset, limit, read_committed=committed, min_one=min_one)
+            limit = max(min(wanted.max_bytes, left), 0)
+            found = partition.read(wanted.fetch_offset, limit, read_committed=committed, min_one=min_one)
         except KafkaError as error:
-            return _failed(asked, error.code)
+            return self._failed(wanted, error)
         data.records = found.ranges
         if committed:
             aborted = (
-                partition.aborted_transactions(asked.fetch_offset, data.last_stable_offset) if found.ranges else []
+                partition.aborted_transactions(wanted.fetch_offset, data.last_stable_offset) if found.ranges else []
             )
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
+
+    def _find(self, wanted: Wanted) -> Partition:
+        """Raises KafkaError."""
+        services = self._context.services
+        by_id = wanted.topic_id != ZERO_UUID
+        if wanted.topic is None:
+            topic = services.image.topic_by_id(wanted.topic_id)  # it may have come into being
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            wanted.topic = topic.name
+        partition = services.replicas.get(wanted.topic, wanted.index)
+        if by_id and partition.topic_id != wanted.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
+        code = error.code
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return PartitionData(
+            partition_index=wanted.index, error_code=code, high_watermark=-1, aborted_transactions=None, records=[]
+        )
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def answer(self, rows: list[Row]) -> Response:
+        response = Response()
+        session = self._session
+        if session is not None:
+            response.session_id = session.id
+            if session.epoch != self._epoch:  # the client did not wait for this answer and asked again
+                response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+                return response
+            rows = [row for row in rows if row[1].tell(row[2])]
+            for key, _, data in rows:
+                if data.records:
+                    session.moved(key)
+        elif self._request.session_epoch == INITIAL_EPOCH:
+            for _, wanted, data in rows:
+                wanted.tell(data)
+            response.session_id = self._context.services.fetch_sessions.open(
+                {key: wanted for key, wanted, _ in rows},
+                self._replica_id != CONSUMER,
+                self._context.version >= TOPIC_IDS_SINCE,
+                asyncio.get_running_loop().time(),
+            )
+        if self._context.version >= LEADERS_SINCE:
+            self._tell_leaders(rows, response)
+        _group(rows, response)
+        return response
+
+    def _tell_leaders(self, rows: list[Row], response: Response) -> None:
+        nodes: dict[int, NodeEndpoint] = {}
+        for _, wanted, data in rows:
+            if data.error_code in MOVED and wanted.topic is not None:
+                leader = leader_of(wanted.topic, wanted.index, self._context)
+                data.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+                if leader.host is not None and self._replica_id < 0:  # followers have addresses of their own
+                    nodes[leader.node_id] = NodeEndpoint(
+                        node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+                    )
+        response.node_endpoints = list(nodes.values())
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self) -> Pending:
         self._loop = asyncio.get_running_loop()
-        self._pending = Pending(lambda: self.read()[0], self._stop_waiting)
-        for _, _, wanted in self._topics:
-            for one in wanted:
-                self._register(one)
+        self._pending = Pending(self._read_and_answer, self._stop_waiting)
+        for wanted in self._wanted.values():
+            self._register(wanted)
         return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
 
-    def _register(self, one: _Wanted) -> None:
-        if one.partition is not None:
-            one.cancel = one.partition.wait_for_data(lambda: self._wake(one))
+    def _read_and_answer(self) -> Response:
+        return self.answer(self.read()[0])
+
+    def _register(self, wanted: Wanted) -> None:
+        if wanted.partition is not None:
+            wanted.cancel = wanted.partition.wait_for_data(lambda: self._wake(wanted))
 
     def _stop_waiting(self) -> None:
-        for _, _, wanted in self._topics:
-            for one in wanted:
-                if one.cancel is not None:
-                    one.cancel()
+        for wanted in self._wanted.values():
+            if wanted.cancel is not None:
+                wanted.cancel()
+                wanted.cancel = None
 
-    def _wake(self, one: _Wanted) -> None:
+    def _wake(self, wanted: Wanted) -> None:
         """Something was appended: look in the next turn, when more may have been."""
         if not self._woken:
             self._loop.call_soon(self._look_again)
-        self._woken.append(one)
+        self._woken.append(wanted)
 
     def _look_again(self) -> None:
         """Measure the partitions that changed; answer when there is enough."""
         woken, self._woken = self._woken, []
         if self._pending.done:
             return
-        for one in woken:
-            data = self._read_one("", one, self._max_bytes, True)
+        needed = min(self._request.min_bytes, self._max_bytes)
+        for wanted in woken:
+            data = self._read_one(wanted, self._max_bytes, True)
             if data.error_code or data.diverging_epoch is not None:
-                one.size = self._request.min_bytes
+                wanted.size = needed
                 continue
-            one.size = sum(map(len, data.records))
-            self._register(one)
-        if sum(one.size for _, _, wanted in self._topics for one in wanted) >= self._request.min_bytes:
-            self._pending.complete(self.read()[0])
+            wanted.size = sum(map(len, data.records))
+            self._register(wanted)
+        if sum(wanted.size for wanted in self._wanted.values()) >= needed:
+            self._pending.complete(self._read_and_answer())
 
 
-def _diverged(partition: Partition, asked: FetchPartition, data: PartitionData) -> bool:
+def _group(rows: list[Row], response: Response) -> None:
+    """Partitions by topic, those of one topic together only where they follow each other, as in Kafka."""
+    last: tuple[str | None, bytes] | None = None
+    for _, wanted, data in rows:
+        topic = wanted.topic, wanted.topic_id
+        if topic != last:
+            response.responses.append(FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id))
+            last = topic
+        response.responses[-1].partitions.append(data)
+
+
+def _diverged(partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
     """Whether the client's log left ours before its fetch offset; then `data` says where (KIP-320, KIP-595)."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if end_offset < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {asked.last_fetched_epoch}")
-    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {wanted.last_fetched_epoch}")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
     return False
-
-
-def _failed(asked: FetchPartition, code: int) -> PartitionData:
-    return PartitionData(
-        partition_index=asked.partition, error_code=code, high_watermark=-1, aborted_transactions=None, records=[]
-    )

@@ -37,7 +37,7 @@ def handle(request: Request, context: Context) -> Any:
     for topic in request.topics:
         twice = duplicates([partition.partition_index for partition in topic.partitions])
         answers = []
-        for partition in topic.partitions:
+        for partition in {each.partition_index: each for each in topic.partitions}.values():
             answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answers.append(answer)
             try:

@@ -12,7 +12,6 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata import (
-    MetadataRequestTopic,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
@@ -36,64 +35,76 @@ def handle(request: Request, context: Context) -> Any:
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         topics = context.services.image.topics
-        return _response(request, context, [_topic(topics[name], request) for name in sorted(topics)])
-    wrong = [topic for topic in asked if topic.name is None and context.version < BY_ID_SINCE]
-    if wrong or any(topic.topic_id != ZERO_UUID for topic in asked if context.version < BY_ID_SINCE):
-        return _response(request, context, [_error(t.name or "", t.topic_id, ErrorCode.INVALID_REQUEST) for t in asked])
-    missing = _missing(asked, request, context)
+        return _response(request, context, [_topic(topics[name]) for name in sorted(topics)])
+    ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
+    if context.version < BY_ID_SINCE and (ids or len(asked) > sum(topic.name is not None for topic in asked)):
+        return _refused(request)
+    if ids:
+        return _response(request, context, _by_id(ids, context))
+    if not names and asked:
+        return _refused(request)
+    missing = _missing(names, request, context)
     if not missing:
-        return _response(request, context, _named(asked, request, context, {}))
+        return _response(request, context, _by_name(names, context, {}))
 
     def created(errors: dict[str, KafkaError]) -> None:
-        pending.complete(_response(request, context, _named(asked, request, context, errors)))
+        pending.complete(_response(request, context, _by_name(names, context, errors)))
 
-    pending = Pending(lambda: _response(request, context, _named(asked, request, context, {})))
+    pending = Pending(lambda: _response(request, context, _by_name(names, context, {})))
     create_missing(missing, context, created)
     return context.services.purgatory.add(pending, context.services.config["request.timeout.ms"])
 
 
-def _missing(asked: list[MetadataRequestTopic], request: Request, context: Context) -> list[str]:
+def _refused(request: Request) -> Response:
+    """To a request that its version does not allow: nothing is told but the error, of each topic and of the whole."""
+    code = ErrorCode.INVALID_REQUEST
+    return Response(
+        error_code=code,
+        topics=[_error(topic.name or "", topic.topic_id, code, internal=False) for topic in request.topics or ()],
+    )
+
+
+def _missing(names: Iterable[str], request: Request, context: Context) -> list[str]:
     """Names to be created."""
     services = context.services
     if not request.allow_auto_topic_creation or not services.config["auto.create.topics.enable"]:
         return []
-    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
     return [name for name in names if name not in services.image.topics]
 
 
-def _named(
-    asked: list[MetadataRequestTopic], request: Request, context: Context, errors: dict[str, KafkaError]
-) -> list[MetadataResponseTopic]:
-    image = context.services.image
-    answers = []
-    seen: set[tuple[str | None, bytes]] = set()
-    for topic in asked:
-        if (topic.name, topic.topic_id) in seen:
-            continue
-        seen.add((topic.name, topic.topic_id))
-        if topic.name is None:
-            found = image.topic_by_id(topic.topic_id)
-            answers.append(
-                _error(None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if found is None else _topic(found, request)
-            )
-            continue
-        found = image.topics.get(topic.name)
-        if found is not None:
-            answers.append(_topic(found, request))
-        elif topic.name in errors:
-            answers.append(_error(topic.name, ZERO_UUID, errors[topic.name].code))
+def _by_id(ids: Iterable[bytes], context: Context) -> list[MetadataResponseTopic]:
+    """Where ids are given, names are not looked at. Those that nobody knows come first."""
+    unknown, known = [], []
+    for topic_id in ids:
+        topic = context.services.image.topic_by_id(topic_id)
+        if topic is None:
+            unknown.append(_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, internal=False))
         else:
-            answers.append(_error(topic.name, ZERO_UUID, code_for_missing(topic.name)))
-    return answers
+            known.append(_topic(topic))
+    return unknown + known
 
 
-def _error(name: str | None, topic_id: bytes, code: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=code, name=name, topic_id=topic_id, is_internal=name is not None and is_internal(name)
-    )
+def _by_name(names: Iterable[str], context: Context, errors: dict[str, KafkaError]) -> list[MetadataResponseTopic]:
+    """errors: why some could not be created. Topics that are there come first."""
+    known, unknown = [], []
+    for name in names:
+        topic = context.services.image.topics.get(name)
+        if topic is not None:
+            known.append(_topic(topic))
+            continue
+        code = errors[name].code if name in errors else code_for_missing(name)
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            code = code_for_missing(name)  # a name that is too much like another's: it is told to who creates it
+        unknown.append(_error(name, ZERO_UUID, code, internal=is_internal(name)))
+    return known + unknown
 
 
-def _topic(topic: TopicImage, request: Request) -> MetadataResponseTopic:
+def _error(name: str | None, topic_id: bytes, code: int, *, internal: bool) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=internal)
+
+
+def _topic(topic: TopicImage) -> MetadataResponseTopic:
     partitions = []
     for index in sorted(topic.partitions):
         partition = topic.partitions[index]
@@ -108,16 +119,16 @@ def _topic(topic: TopicImage, request: Request) -> MetadataResponseTopic:
             )
         )
     return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=is_internal(topic.name),
-        partitions=partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
     )
 
 
-def _response(request: Request, context: Context, topics: Iterable[MetadataResponseTopic]) -> Response:
+def _response(request: Request, context: Context, topics: list[MetadataResponseTopic]) -> Response:
     services = context.services
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.name is not None:
+                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     return Response(
         brokers=[
             MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
@@ -125,7 +136,7 @@ def _response(request: Request, context: Context, topics: Iterable[MetadataRespo
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
-        topics=list(topics),
+        topics=topics,
         cluster_authorized_operations=(
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),

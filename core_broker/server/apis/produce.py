@@ -1,18 +1,22 @@
 """Produce (key 0): appends batches to partitions.
 
-v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v13: topics by id.
+v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v8: which records
+were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
 acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
 `durability=page_cache` moves at once. A topic that a mirror owns is refused with POLICY_VIOLATION.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     Request,
     Response,
@@ -24,11 +28,17 @@ from ...replication.partition import Partition
 from ...replication.waiting import when_reached
 from ...storage.log import Origin
 from ..context import CloseConnection, Context
+from ..leaders import leader_of
+from ..record_errors import record_errors
 
-ZSTD = 4
-ZSTD_SINCE = 7  # version of this request
-TOPIC_IDS_SINCE = 13
+FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
+LOG_OVERHEAD = 12  # bytes of a batch before and with its length
+MAGIC = 2
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
+CODEC, ZSTD = 7, 4
+ZSTD_SINCE = 7  # version of this request
+LEADERS_SINCE = 10
+TOPIC_IDS_SINCE = 13
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
@@ -54,6 +64,7 @@ def handle(request: Request, context: Context) -> Any:
     wall_ms = services.runtime.wall_ms()
     waits: list[tuple[Partition, int, PartitionProduceResponse]] = []
     topics: list[TopicProduceResponse] = []
+    nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
     for topic in request.topic_data:
         name = topic.name
         if version >= TOPIC_IDS_SINCE:
@@ -65,20 +76,29 @@ def handle(request: Request, context: Context) -> Any:
             index = data.index
             records = data.records
             partition = partitions.get(index)
+            reached = None  # the partition whose log had a look at the batch
             try:
-                if acks not in ACKS:
-                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if partition is None:
                     raise _missing(version, name, index, context)
+                if records is None or not _is_one_batch(records) or version < ZSTD_SINCE:
+                    _check_form(records, version)
+                if acks not in ACKS:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if name in INTERNAL:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                if partition.mirror_link or records is None or version < ZSTD_SINCE or acks == -1:
-                    _check(partition, records, version, acks)
+                reached = partition
+                if partition.mirror_link or acks == -1:
+                    _check(partition, acks)
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
                 if acks == 0:
                     raise CloseConnection(f"produce with acks=0 to {name}-{index}: {error}") from None
-                answers.append(_failed(index, error, partition))
+                answer = _failed(index, error, reached, request.transactional_id)
+                if reached is not None:
+                    answer.record_errors = record_errors(error, records, reached, wall_ms)
+                elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    answer.current_leader = _leader(name, index, nodes, context)
+                answers.append(answer)
                 continue
             answer = PartitionProduceResponse(
                 index=index,
@@ -93,29 +113,53 @@ def handle(request: Request, context: Context) -> Any:
         topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
     if acks == 0:
         return None
+    response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if waits:
-        return _wait(waits, Response(responses=topics), request.timeout_ms, context)
-    return Response(responses=topics)
+        return _wait(waits, response, request.timeout_ms, context)
+    return response
 
 
-def _check(partition: Partition, records: Any, version: int, acks: int) -> None:
-    """What can be wrong besides the batch itself. Raises KafkaError."""
+def _is_one_batch(records: Any) -> bool:
+    """Whether the header of a batch claims all the bytes there are, and the format is ours."""
+    if len(records) < FORM.size:
+        return False
+    length, magic = FORM.unpack_from(records)
+    return bool(length + LOG_OVERHEAD == len(records) and magic == MAGIC)
+
+
+def _check_form(records: Any, version: int) -> None:
+    """Raise KafkaError for what is not exactly one batch of records in the present format.
+
+    What else may be wrong with the bytes is for the log to say; half a batch after a whole one it leaves out.
+    """
+    size = 0 if records is None else len(records)
+    if size < FORM.size:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"no record batch in {size} bytes")
+    length, magic = FORM.unpack_from(records)
+    end = length + LOG_OVERHEAD
+    if 0 <= magic < MAGIC:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
+    if magic == MAGIC and end > size:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
+    if magic == MAGIC and FORM.size <= size - end >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+    if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
+        )
+
+
+def _check(partition: Partition, acks: int) -> None:
+    """Whether clients may write to the partition now. Raises KafkaError."""
     if partition.mirror_link:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"{partition.topic} is written by mirror link {partition.mirror_link}; produce to its source",
         )
-    if version < ZSTD_SINCE and records is not None and len(records) > ATTRIBUTES_LOW:
-        if records[ATTRIBUTES_LOW] & 7 == ZSTD:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
-            )
-    if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"{partition}: no records")
-    if acks == -1 and len(partition.isr) < partition.min_insync_replicas:
+    if acks == -1 and len(partition.isr) < partition.least_in_sync:
         raise KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.min_insync_replicas}",
+            f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.least_in_sync}",
         )
 
 
@@ -125,11 +169,26 @@ def _missing(version: int, name: str, index: int, context: Context) -> KafkaErro
     return context.services.replicas.why_missing(name, index)
 
 
-def _failed(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(index=index, error_code=error.code, base_offset=-1, error_message=error.message)
-    if partition is not None and error.code not in LOG_NOT_REACHED:
-        answer.log_start_offset = partition.log.log_start_offset
+def _failed(
+    index: int, error: KafkaError, reached: Partition | None, transactional_id: str | None
+) -> PartitionProduceResponse:
+    code = error.code
+    if code == ErrorCode.INVALID_TXN_STATE and transactional_id is None:
+        code, reached = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None  # who has no id has no right to it
+    answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
+    if reached is not None and code not in LOG_NOT_REACHED:
+        answer.log_start_offset = reached.log.log_start_offset
     return answer
+
+
+def _leader(name: str, index: int, nodes: dict[int, NodeEndpoint], context: Context) -> LeaderIdAndEpoch:
+    """Who leads a partition that this broker does not; `nodes` takes the leader's address (KIP-951)."""
+    leader = leader_of(name, index, context)
+    if leader.host is not None:
+        nodes[leader.node_id] = NodeEndpoint(
+            node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+        )
+    return LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
 
 def _wait(

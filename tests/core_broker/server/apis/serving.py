@@ -16,6 +16,7 @@ from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.server.context import Context, Services
+from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
@@ -52,7 +53,11 @@ class Serving:
         services = Services(
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
-            producer_ids=SimpleNamespace(), cluster_id="cluster-x", node_id=1,  # type: ignore[arg-type]
+            producer_ids=SimpleNamespace(),  # type: ignore[arg-type]
+            fetch_sessions=FetchSessions(
+                self.config["max.incremental.fetch.session.cache.slots"], self.runtime.random
+            ),
+            cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 

@@ -1,0 +1,168 @@
+"""Fetch sessions (KIP-227): what a client fetches is remembered, so that requests and answers name changes only.
+
+A session has an epoch that each request raises by one; a request that does not fit is refused, and the client begins
+anew. Sessions are bounded (`max.incremental.fetch.session.cache.slots`); who may take whose place when there is no
+slot left is Kafka's rule: a stale session goes first, then, for a newcomer that has at least as many partitions, the
+smallest one that has lived for a while, followers' sessions last. Nothing here reads a log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.fetch import FetchPartition, PartitionData
+
+if TYPE_CHECKING:
+    from ..replication.partition import Partition
+
+NO_SESSION = 0  # id
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1  # open a session, if possible; close it, and open none
+MAX_ID = 2**31 - 1
+EVICTION_S = 120.0  # unused for so long a session is stale; lived for so long it may be evicted
+
+Key = tuple[str | bytes, int]  # topic's name or id, partition
+
+
+class Wanted:
+    """A partition that is fetched: what was asked, and for a session what was last told."""
+
+    __slots__ = (
+        "cancel",
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "size",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic  # None as long as no topic with this id is known
+        self.topic_id = topic_id
+        self.index = asked.partition
+        self.fetch_offset: int = asked.fetch_offset
+        self.max_bytes: int = asked.partition_max_bytes
+        self.current_leader_epoch: int = asked.current_leader_epoch
+        self.last_fetched_epoch: int = asked.last_fetched_epoch
+        self.high_watermark = -1  # as told last; -1 makes it be told
+        self.log_start_offset = -1
+        self.partition: Partition | None = None  # as found for the request at hand
+        self.size = 0  # bytes that were there at the last look
+        self.cancel: Callable[[], None] | None = None
+
+    def follow(self, asked: Wanted) -> None:
+        """Fetch as a later request says."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def tell(self, data: PartitionData) -> bool:
+        """Remember what is to be told of the partition; False when the client knows it already."""
+        news = bool(data.records) or bool(data.error_code) or data.diverging_epoch is not None
+        if self.high_watermark != data.high_watermark:
+            news, self.high_watermark = True, data.high_watermark
+        if self.log_start_offset != data.log_start_offset:
+            news, self.log_start_offset = True, data.log_start_offset
+        if data.error_code:
+            self.high_watermark = -1  # so that its end is told too
+        return news
+
+
+class FetchSession:
+    """One client's session. `partitions` stand in the order in which they are looked at."""
+
+    __slots__ = ("by_id", "created_s", "epoch", "evictable", "id", "last_used_s", "partitions", "privileged", "size")
+
+    def __init__(
+        self, session_id: int, privileged: bool, by_id: bool, partitions: dict[Key, Wanted], now_s: float
+    ) -> None:
+        self.id = session_id
+        self.privileged = privileged  # a follower's
+        self.by_id = by_id
+        self.partitions = partitions
+        self.epoch = 1  # of the next request
+        self.created_s = now_s
+        self.touch(now_s)
+
+    def touch(self, now_s: float) -> None:
+        self.last_used_s = now_s
+        self.size = len(self.partitions)
+        self.evictable = now_s - self.created_s > EVICTION_S  # by consumers too
+
+    def moved(self, key: Key) -> None:
+        """The partition had records: others come first next time, when a limit may leave no room for all."""
+        self.partitions[key] = self.partitions.pop(key)
+
+
+class FetchSessions:
+    """The sessions of a broker, at most `slots`."""
+
+    def __init__(self, slots: int, chance: random.Random) -> None:
+        self.slots = slots
+        self.evictions = 0
+        self._chance = chance
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions_count(self) -> int:
+        return sum(session.size for session in self._sessions.values())
+
+    def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
+        """The session that a request goes on with. Raises KafkaError."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return session
+
+    def open(self, partitions: dict[Key, Wanted], privileged: bool, by_id: bool, now_s: float) -> int:
+        """The id of a new session; NO_SESSION when there is no slot for it."""
+        if len(self._sessions) >= self.slots and not self._evict(privileged, len(partitions), now_s):
+            return NO_SESSION
+        session_id = self._chance.randrange(1, MAX_ID)
+        while session_id in self._sessions:
+            session_id = self._chance.randrange(1, MAX_ID)
+        self._sessions[session_id] = FetchSession(session_id, privileged, by_id, partitions, now_s)
+        return session_id
+
+    def close(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def _evict(self, privileged: bool, size: int, now_s: float) -> bool:
+        """Make room for a session of so many partitions, if one may go for it."""
+        if not self._sessions:
+            return False
+        oldest = min(self._sessions.values(), key=lambda session: (session.last_used_s, session.id))
+        if now_s - oldest.last_used_s > EVICTION_S:
+            chosen = oldest
+        else:
+            candidates = [
+                each for each in self._sessions.values() if each.evictable or (privileged and not each.privileged)
+            ]
+            if not candidates:
+                return False
+            chosen = min(candidates, key=lambda session: (session.privileged, session.size, session.id))
+            if (privileged, size, 0) < (chosen.privileged, chosen.size, chosen.id):
+                return False
+        del self._sessions[chosen.id]
+        self.evictions += 1
+        return True
+
+
+def next_epoch(epoch: int) -> int:
+    return 1 if epoch == MAX_ID else epoch + 1

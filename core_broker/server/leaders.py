@@ -1,0 +1,30 @@
+"""Where a partition's leader is, for clients that asked the wrong broker or know an old epoch (KIP-951)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .context import Context
+
+NOBODY = -1
+
+
+class Leader(NamedTuple):
+    """host is None where the leader is not known to be alive."""
+
+    node_id: int
+    epoch: int
+    host: str | None
+    port: int
+    rack: str | None
+
+
+def leader_of(topic: str, index: int, context: Context) -> Leader:
+    """As the metadata image has it, with the address that the client's listener has there."""
+    partition = context.services.image.partition(topic, index)
+    if partition is None:
+        return Leader(NOBODY, NOBODY, None, 0, None)
+    for node_id, host, port, rack in context.services.endpoints(context.listener):
+        if node_id == partition.leader:
+            return Leader(node_id, partition.leader_epoch, host, port, rack)
+    return Leader(partition.leader, partition.leader_epoch, None, 0, None)

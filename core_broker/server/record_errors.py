@@ -1,0 +1,53 @@
+"""Which records made a batch be refused, for the answer to its producer (KIP-467).
+
+Only a batch that was refused is looked into, and only a small one: its records are decoded one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import BatchIndexAndErrorMessage
+from ...protocol.records import CorruptBatch, Record, decode_batch
+from ..replication.partition import Partition
+
+MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
+MAX_NAMED = 1_000
+
+
+def record_errors(
+    error: KafkaError, records: Any, partition: Partition, wall_ms: int
+) -> list[BatchIndexAndErrorMessage]:
+    """What is wrong with each record of a batch that the log refused; empty where it is the batch itself."""
+    if error.code not in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP) or len(records) > MAX_BATCH_BYTES:
+        return []
+    try:
+        decoded = decode_batch(records, max_bytes=MAX_BATCH_BYTES)
+    except CorruptBatch:
+        return []
+    found = []
+    for index, record in enumerate(decoded):
+        reason = _without_key(record, partition) if error.code == ErrorCode.INVALID_RECORD else _out_of_time(
+            record, partition, wall_ms
+        )  # fmt: skip
+        if reason:
+            found.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason))
+            if len(found) == MAX_NAMED:
+                break
+    return found
+
+
+def _without_key(record: Record, partition: Partition) -> str:
+    if record.key is not None or not partition.log.config.compacts:
+        return ""
+    return f"{partition} is compacted: a record without a key cannot be kept"
+
+
+def _out_of_time(record: Record, partition: Partition, wall_ms: int) -> str:
+    config = partition.log.config
+    earliest = wall_ms - config.message_timestamp_before_max_ms
+    latest = wall_ms + config.message_timestamp_after_max_ms
+    if earliest <= record.timestamp_ms <= latest:
+        return ""
+    return f"timestamp {record.timestamp_ms} is not between {earliest} and {latest}, as {partition} takes it"

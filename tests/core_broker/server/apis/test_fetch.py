@@ -1,0 +1,93 @@
+"""Fetch: waiting, sessions through the handler, and what is told of leaders elsewhere."""
+
+import asyncio
+
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import fetch as m
+from isthmus.protocol.messages import metadata_records as r
+
+from .serving import serve
+
+E = ErrorCode
+
+
+def request(*rows, session=0, epoch=-1, wait_ms=0, min_bytes=1, topic_id=bytes(16)):
+    """rows: (partition, offset)."""
+    partitions = [
+        m.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20) for index, offset in rows
+    ]
+    topics = [m.FetchTopic(topic_id=topic_id, partitions=partitions)] if rows else []
+    return m.Request(
+        max_wait_ms=wait_ms, min_bytes=min_bytes, session_id=session, session_epoch=epoch, topics=topics
+    )  # fmt: skip
+
+
+def told(answer):
+    return {
+        row.partition_index: (row.error_code, row.high_watermark, sum(map(len, row.records or ())) > 0)
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+
+
+def test_a_session_tells_what_has_changed_and_wakes_for_it(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("t", partitions=3)
+        opened = await serving.ask(request((0, 0), (1, 0), (2, 0), epoch=0, topic_id=topic_id))
+        assert opened.session_id and told(opened) == dict.fromkeys(range(3), (0, 0, False))
+        waiting = asyncio.ensure_future(serving.ask(request(session=opened.session_id, epoch=1, wait_ms=60_000)))
+        await asyncio.sleep(0)
+        serving.fill("t", 3, index=2)
+        assert told(await waiting) == {2: (0, 3, True)}
+        idle = await serving.ask(request((2, 3), session=opened.session_id, epoch=2, topic_id=topic_id))
+        assert told(idle) == {} and idle.session_id == opened.session_id
+
+    serve(tmp_path, work)
+
+
+def test_a_request_that_overtakes_the_one_that_waits_ends_it(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("t")
+        session = (await serving.ask(request((0, 0), epoch=0, topic_id=topic_id))).session_id
+        waiting = asyncio.ensure_future(serving.ask(request(session=session, epoch=1, wait_ms=60_000)))
+        await asyncio.sleep(0)
+        assert (await serving.ask(request(session=session, epoch=2))).error_code == E.NONE
+        serving.fill("t", 3)
+        late = await waiting
+        assert (late.error_code, late.session_id, late.responses) == (E.INVALID_FETCH_SESSION_EPOCH, session, [])
+
+    serve(tmp_path, work)
+
+
+def test_there_are_no_more_sessions_than_slots(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("t")
+        sessions = [(await serving.ask(request((0, 0), epoch=0, topic_id=topic_id))).session_id for _ in range(3)]
+        assert sessions[0] and sessions[1] and sessions[2] == 0
+
+    serve(tmp_path, work, max_incremental_fetch_session_cache_slots="2")
+
+
+def test_who_asks_the_wrong_broker_is_told_the_leader(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("t")
+        broker = r.RegisterBrokerRecord(
+            broker_id=2,
+            incarnation_id=bytes(16),
+            broker_epoch=9,
+            fenced=False,
+            rack="b",
+            end_points=[r.BrokerEndpoint(name="PLAINTEXT", host="broker-2", port=9093)],
+        )
+        grown = r.PartitionRecord(
+            partition_id=1, topic_id=topic_id, replicas=[2], isr=[2], leader=2, leader_epoch=4, partition_epoch=0,
+            directories=[bytes(16)],
+        )  # fmt: skip
+        await serving.replicas.apply(serving.image.apply([broker, grown], serving.image.offset + 2, 0))
+        answer = await serving.ask(request((1, 0), topic_id=topic_id))
+        (row,) = answer.responses[0].partitions
+        assert row.error_code == E.NOT_LEADER_OR_FOLLOWER
+        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 4)
+        assert [(n.node_id, n.host, n.port, n.rack) for n in answer.node_endpoints] == [(2, "broker-2", 9093, "b")]
+
+    serve(tmp_path, work)

@@ -1,0 +1,101 @@
+"""The session cache: epochs, its bound, and who goes when there is no slot left (KIP-227)."""
+
+import random
+
+import pytest
+
+from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, Wanted, next_epoch
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages.fetch import FetchPartition, PartitionData
+
+
+def cache(slots):
+    return FetchSessions(slots, random.Random(7))
+
+
+def partitions(count):
+    return {("t", index): Wanted("t", bytes(16), FetchPartition(partition=index)) for index in range(count)}
+
+
+def is_there(sessions, session_id):
+    try:
+        sessions.resume(session_id, 1, False)
+    except KafkaError as error:
+        assert error.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return False
+    return True
+
+
+def test_a_request_must_name_a_session_its_next_epoch_and_its_kind():
+    sessions = cache(2)
+    session = sessions.open(partitions(1), False, False, 0.0)
+    assert session != NO_SESSION and is_there(sessions, session)
+    for session_id, epoch, by_id, code in (
+        (session + 1, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (session, 2, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (session, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            sessions.resume(session_id, epoch, by_id)
+        assert caught.value.code == code
+    sessions.close(session)
+    assert not is_there(sessions, session)
+    assert (next_epoch(1), next_epoch(2**31 - 1)) == (2, 1)
+
+
+def test_without_a_slot_there_is_no_session():
+    assert cache(0).open(partitions(1), False, False, 0.0) == NO_SESSION
+    sessions = cache(1)
+    first = sessions.open(partitions(1), False, False, 0.0)
+    assert sessions.open(partitions(9), False, False, 1.0) == NO_SESSION  # the first has just begun
+    assert is_there(sessions, first) and len(sessions) == 1
+
+
+def test_a_stale_session_goes_first():
+    sessions = cache(2)
+    old, young = (sessions.open(partitions(5), False, False, at) for at in (0.0, 100.0))
+    assert sessions.open(partitions(1), False, False, EVICTION_S) == NO_SESSION
+    assert sessions.open(partitions(1), False, False, EVICTION_S + 1) != NO_SESSION
+    assert not is_there(sessions, old) and is_there(sessions, young)
+    assert sessions.evictions == 1
+
+
+def used(sessions, size, now_s, privileged=False):
+    """A session that has lived long and was used now."""
+    session = sessions.open(partitions(size), privileged, False, 0.0)
+    sessions.resume(session, 1, False).touch(now_s)
+    return session
+
+
+def test_one_that_has_lived_goes_for_one_of_at_least_as_many_partitions():
+    sessions = cache(2)
+    now_s = EVICTION_S + 1
+    small, large = used(sessions, 3, now_s), used(sessions, 5, now_s)
+    assert sessions.open(partitions(2), False, False, now_s) == NO_SESSION
+    assert sessions.open(partitions(3), False, False, now_s) == NO_SESSION  # not more than it, by Kafka's order
+    assert sessions.open(partitions(4), False, False, now_s) != NO_SESSION
+    assert not is_there(sessions, small) and is_there(sessions, large)
+
+
+def test_followers_take_the_place_of_consumers_and_not_the_other_way_round():
+    sessions = cache(1)
+    used(sessions, 9, EVICTION_S + 1)
+    follower = sessions.open(partitions(1), True, False, EVICTION_S + 1)
+    assert follower != NO_SESSION
+    sessions.resume(follower, 1, False).touch(2 * EVICTION_S + 3)
+    assert sessions.open(partitions(99), False, False, 2 * EVICTION_S + 3) == NO_SESSION
+
+
+def test_only_what_is_new_is_told():
+    wanted = Wanted("t", bytes(16), FetchPartition(partition=0))
+
+    def told(**data):
+        return wanted.tell(PartitionData(**{"high_watermark": 5, "log_start_offset": 0, "records": [], **data}))
+
+    assert told() and not told()
+    assert told(high_watermark=6) and not told(high_watermark=6)
+    assert told(high_watermark=6, log_start_offset=2) and not told(high_watermark=6, log_start_offset=2)
+    assert told(high_watermark=6, log_start_offset=2, records=[b"x"])
+    assert told(error_code=1, high_watermark=6, log_start_offset=2)
+    assert told(high_watermark=6, log_start_offset=2)  # that the error is over
+    assert not told(high_watermark=6, log_start_offset=2)
