@@ -9,6 +9,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 ARGS ?=
+JOBS ?= 2
+# A file's tests share what their fixtures started, so that a file stays in one process.
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate bench soak docs lock clean
 
@@ -56,13 +59,13 @@ format: env  ## rewrite as `make lint` wants it
 test: test-unit test-simulation test-integration  ## all tests
 
 test-unit: env  ## the fast tests: no network, no sleep
-	$(BIN)/pytest tests --ignore tests/simulation $(ARGS)
+	$(PYTEST) tests --ignore tests/simulation $(ARGS)
 
 test-simulation: env  ## whole clusters on simulated time: 200 seeds of each scenario, and the planted bugs
 	$(BIN)/pytest tests/simulation $(ARGS)
 
 test-integration: env peers  ## real processes, real clients, stock Kafka
-	$(BIN)/pytest integration_tests $(ARGS)
+	$(PYTEST) integration_tests $(ARGS)
 
 test-containers: env  ## the image and whole topologies in Docker; installs and starts what it needs, where it may
 	@.ci/ensure kcat docker compose
