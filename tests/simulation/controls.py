@@ -31,14 +31,14 @@ def recovery_without_crc(stack: contextlib.ExitStack) -> None:
 
 
 def producers_not_recovered(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import log, recovery
+    from isthmus.core_broker.storage import recovery, upkeep
     from isthmus.core_broker.storage.producers import ProducerStates
 
     def forget(*_: Any) -> ProducerStates:
         return ProducerStates()
 
     _replace(stack, recovery, "load_producers", forget)
-    _replace(stack, log, "load_producers", forget)
+    _replace(stack, upkeep, "load_producers", forget)
 
 
 def ack_before_write(stack: contextlib.ExitStack) -> None:
