@@ -26,6 +26,15 @@ from .runtime import Shard, told
 class GroupCoordinator(Membership, OffsetRequests):
     """Every request method takes the decoded request, its version, the client's id and host."""
 
+    def counts(self) -> dict[State, int]:
+        """How many groups are in each state, of those coordinated here."""
+        return inspection.counts(list(self._shards.shards.values()))
+
+    @property
+    def offsets_count(self) -> int:
+        """Offsets that are kept here, of all groups and partitions."""
+        return sum(len(shard.state.offsets) for shard in self._shards.shards.values())
+
     def describe_groups(self, request: dsg.Request, version: int, client_id: str, client_host: str) -> Any:
         return inspection.describe(request, version, lambda group_id: self._shard_of(group_id).state)
 

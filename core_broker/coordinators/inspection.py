@@ -57,6 +57,14 @@ def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
     ]
 
 
+def counts(shards: Sequence[Shard[GroupShard]]) -> dict[State, int]:
+    found = dict.fromkeys(State, 0)
+    for shard in shards:
+        for group in shard.state.groups.values():
+            found[group.state] += 1
+    return found
+
+
 def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Response:
     """The groups of all shards, by the filters that are set; an error while any shard cannot be used."""
     states = [state.strip().lower() for state in request.states_filter]

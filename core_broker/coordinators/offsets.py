@@ -31,6 +31,7 @@ class Committed(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int  # of clients before v5, that say how long; else NO_TIME
+    topic_id: bytes  # zeros where the record has none
 
 
 class Offsets:
@@ -39,6 +40,9 @@ class Offsets:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, Committed]]] = {}
 
+    def __len__(self) -> int:
+        return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
+
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         topics = self._groups.setdefault(key.group, {})
         partitions = topics.setdefault(key.topic, {})
@@ -46,7 +50,12 @@ class Offsets:
             partitions.pop(key.partition, None)
         else:
             partitions[key.partition] = Committed(
-                value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                value.topic_id,
             )
         if not partitions:
             del topics[key.topic]
@@ -145,7 +154,7 @@ def prepare_commit(
                 (name, topic.topic_id), oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
             )
             slot.partitions.append(answer)
-            if error:
+            if error or found is None:
                 continue
             accepted.append(answer)
             metadata = partition.committed_metadata or ""
@@ -158,6 +167,7 @@ def prepare_commit(
                 metadata=metadata,
                 commit_timestamp=now_ms,
                 expire_timestamp=expires_ms,
+                topic_id=found.id,
             )
             records.append((_key(request.group_id, name, partition.partition_index), value))
     return Commit(records, oc.Response(topics=_merged(wrong, right)), accepted)
@@ -246,6 +256,9 @@ def fetch_group(
                 answer.partitions = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 continue
             told = committed.get(topic.name if known is None else known.name, {})
+            if known is not None:
+                # Who asks by id does not mean an earlier topic of the same name.
+                told = {index: each for index, each in told.items() if each.topic_id in (ZERO_UUID, known.id)}
             answer.partitions = [_told(index, told) for index in topic.partition_indexes]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 

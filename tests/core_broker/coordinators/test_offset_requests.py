@@ -9,6 +9,7 @@ from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_delete as od
 from isthmus.protocol.messages import offset_fetch as of
+from isthmus.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 
 from .desk import FSYNC, Desk, commit_request, delete_request, join_request, simulated
 
@@ -273,5 +274,28 @@ def test_metadata_is_measured_as_java_does():
         assert await desk.commit(1, metadata="\U0001f642" * 2049) == E.OFFSET_METADATA_TOO_LARGE
         assert await desk.commit(1, metadata="é" * 4096) == E.NONE
         assert (await desk.fetched())[2] == "é" * 4096
+
+    simulated(scenario)
+
+
+def test_who_asks_by_id_is_not_told_of_an_earlier_topic_of_that_name():
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(7)
+        topic = desk.host.broker._controller.image.topics["t"]  # type: ignore[union-attr]
+        wanted = of.OffsetFetchRequestTopics(topic_id=topic.id, partition_indexes=[0])
+        request = of.Request(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
+
+        async def by_id() -> int:
+            return (await desk.ask(request, 10)).groups[0].topics[0].partitions[0].committed_offset
+
+        assert await by_id() == 7
+        offsets = desk.groups._shards.shards[0].state.offsets
+        (key, value) = OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=7, metadata="")
+        value.topic_id = bytes(15) + b"1"  # as a tombstone that was never written would leave it
+        offsets.replay(key, value)
+        assert await by_id() == -1 and (await desk.fetched())[0] == 7
+        value.topic_id = bytes(16)  # as old clients and old records have it
+        offsets.replay(key, value)
+        assert await by_id() == 7
 
     simulated(scenario)
