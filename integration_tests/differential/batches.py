@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 
+import cramjam
 import crc32c
+import lz4.frame
+import zstandard
 
 BASE_TIMESTAMP_MS = 1_600_000_000_000
+STEP_MS = 10  # between two records
+KEY = b"key"
+CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
+CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {  # number in the attributes
+    "none": (0, bytes),
+    "gzip": (1, lambda data: gzip.compress(data, mtime=0)),
+    "snappy": (2, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+    "lz4": (3, lz4.frame.compress),
+    "zstd": (4, zstandard.compress),
+}
 
 
 def varint(value: int) -> bytes:
@@ -24,8 +39,16 @@ def field(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
-def record(index: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    body = b"\0" + varint(index * 10) + varint(index) + field(key) + field(value) + varint(len(headers))
+def record(
+    index: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+    timestamp_delta_ms: int | None = None,
+) -> bytes:
+    """One record; its timestamp is `index` steps after the batch's first if no other is given."""
+    delta = index * STEP_MS if timestamp_delta_ms is None else timestamp_delta_ms
+    body = b"\0" + varint(delta) + varint(index) + field(key) + field(value) + varint(len(headers))
     for name, content in headers:
         body += field(name.encode()) + field(content)
     return varint(len(body)) + body
@@ -40,15 +63,49 @@ def batch(
     break_crc: bool = False,
     magic: int = 2,
     attributes: int = 0,
+    keys: bool = False,
+    codec: str = "none",
+    value: bytes = b"value %d",
+    base_timestamp_ms: int = BASE_TIMESTAMP_MS,
+    max_timestamp_ms: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    says_count: int | None = None,
+    last_offset_delta: int | None = None,
+    records: bytes | None = None,
 ) -> bytes:
-    """`count` records, each 10 ms after the last; one has no key, one a null value, all a header."""
-    records = b"".join(
-        record(i, None if i == 1 else b"key", None if i == 2 else b"value %d" % i, [("header", b"x")])
-        for i in range(count)
-    )
+    """`count` records, each STEP_MS after the last; one has no key (unless `keys`), one a null value, all a header.
+
+    What is not the count of records, their last offset or largest timestamp can be claimed by the header all the same.
+    """
+    if records is None:
+        records = b"".join(
+            record(i, None if i == 1 and not keys else KEY, None if i == 2 else _filled(value, i), [("header", b"x")])
+            for i in range(count)
+        )
+    number, compress = CODECS[codec]
     checked = struct.pack(
-        ">hiqqqhii", attributes, count - 1, BASE_TIMESTAMP_MS, BASE_TIMESTAMP_MS + 10 * (count - 1),
-        producer_id, producer_epoch, base_sequence, count,
-    ) + records  # fmt: skip
+        ">hiqqqhii",
+        attributes | number,
+        count - 1 if last_offset_delta is None else last_offset_delta,
+        base_timestamp_ms,
+        base_timestamp_ms + STEP_MS * (count - 1) if max_timestamp_ms is None else max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count if says_count is None else says_count,
+    ) + compress(records)
     crc = crc32c.crc32c(checked) ^ break_crc
-    return struct.pack(">qiibI", 0, 9 + len(checked), -1, magic, crc) + checked
+    return struct.pack(">qiibI", base_offset, 9 + len(checked), leader_epoch, magic, crc) + checked
+
+
+def _filled(value: bytes, index: int) -> bytes:
+    return value % index if b"%" in value else value
+
+
+def old_message_set(magic: int = 1) -> bytes:
+    """One message of the formats before batches (magic 0 and 1), whose CRC is the old one."""
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", BASE_TIMESTAMP_MS) if magic else b"")
+    body += struct.pack(">i", len(KEY)) + KEY + struct.pack(">i", 5) + b"value"
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", 0, len(message)) + message

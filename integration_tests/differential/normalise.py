@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .admin import KNOWN_OPTIONS as MUST_HAVE
-from .data import NO_SUCH_ID
-from .peer import Peer
+from .peer import NO_SUCH_ID, Peer
 
 MINUTE_MS = 60_000
+SHOWN = 300  # characters of a value in a message
 GENERATED = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
 
@@ -67,7 +66,14 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
     "leader": (_member, "a member id"),
     "session_id": (lambda value, peer: "<a session>" if value else value, "a random number"),
     "log_append_time_ms": (_when, "the broker's clock"),
+    "last_fetch_timestamp": (_when, "the broker's clock"),
+    "last_caught_up_timestamp": (_when, "the broker's clock"),
+    "replica_id": (_node, "each cluster numbers its own nodes"),
+    "log_dir": (lambda value, peer: "<a path>" if value.startswith("/") else value, "where the broker keeps its data"),
+    "total_bytes": (lambda value, peer: "<bytes>" if value > 0 else value, "of a disk that others write to"),
+    "usable_bytes": (lambda value, peer: "<bytes>" if value > 0 else value, "of a disk that others write to"),
     "error_message": (_text, "its wording is for people; that there is one is compared"),
+    "batch_index_error_message": (_text, "its wording is for people; that there is one is compared"),
     "documentation": (_text, "its wording is for people; that there is one is compared"),
 }
 
@@ -76,47 +82,159 @@ def _node_name(value: str, peer: Peer) -> Any:
     return "<its node id>" if value == str(peer.node_id) else value
 
 
+LEFT_OUT, BY_NAME, SAYS_MORE, SAYS_LESS, INSTEAD = "left out", "by name", "says more", "says less", "instead"
+ABSENT = "<absent>"
+
+
 @dataclass(frozen=True)
 class Difference:
-    """A field of our answers that is not compared, or is compared by its common part."""
+    """A place where our answers are not Kafka's, and why.
 
-    path: str  # API and field names, as "ApiVersions.supported_features"; [name] or [*] for a row of a list by name
-    how: str  # LEFT_OUT; BY_NAME: in any order; COMMON_NAMES: BY_NAME, and what only one of them has is left out;
-    # SAYS_MORE: we have a text where Kafka has none or an empty one
+    path: API and field names, as "ApiVersions.supported_features"; [name] for a row of a list that is compared by name,
+    [*] for each of them. how: LEFT_OUT, not compared; BY_NAME, a list in any order; SAYS_MORE, a text of ours where
+    Kafka has none or an empty one; SAYS_LESS, none where Kafka's is empty; INSTEAD, `ours` where Kafka has `theirs`.
+    scenario: the only one in which it holds, if there is one.
+    """
+
+    path: str
+    how: str
     reason: str
+    scenario: str = ""
+    ours: Any = None
+    theirs: Any = None
+
+    def explains(self, ours: Any, theirs: Any) -> bool:
+        match self.how:
+            case "left out":
+                return True
+            case "says more":
+                return ours == "<some text>" and theirs in (None, "<empty text>")
+            case "says less":
+                return ours is None and theirs == "<empty text>"
+            case "instead":
+                return bool(ours == self.ours and theirs == self.theirs)
+        return False
 
 
-LEFT_OUT, BY_NAME, COMMON_NAMES, SAYS_MORE = "left out", "by name", "the names that both have", "ours says more"
-DIFFERENCES: tuple[Difference, ...] = tuple(
-    Difference(path, how, reason)
-    for path, how, reason in (
-        ("ApiVersions.api_keys", LEFT_OUT, "compared in test_api_versions.py: we serve fewer, and one of our own"),
-        ("ApiVersions.supported_features", LEFT_OUT, "the features of Kafka's own nodes, which we are not"),
-        ("ApiVersions.finalized_features", LEFT_OUT, "the same"),
-        ("ApiVersions.finalized_features_epoch", LEFT_OUT, "the same: counts changes of the metadata log"),
-        ("CreateTopics.topics.configs", COMMON_NAMES, "a topic has options that one of the brokers has not"),
-        (
-            "CreateTopics.topics.configs[min.insync.replicas].config_source",
-            LEFT_OUT,
-            "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
-        ),
-        ("DeleteGroups.results", BY_NAME, "Kafka's order is that of a hash table"),
-        ("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
-        ("DescribeConfigs.results.configs", BY_NAME, "Kafka's order is that of a hash table"),
-        (
-            "DescribeConfigs.results.configs[log.retention.ms].read_only",
-            LEFT_OUT,
-            "a broker of ours takes its options at start only",
-        ),
-        ("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
-        ("Fetch.session_id", LEFT_OUT, "we open no sessions: 0 tells the client so (KIP-227), and it goes on without"),
-        (
-            "Produce.responses.partition_responses.error_message",
-            SAYS_MORE,
-            "a reason helps whoever reads the client's log",
-        ),
-    )
-)
+HASHED = "Kafka's order is that of a hash table"
+OUR_OWN = "an option of ours"
+BROKER_OPTIONS_APART = {  # by scenario
+    "describes_all_options_of_a_broker_that_we_have": {
+        "listeners": "each broker's own; ours opens its sockets when it starts and never after",
+        "listener.security.protocol.map": "the same, and Kafka's value is in the order of a hash table",
+        "log.dirs": "each broker's own; Kafka has no default for it",
+        "max.connections": "ours are bounded, by what the system allows",
+        "node.id": "ours has a default",
+        "offsets.topic.num.partitions": "of one broker: 10, where Kafka has 50",
+        "offsets.topic.replication.factor": "of one broker: 1, where Kafka has 3",
+        "queued.max.request.bytes": "ours is bounded",
+        "socket.listen.backlog.size": "ours is larger: many connections at once wait for one process",
+        "socket.send.buffer.bytes": "ours is larger, as measured",
+    },
+    "describes_what_was_set_for_all_brokers": {
+        "min.insync.replicas": "Kafka's formatter sets it for the cluster (KIP-966)",
+    },
+}
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference("ApiVersions.api_keys", LEFT_OUT, "see test_api_versions.py: we serve fewer, and one of our own"),
+    Difference("ApiVersions.supported_features", LEFT_OUT, "the features of Kafka's own nodes, which we are not"),
+    Difference("ApiVersions.finalized_features", LEFT_OUT, "the same"),
+    Difference("ApiVersions.finalized_features_epoch", LEFT_OUT, "the same: counts changes of the metadata log"),
+    Difference("CreatePartitions.results", BY_NAME, HASHED),
+    *(
+        Difference(f"{configs}[{name}]", LEFT_OUT, OUR_OWN)
+        for configs in ("CreateTopics.topics.configs", "DescribeConfigs.results.configs")
+        for name in ("durability", "mirror.link", "mirror.source.cluster.id", "mirror.source.topic.id")
+    ),
+    Difference("CreateTopics.topics.configs", BY_NAME, HASHED),
+    Difference(
+        "CreateTopics.topics.configs[min.insync.replicas].config_source",
+        LEFT_OUT,
+        "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
+    ),
+    *(
+        Difference(f"DescribeConfigs.results.configs[min.insync.replicas].{field}", LEFT_OUT, "the same")
+        for field in ("config_source", "synonyms")
+    ),
+    Difference("DescribeConfigs.results.configs", BY_NAME, HASHED),
+    *(
+        Difference(f"DescribeConfigs.results.configs[{name}]", LEFT_OUT, reason, scenario)
+        for scenario, rows in BROKER_OPTIONS_APART.items()
+        for name, reason in rows.items()
+    ),
+    Difference(
+        "DescribeConfigs.results",
+        LEFT_OUT,
+        "a resource named twice is told once: a few bytes would ask for kilobytes",
+        "resource_asked_for_twice",
+    ),
+    Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
+    Difference("DeleteGroups.results", BY_NAME, HASHED),
+    Difference("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
+    Difference("DescribeGroups.groups", BY_NAME, "Kafka's order is that of the partitions the groups are kept in"),
+    Difference("DescribeQuorum.error_message", SAYS_LESS, "null, as by its definition, where Kafka has an empty text"),
+    Difference("DescribeQuorum.topics.partitions.error_message", SAYS_LESS, "the same"),
+    *(
+        Difference(f"DescribeQuorum.topics.partitions.{name}", LEFT_OUT, "each cluster's own count of what happened")
+        for name in ("leader_epoch", "high_watermark", "current_voters.log_end_offset")
+    ),
+    Difference(
+        "DescribeQuorum.nodes.listeners", LEFT_OUT, "Kafka's controllers have a listener of their own, we have none"
+    ),
+    Difference(
+        "IncrementalAlterConfigs.responses.error_code",
+        INSTEAD,
+        "an unknown operation on a topic ends in a fault of Kafka's; we say what is wrong",
+        "options_that_are_refused",
+        42,
+        -1,
+    ),
+    Difference(
+        "IncrementalAlterConfigs.responses.error_message",
+        SAYS_MORE,
+        "the same",
+        "options_that_are_refused",
+    ),
+    Difference(
+        "ListOffsets.topics.partitions.offset",
+        INSTEAD,
+        "Kafka tells of a record that was deleted, we of the first with that timestamp that is there",
+        "offsets_after_records_were_deleted",
+        5,
+        2,
+    ),
+    *(
+        Difference(path, INSTEAD, "a null name without an id ends in a fault of Kafka's", "unknown_topic_id", 42, -1)
+        for path in ("Metadata.error_code", "Metadata.topics.error_code")
+    ),
+    Difference(
+        "Produce.responses.partition_responses.error_code",
+        INSTEAD,
+        "an unknown codec ends in a fault of Kafka's; we say what is wrong",
+        "headers_that_lie",
+        76,
+        -1,
+    ),
+    Difference(
+        "Produce.responses.partition_responses.log_start_offset",
+        INSTEAD,
+        "the same",
+        "headers_that_lie",
+        -1,
+        0,
+    ),
+    Difference(
+        "Produce.responses.partition_responses",
+        LEFT_OUT,
+        "we look at batches, not at their records: what the CRC of a producer vouches for is kept as it is",
+        "records_that_are_broken",
+    ),
+    Difference(
+        "Produce.responses.partition_responses.error_message",
+        SAYS_MORE,
+        "a reason helps whoever reads the client's log",
+    ),
+)  # fmt: skip
 
 
 def normalised(answer: Any, peer: Peer, name: str = "") -> Any:
@@ -130,44 +248,52 @@ def normalised(answer: Any, peer: Peer, name: str = "") -> Any:
     return answer
 
 
-def without_differences(api: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
-    """Both answers without what DIFFERENCES explains."""
-    return _strip(api, ours, theirs)
+def unexplained(api: str, ours: Any, theirs: Any, scenario: str = "") -> list[str]:
+    """Where two answers differ and DIFFERENCES does not say why: one line for each place.
+
+    An answer that is a dict by API, as `Case.see` keeps it, is compared by the paths of that API.
+    """
+    found: list[str] = []
+    _compare(api, ours, theirs, scenario, found)
+    return found
 
 
-def _strip(path: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
-    any_row = re.sub(r"\[.*\]", "[*]", path)
-    how = next((each.how for each in DIFFERENCES if each.path in (path, any_row)), None)
-    if how == LEFT_OUT:
-        return "<explained>", "<explained>"
-    if how and isinstance(ours, list) and isinstance(theirs, list):
-        if how == COMMON_NAMES and theirs and _has_all(ours):
-            ours, theirs = _rows_in(ours, theirs), _rows_in(theirs, ours)
-        ours, theirs = sorted(ours, key=_name), sorted(theirs, key=_name)
-        if [_name(row) for row in ours] != [_name(row) for row in theirs]:
-            return ours, theirs
-        rows = [_strip(f"{path}[{_name(pair[0])}]", *pair) for pair in zip(ours, theirs, strict=True)]
-        return [row[0] for row in rows], [row[1] for row in rows]
-    if how == SAYS_MORE and ours == "<some text>" and theirs in (None, "<empty text>"):
-        return "<explained>", "<explained>"
+def _compare(path: str, ours: Any, theirs: Any, scenario: str, found: list[str]) -> None:
+    if ours == theirs:
+        return
+    any_row = re.sub(r"\[.*?\]", "[*]", path)
+    known = [d for d in DIFFERENCES if d.path in (path, any_row) and d.scenario in ("", scenario)]
+    if any(each.explains(ours, theirs) for each in known):
+        return
+    if isinstance(ours, list) and isinstance(theirs, list):
+        if any(each.how == BY_NAME for each in known):
+            mine, yours = _by_name(ours), _by_name(theirs)
+            for name in sorted({**mine, **yours}):
+                _compare(f"{path}[{name}]", mine.get(name, ABSENT), yours.get(name, ABSENT), scenario, found)
+            return
+        if len(ours) == len(theirs):
+            for one, another in zip(ours, theirs, strict=True):
+                _compare(path, one, another, scenario, found)
+            return
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
-        pairs = {key: _strip(f"{path}.{key}", ours[key], theirs[key]) for key in ours}
-        return {k: pair[0] for k, pair in pairs.items()}, {k: pair[1] for k, pair in pairs.items()}
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        rows = [_strip(path, *pair) for pair in zip(ours, theirs, strict=True)]
-        return [row[0] for row in rows], [row[1] for row in rows]
-    return ours, theirs
+        for key in ours:
+            inner = key if key[0].isupper() else f"{path}.{key}"
+            _compare(inner, ours[key], theirs[key], scenario, found)
+        return
+    found.append(f"{path}: ours {_short(ours)}, stock Kafka's {_short(theirs)}")
 
 
-def _name(row: Any) -> str:
-    return row.get("name", row.get("group_id"))
+def _by_name(rows: list[Any]) -> dict[str, Any]:
+    """Rows by name; those of one name are told apart by their place among them."""
+    named: dict[str, Any] = {}
+    for row in rows:
+        name = str(row.get("name", row.get("group_id")))
+        while name in named:
+            name += " again"
+        named[name] = row
+    return named
 
 
-def _rows_in(rows: list, others: list) -> list:
-    names = {row["name"] for row in others}
-    return [row for row in rows if row["name"] in names]
-
-
-def _has_all(ours: list) -> bool:
-    """Whether ours names at least what every topic of ours must have; else nothing is left out, and it differs."""
-    return set(MUST_HAVE) <= {row["name"] for row in ours}
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

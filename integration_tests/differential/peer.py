@@ -9,7 +9,10 @@ from typing import Any
 
 from isthmus.protocol.messages import (
     create_topics,
+    delete_records,
+    delete_topics,
     describe_cluster,
+    describe_configs,
     describe_groups,
     find_coordinator,
     list_offsets,
@@ -17,10 +20,13 @@ from isthmus.protocol.messages import (
 )
 from isthmus.protocol.schema import Struct
 
+from .versions import STOCK
 from .wire import Connection, plain
 
 SETUP_TIMEOUT_S = 20.0
+TOPIC = 2  # kind of resource
 CLOSED = "<the broker closed the connection>"
+NO_SUCH_ID = bytes.fromhex("0123456789abcdef0123456789abcdef")
 
 
 class Peer:
@@ -74,6 +80,23 @@ class Case:
         self.answers.append(only(kept) if only else kept)
         return answer
 
+    def send(self, request: Struct) -> None:
+        """Send in the version under test what is not answered."""
+        self.peer.connection.send_unanswered(request, self.version)
+
+    def expect_closed(self) -> None:
+        """Compare that the broker closes the connection."""
+        self.answers.append(CLOSED if self.peer.connection.is_closed() else "<the connection is open>")
+        self.peer.reconnect()
+
+    def see(self, request: Struct, only: Callable[[Any], Any] | None = None) -> Any:
+        """Ask in our newest version what has come of it, and keep the answer under its API to be compared."""
+        answer = self.peer.ask(request)
+        api = type(request).API
+        kept = plain(answer, api.max_version)
+        self.answers.append({api.name: only(kept) if only else kept})
+        return answer
+
     def prepare(self, request: Struct, version: int | None = None) -> Any:
         """Ask in our newest version; the answer is not compared."""
         return self.peer.ask(request, version)
@@ -115,6 +138,63 @@ class Case:
 
         self.wait_until(served, f"topic {name} has {partitions} partitions with leaders")
 
+    def id_of(self, name: str) -> bytes:
+        """The id of a topic that is there."""
+        wanted = metadata.MetadataRequestTopic(name=name)
+        [topic] = self.prepare(metadata.Request(topics=[wanted], allow_auto_topic_creation=False)).topics
+        assert topic.error_code == 0, topic
+        return topic.topic_id
+
+    def delete_topic(self, suffix: str = "") -> None:
+        """Delete a topic of the case and wait until it is not known any more."""
+        name = self.name + suffix
+        wanted = delete_topics.DeleteTopicState(name=name)
+        [deleted] = self.prepare(delete_topics.Request(topics=[wanted], timeout_ms=10_000)).responses
+        assert deleted.error_code == 0, deleted
+        self.await_gone(name)
+
+    def await_gone(self, name: str) -> None:
+        """Wait until a topic is not known and its partitions are not served any more."""
+        wanted = metadata.MetadataRequestTopic(name=name)
+        about = metadata.Request(topics=[wanted], allow_auto_topic_creation=False)
+        row = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        ends = list_offsets.Request(
+            replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=name, partitions=[row])], timeout_ms=5_000
+        )  # fmt: skip
+
+        def gone() -> bool:
+            known = self.prepare(about).topics[0].error_code == 0
+            return not known and self.prepare(ends).topics[0].partitions[0].error_code == 3
+
+        self.wait_until(gone, f"topic {name} is gone")
+
+    def options_of(self, name: str, kind: int = TOPIC) -> dict[str, str | None]:
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        [result] = self.prepare(describe_configs.Request(resources=[resource])).results
+        return {each.name: each.value for each in result.configs}
+
+    def await_options(self, name: str, kind: int = TOPIC, **values: str | None) -> None:
+        """Wait until a resource has these values; stock Kafka answers an alteration before it takes effect."""
+
+        def settled() -> bool:
+            found = self.options_of(name, kind)
+            return all(found.get(option) == value for option, value in values.items())
+
+        self.wait_until(settled, f"{name} has the options {values}")
+
+    def delete_records(self, before: int, partition: int = 0) -> None:
+        """Let a partition of the case's topic start at an offset."""
+        row = delete_records.DeleteRecordsPartition(partition_index=partition, offset=before)
+        topic = delete_records.DeleteRecordsTopic(name=self.name, partitions=[row])
+        [answer] = self.prepare(delete_records.Request(topics=[topic], timeout_ms=5_000)).topics
+        assert answer.partitions[0].error_code == 0, answer
+
+    @staticmethod
+    def now_ms() -> int:
+        return int(time.time() * 1000)
+
     def coordinator(self, group: str | None = None) -> None:
         """Wait until the broker coordinates the group and has loaded its partition."""
         find = find_coordinator.Request(coordinator_keys=[group or self.name])
@@ -135,7 +215,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One thing asked of every version from `since` to `until` of an API."""
+    """One thing asked of every version of an API from `since` to `until`; with `ends` of the first and last of them."""
 
     key: int
     kind: str  # "success" or "error"
@@ -143,19 +223,32 @@ class Scenario:
     run: Callable[[Case], None]
     since: int
     until: int
+    ends: bool
+
+    @property
+    def versions(self) -> list[int]:
+        low, high = STOCK[self.key]
+        asked = list(range(max(low, self.since), min(high, self.until) + 1))
+        return sorted({asked[0], asked[-1]}) if self.ends else asked
 
 
 class Scenarios(list[Scenario]):
     """The scenarios of one file, collected by the decorators."""
 
-    def success(self, key: int, since: int = 0, until: int = 99) -> Callable[[Callable[[Case], None]], None]:
-        return self._collect(key, "success", since, until)
+    def success(
+        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False
+    ) -> Callable[[Callable[[Case], None]], None]:
+        return self._collect(key, "success", since, until, ends)
 
-    def error(self, key: int, since: int = 0, until: int = 99) -> Callable[[Callable[[Case], None]], None]:
-        return self._collect(key, "error", since, until)
+    def error(
+        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False
+    ) -> Callable[[Callable[[Case], None]], None]:
+        return self._collect(key, "error", since, until, ends)
 
-    def _collect(self, key: int, kind: str, since: int, until: int) -> Callable[[Callable[[Case], None]], None]:
+    def _collect(
+        self, key: int, kind: str, since: int, until: int, ends: bool
+    ) -> Callable[[Callable[[Case], None]], None]:
         def keep(run: Callable[[Case], None]) -> None:
-            self.append(Scenario(key, kind, run.__name__, run, since, until))
+            self.append(Scenario(key, kind, run.__name__, run, since, until, ends))
 
         return keep

@@ -34,10 +34,25 @@ class Connection:
 
     def send(self, request: Struct, version: int) -> None:
         """Without waiting: `receive` has the answers, in turn."""
+        self._send_request(request, version)
+        self._sent.append((type(request).API, version))
+
+    def send_unanswered(self, request: Struct, version: int) -> None:
+        """What no answer is due for, as a produce with acks=0."""
+        self._send_request(request, version)
+        self._last_received = self._last_sent
+
+    def is_closed(self) -> bool:
+        """Whether the broker ends the connection; waits for that, or for an answer, which there should not be."""
+        try:
+            return self._answers.read(1) == b""
+        except ConnectionError:
+            return True
+
+    def _send_request(self, request: Struct, version: int) -> None:
         api = type(request).API
         body = b"".join(bytes(part) for part in api.encode_request(request, version))
         self._send(api.key, version, body, flexible=api.request_header_version(version) == 2)
-        self._sent.append((api, version))
 
     def receive(self) -> Any:
         """The decoded answer to the first request that was sent and not received yet."""

@@ -1,0 +1,173 @@
+"""Fetch (1) without sessions: what is read, when it is answered, and what is refused."""
+
+from __future__ import annotations
+
+from isthmus.protocol.messages import fetch as m
+
+from ..peer import NO_SUCH_ID, Case, Scenarios
+from ..requests import fetch_partition, fetch_request, fill
+
+SCENARIOS = Scenarios()
+COMMITTED = 1
+
+
+@SCENARIOS.success(1)
+def reads_what_was_appended(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id, 2)
+    case.compare(fetch_request(case, 0, topic_id))
+    case.compare(fetch_request(case, 4, topic_id))  # the batch that holds the offset, whole
+    case.compare(fetch_request(case, 6, topic_id))  # the end: nothing yet
+
+
+@SCENARIOS.success(1, ends=True)
+def one_batch_comes_even_if_it_is_too_large(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id, 2)
+    for limit in (10, 0, -1):
+        case.compare(fetch_request(case, 0, topic_id, max_bytes=limit))
+        case.compare(fetch_request(case, 0, topic_id, partition_max_bytes=limit))
+
+
+@SCENARIOS.success(1, ends=True)
+def a_second_batch_that_does_not_fit_is_cut(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id, 3)
+    for limit in (200, 230, 300):
+        case.compare(fetch_request(case, 0, topic_id, partition_max_bytes=limit))
+        case.compare(fetch_request(case, 0, topic_id, max_bytes=limit))
+
+
+@SCENARIOS.success(1, ends=True)
+def partitions_share_the_limit_in_order(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    for index in (0, 1, 2):
+        fill(case, topic_id, partition=index)
+    for limit in (1, 150, 300, 1 << 20):
+        for order in ((0, 1, 2), (2, 0, 1)):
+            rows = [fetch_partition(0, index) for index in order]
+            topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+            case.compare(m.Request(max_wait_ms=100, max_bytes=limit, topics=[topic]))
+
+
+@SCENARIOS.success(1, ends=True)
+def partition_that_is_named_twice_in_a_fetch(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    fill(case, topic_id, 2)
+    rows = [fetch_partition(0), fetch_partition(0, 1), fetch_partition(3)]
+    topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+    case.compare(m.Request(max_wait_ms=100, max_bytes=1 << 20, topics=[topic]))
+
+
+@SCENARIOS.success(1, ends=True)
+def no_topics_to_fetch(case: Case) -> None:
+    case.compare(m.Request(max_wait_ms=5_000, min_bytes=1, max_bytes=1 << 20, topics=[]))
+
+
+@SCENARIOS.success(1, ends=True)
+def reads_committed(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, isolation_level=COMMITTED))
+    case.compare(fetch_request(case, 3, topic_id, isolation_level=COMMITTED))
+
+
+@SCENARIOS.success(1, ends=True)
+def waits_for_enough_bytes(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, min_bytes=1 << 20))
+    case.compare(fetch_request(case, 3, topic_id, min_bytes=1))
+    case.compare(fetch_request(case, 3, topic_id, min_bytes=1, max_wait_ms=0))
+
+
+@SCENARIOS.success(1, since=9, ends=True)
+def knows_the_leader_epoch(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, current_leader_epoch=0))
+
+
+@SCENARIOS.success(1, since=12, ends=True)
+def knows_the_epoch_of_what_it_read(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 3, topic_id, last_fetched_epoch=0))
+    case.compare(fetch_request(case, 0, topic_id, last_fetched_epoch=0, current_leader_epoch=0))
+
+
+@SCENARIOS.error(1, since=12, ends=True)
+def read_what_the_leader_never_had(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 9, topic_id, last_fetched_epoch=0))
+    case.compare(fetch_request(case, 3, topic_id, last_fetched_epoch=7))
+
+
+@SCENARIOS.error(1)
+def fetch_offset_out_of_range(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    for offset in (4, 100, -1, -2, 2**62):
+        case.compare(fetch_request(case, offset, topic_id))
+
+
+@SCENARIOS.error(1)
+def fetch_unknown_topic(case: Case) -> None:
+    case.compare(fetch_request(case, 0, NO_SUCH_ID))
+    case.compare(fetch_request(case, 0, bytes(16)))
+
+
+@SCENARIOS.error(1, ends=True)
+def fetch_unknown_partition(case: Case) -> None:
+    topic_id = case.topic()
+    for index in (7, -1):
+        case.compare(fetch_request(case, 0, topic_id, partition=index))
+
+
+@SCENARIOS.error(1, ends=True)
+def unknown_topics_come_after_known_ones(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    fill(case, topic_id, partition=1)
+    topics = [
+        m.FetchTopic(topic=case.name + "-no", topic_id=NO_SUCH_ID, partitions=[fetch_partition(0)]),
+        m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=[fetch_partition(0, i) for i in (7, 0, 1)]),
+    ]
+    case.compare(m.Request(max_wait_ms=100, max_bytes=1 << 20, topics=topics))
+
+
+@SCENARIOS.error(1, since=9, ends=True)
+def fetch_with_a_leader_epoch_to_come(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, current_leader_epoch=9))
+    case.compare(fetch_request(case, 100, topic_id, current_leader_epoch=9))
+
+
+@SCENARIOS.success(1, until=9, ends=True)
+def zstd_for_consumers_that_do_not_know_it(case: Case) -> None:
+    topic_id = case.topic(compression_type="zstd")
+    fill(case, topic_id, codec="zstd")
+    case.compare(fetch_request(case, 0, topic_id))
+
+
+@SCENARIOS.error(1, ends=True)
+def fetch_as_a_replica_that_is_none(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    who = {"replica_state": m.ReplicaState(replica_id=4711)} if case.version >= 15 else {"replica_id": 4711}
+    case.compare(fetch_request(case, 0, topic_id, **who))
+
+
+@SCENARIOS.error(1, since=12, ends=True)
+def consumer_of_another_cluster(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, cluster_id="another"))
+
+
+@SCENARIOS.success(1, since=11, ends=True)
+def consumer_in_a_rack(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    case.compare(fetch_request(case, 0, topic_id, rack_id="rack-1"))
