@@ -11,7 +11,7 @@ from .choice import Backend, choose
 from .topology import READY_TIMEOUT_S, IsthmusTopology
 
 Option = str | int | float | bool
-NAME = "broker"
+NAME = "isthmus"
 
 
 class IsthmusContainer:

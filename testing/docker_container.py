@@ -29,8 +29,8 @@ from .ports import Ports
 from .process import Keeper
 from .topology import READY_TIMEOUT_S
 
-INSIDE_PORT = 9092
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+INSIDE_PORT, OUTSIDE_PORT = 9092, 9093  # in the container
+LOOPBACK = "127.0.0.1"
 POLL_S = 0.1
 STOP_TIMEOUT_S = 10
 
@@ -63,24 +63,35 @@ class DockerBroker(IsthmusContainer, DockerContainer):
     @property
     def _host(self) -> str:
         host = self.get_docker_client().host()
-        return "127.0.0.1" if host in LOOPBACK else host
+        return LOOPBACK if host in ("localhost", "::1") else host
+
+    @property
+    def network_bootstrap(self) -> str:
+        """HOST:PORT for clients in other containers of the network that `with_network` named."""
+        if self._network is None:
+            raise IsthmusTestingError("the broker is in no network of containers: give it one by with_network()")
+        return self._inside
+
+    @property
+    def _inside(self) -> str:
+        """Where its first listener leads. Engines resolve aliases in networks of users, and localhost in any."""
+        return f"{self._network_aliases[0] if self._network_aliases else 'localhost'}:{INSIDE_PORT}"
 
     def start(self) -> Self:
         if self._port:
             raise IsthmusTestingError("the broker is started already")
+        if self._network is not None and not self._network_aliases:
+            self.with_network_aliases(f"isthmus-{os.urandom(4).hex()}")
         remove_left()
         reaper = _reaper(os.getpid())
-        host = self._host
+        local = self._host == LOOPBACK
         try:
-            if host == "127.0.0.1":
-                self._port = self._held.take(host, self._fixed_port, "IsthmusContainer")
-            else:  # an engine on another machine: what is free there nobody here can tell
-                self._port = self._fixed_port or Ports().take("")
-            self.ports = {f"{INSIDE_PORT}/tcp": ("127.0.0.1" if host == "127.0.0.1" else "", self._port)}  # type: ignore[dict-item]
-            told = f"--set=advertised.listeners=PLAINTEXT://{host}:{self._port}"
-            options = [f"--set={name}={plain(value)}" for name, value in self._options.items()]
-            listen = f"--listen=0.0.0.0:{INSIDE_PORT}"
-            self.with_command(["broker", "--data=/data", listen, told, *options])
+            # Of an engine on another machine nobody here can tell what is free: a port of this one is a good guess.
+            wanted = self._fixed_port if local else 0
+            held = self._held.take(LOOPBACK if local else "0.0.0.0", wanted, "IsthmusContainer")
+            self._port = self._fixed_port or held
+            self.ports = {f"{OUTSIDE_PORT}/tcp": (LOOPBACK if local else "", self._port)}  # type: ignore[dict-item]
+            self.with_command(["broker", "--data=/data", *self._arguments()])
             self._kwargs = {**self._kwargs, "labels": {**self._kwargs.get("labels", {}), LABEL: reaper.owner}}
             with _plain_errors(), _without_ryuk():
                 DockerContainer.start(self)
@@ -89,6 +100,12 @@ class DockerBroker(IsthmusContainer, DockerContainer):
             self.stop()
             raise
         return self
+
+    def _arguments(self) -> list[str]:
+        told = f"INSIDE://{self._inside},OUTSIDE://{self.bootstrap}"
+        listeners = [f"--listen=INSIDE://0.0.0.0:{INSIDE_PORT}", f"--listen=OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"]
+        options = [f"--set={name}={plain(value)}" for name, value in self._options.items()]
+        return [*listeners, f"--set=advertised.listeners={told}", *options]
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
         with contextlib.suppress(docker.errors.NotFound), _plain_errors():

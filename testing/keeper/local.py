@@ -65,7 +65,6 @@ class LocalTopology:
     """Processes, relays, ports and a folder. `file` is what paths of stream apps are relative to."""
 
     def __init__(self, topology: Topology, file: Path, fixed_ports: bool) -> None:
-        check(topology)
         self.topology = topology
         self.file = file
         self.fixed_ports = fixed_ports
@@ -77,6 +76,7 @@ class LocalTopology:
 
     async def start(self) -> None:
         """Return once all of it is ready. DeployError names what is not; `stop` then removes what there is."""
+        check(self.topology)
         remove_left_folders()
         self._folder = make_folder()
         for name, datacenter in self.topology.datacenters.items():

@@ -39,7 +39,7 @@ class Backend(Protocol):
 
 
 class Testbed:
-    """Its public coroutines are what a test may ask for, by name and with values that JSON can hold (see `__main__`)."""
+    """Its public coroutines are what a test may ask for, by name and with values that JSON holds (see `__main__`)."""
 
     __test__ = False  # of no pytest
 
