@@ -1,7 +1,7 @@
 """The two sides of a comparison as processes on loopback: an Isthmus broker and a stock Kafka node.
 
 Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), one node each, data on the same disk.
-Only the delay before a deleted topic's files go is shortened, so that a run does not fill the disk.
+Only Kafka's delay before a deleted topic's files go is shortened, so that a run does not fill the disk; we have none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from integration_tests.peers.peers import (
     rss_bytes,
 )
 
-SETTINGS = {"log.segment.delete.delay.ms": 1000}
+KAFKA_SETTINGS = {"log.segment.delete.delay.ms": 1000}
 READY_POLL_S = 0.005
 READY_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
@@ -153,7 +153,7 @@ def _end(process: BrokerProcess) -> None:
 
 @contextlib.contextmanager
 def isthmus(folder: Path) -> Iterator[Side]:
-    process = BrokerProcess(folder, SETTINGS)
+    process = BrokerProcess(folder)
     process.address = f"127.0.0.1:{free_ports(1)[0]}"  # stays over restarts
     with contextlib.ExitStack() as held:
         held.callback(_end, process)
@@ -163,7 +163,7 @@ def isthmus(folder: Path) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def kafka(folder: Path) -> Iterator[Side]:
-    with cluster(properties=SETTINGS) as made:
+    with cluster(properties=KAFKA_SETTINGS) as made:
         yield Kafka(folder, made)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .cases import Bench, ColdStart, Fetch, FetchBatches, Idle, OneConnection, Produce, ProduceBatches, SmallRequests
+from .groups import Rebalance
 from .workers import Counts, Mirror, MirrorMaker
 
 
@@ -45,6 +46,11 @@ SMALL = (
     Metric("p99", "p99 ms", lower=True),
 )
 BULK = (Metric("rate", "MB/s"), Metric("cpu", "CPU-s/GB", lower=True))
+REBALANCE = (
+    Metric("p50", "p50 ms", lower=True),
+    Metric("worst", "longest ms", lower=True),
+    Metric("cpu", "CPU-ms/rebalance", lower=True),
+)
 IDLE = (Metric("rss", "MiB", lower=True), Metric("cpu", "% of a core", lower=True))
 
 CASES = (
@@ -54,6 +60,7 @@ CASES = (
     Case("produce-batches", ProduceBatches, BULK),
     Case("fetch", Fetch, BULK),
     Case("fetch-batches", FetchBatches, BULK),
+    Case("rebalance-50", Rebalance, REBALANCE),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),
     Case("mirror", Mirror, BULK, (ISTHMUS,)),

@@ -162,6 +162,13 @@ class Member:
             elif {member.generation for member in everyone} == {self.generation} and self.generation > after:
                 return
 
+    async def rejoin_when_told(self) -> None:
+        """Heartbeats, one after the other, until one says that the group rebalances; then take part in that."""
+        while not (code := await self.beat()):
+            pass
+        self._check(code, AGAIN)
+        await self.settle()
+
     async def leave(self) -> None:
         row = leave_group.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
         answer = await self.line.ask(leave_group.Request(group_id=self.group, members=[row]))
