@@ -28,6 +28,7 @@ class Composed:
     """A stage of containers, networks and volumes under a project name of the demo's own."""
 
     look_every_s = 1.0  # it starts two commands
+    pace = 2.0
 
     def __init__(self, topology: Topology, folder: Path, port_base: int) -> None:
         self.folder = folder.resolve()

@@ -173,7 +173,8 @@ class Demo:
             command += ["--bootstrap", self.stage.addresses[name]]
             if self.options.flights is not None:
                 command += ["--flights", str(self.options.flights)]
-            command += ["--rate", str(max(1, int(total / (CALM_REPLAY_S if self.options.calm else REPLAY_S))))]
+            least_s = CALM_REPLAY_S if self.options.calm else REPLAY_S * self.stage.pace
+            command += ["--rate", str(max(1, int(total / least_s)))]
             if self.options.fault:
                 command += ["--fault", self.options.fault]
             jobs.start(ProcessSpec(f"replay-{name}", tuple(command), "job"))
@@ -201,6 +202,7 @@ class Demo:
         replays = [process for name, process in jobs.processes.items() if name.startswith("replay-")]
         deadline = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
         plan = [target for target in self.plan if target != "spark"]
+        killing: list[asyncio.Task[None]] = []  # the samples go on meanwhile
         while True:
             sample = await watch.sample(self.history.now_s())
             self.screen.update(sample)
@@ -210,8 +212,10 @@ class Demo:
                     self.overlapped[name] = sample.source[name] < total
             for target in [target for target in plan if self.due(target, sample, totals)]:
                 plan.remove(target)
-                share = self.share_in_window(target, sample, totals)
-                self.say_killed(target, await self.kill(target), share)
+                killing.append(asyncio.create_task(self.kill(target, self.share_in_window(target, sample, totals))))
+            for task in killing:
+                if task.done():
+                    task.result()
             for process in replays:
                 if process.status.state is State.FAILED:
                     raise DemoError(f"{process.spec.name}: {process.status.reason}")
@@ -227,6 +231,7 @@ class Demo:
                     f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
                 )
             await asyncio.sleep(SAMPLE_S)
+        await asyncio.gather(*killing)
         if plan:
             raise DemoError(f"{plan[0]} was to be killed in mid-run, but all was over before: use more --flights")
         restarts = {each.name: each.restarts for each in await self.stage.processes()}
@@ -265,15 +270,18 @@ class Demo:
             )
         return share
 
-    async def kill(self, target: str) -> str:
-        return self.kill_job(target) if target in self.jobs.processes else await self.stage.kill(target)
+    async def kill(self, target: str, share: float) -> None:
+        if target in self.jobs.processes:
+            self.kill_job(target, share)
+        else:
+            self.say_killed(target, await self.stage.kill(target), share)
 
-    def kill_job(self, name: str) -> str:
+    def kill_job(self, name: str, share: float) -> None:
         pid = self.jobs.processes[name].status.pid
         if not pid:
             raise DemoError(f"--kill {name}: it does not run just now")
         os.kill(pid, signal.SIGKILL)
-        return f"pid {pid}"
+        self.say_killed(name, f"pid {pid}", share)
 
     def say_killed(self, target: str, what: str, share: float) -> None:
         self.history.kills.append((self.history.now_s(), target))
@@ -313,8 +321,7 @@ class Demo:
             last = self.history.samples[-1]
             self.screen.update(last)
             if "spark" in self.plan and "spark" not in self.killed and self.due("spark", last, self.screen.totals):
-                share = self.share_in_window("spark", last, self.screen.totals)
-                self.say_killed("spark", self.kill_job("spark"), share)
+                self.kill_job("spark", self.share_in_window("spark", last, self.screen.totals))
         elif what == "spark":
             self.screen.say(line)
 

@@ -20,6 +20,7 @@ class Stage(Protocol):
 
     folder: Path  # of what it keeps here
     look_every_s: float  # how often `processes` may be asked
+    pace: float  # replays take so many times as long: what is slow to kill must be killed in mid-run all the same
 
     @property
     def addresses(self) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ class Supervised:
     """A stage on this machine; the supervisor is a process of its own, so that it may outlive the demo."""
 
     look_every_s = POLL_S  # it reads a file
+    pace = 1.0
 
     def __init__(self, topology: Topology, folder: Path) -> None:
         self.topology = topology
