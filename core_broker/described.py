@@ -58,6 +58,17 @@ def cluster_entries(config: BrokerConfig) -> list[Entry]:
     return entries
 
 
+def source_at_creation(option: Option, given: Mapping[str, str], config: BrokerConfig) -> Source:
+    """What CreateTopics tells of an option: unlike DescribeConfigs it minds broker options in other units."""
+    if option.name in given:
+        return Source.TOPIC
+    names = [name for name, _ in TIME_FALLBACKS.get(option.name, ((option.broker, 1),))]
+    for level, source in _levels(config):
+        if any(name in level for name in names):
+            return source
+    return Source.DEFAULT
+
+
 def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[Entry]:
     """All topic options, by name, as a topic with `overrides` has them."""
     entries = []
@@ -74,6 +85,14 @@ def _entry(option: Option, value: str | None, read_only: bool, synonyms: list[Sy
     return Entry(option, value, synonyms[0][2] if synonyms else Source.DEFAULT, read_only, synonyms)
 
 
+def _levels(config: BrokerConfig) -> list[tuple[Mapping[str, str], Source]]:
+    return [
+        (config.of_this_broker, Source.DYNAMIC_BROKER),
+        (config.of_all_brokers, Source.DYNAMIC_DEFAULT_BROKER),
+        (config.given, Source.STATIC_BROKER),
+    ]
+
+
 def _synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
     """Where a broker option is set, or one that sets the same in another unit, by precedence.
 
@@ -81,11 +100,7 @@ def _synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
     """
     names = _SAME.get(name, (name,))
     found: list[Synonym] = []
-    for level, source in (
-        (config.of_this_broker, Source.DYNAMIC_BROKER),
-        (config.of_all_brokers, Source.DYNAMIC_DEFAULT_BROKER),
-        (config.given, Source.STATIC_BROKER),
-    ):
+    for level, source in _levels(config):
         found += [(each, level[each], source) for each in names if each in level]
     for each in names:
         default = broker_option(each).default

@@ -8,6 +8,7 @@ import pytest
 
 from integration_tests.brokers import running_broker
 
+from .comparing import Comparison
 from .peer import Peer
 
 
@@ -26,3 +27,10 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
         peer = Peer("isthmus", broker.bootstrap)
         yield peer
         peer.close()
+
+
+@pytest.fixture(scope="session")
+def comparison(ours: Peer, stock: Peer) -> Iterator[Comparison]:
+    made = Comparison(ours, stock)
+    yield made
+    made.close()

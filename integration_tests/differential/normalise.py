@@ -66,6 +66,8 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
     "leader": (_member, "a member id"),
     "session_id": (lambda value, peer: "<a session>" if value else value, "a random number"),
     "log_append_time_ms": (_when, "the broker's clock"),
+    "base_timestamp_ms": (_when, "the broker's clock, where it stamps the records"),
+    "max_timestamp_ms": (_when, "the same"),
     "last_fetch_timestamp": (_when, "the broker's clock"),
     "last_caught_up_timestamp": (_when, "the broker's clock"),
     "replica_id": (_node, "each cluster numbers its own nodes"),
@@ -171,6 +173,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
     Difference("DeleteGroups.results", BY_NAME, HASHED),
     Difference("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
+    Difference("DeleteTopics.responses.error_message", SAYS_MORE, "the reason, where Kafka has none"),
     Difference("DescribeGroups.groups", BY_NAME, "Kafka's order is that of the partitions the groups are kept in"),
     Difference("DescribeQuorum.error_message", SAYS_LESS, "null, as by its definition, where Kafka has an empty text"),
     Difference("DescribeQuorum.topics.partitions.error_message", SAYS_LESS, "the same"),
@@ -180,20 +183,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "DescribeQuorum.nodes.listeners", LEFT_OUT, "Kafka's controllers have a listener of their own, we have none"
-    ),
-    Difference(
-        "IncrementalAlterConfigs.responses.error_code",
-        INSTEAD,
-        "an unknown operation on a topic ends in a fault of Kafka's; we say what is wrong",
-        "options_that_are_refused",
-        42,
-        -1,
-    ),
-    Difference(
-        "IncrementalAlterConfigs.responses.error_message",
-        SAYS_MORE,
-        "the same",
-        "options_that_are_refused",
     ),
     Difference(
         "ListOffsets.topics.partitions.offset",
@@ -229,6 +218,13 @@ DIFFERENCES: tuple[Difference, ...] = (
         "we look at batches, not at their records: what the CRC of a producer vouches for is kept as it is",
         "records_that_are_broken",
     ),
+    Difference(
+        "Afterwards.topics.partitions.batches.max_timestamp_ms",
+        LEFT_OUT,
+        "the same: Kafka writes the largest timestamp that it finds into the header",
+        "timestamps_out_of_bounds",
+    ),
+    Difference("Afterwards.topics", LEFT_OUT, "the same", "records_that_are_broken"),
     Difference(
         "Produce.responses.partition_responses.error_message",
         SAYS_MORE,

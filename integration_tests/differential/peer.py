@@ -24,6 +24,7 @@ from .versions import STOCK
 from .wire import Connection, plain
 
 SETUP_TIMEOUT_S = 20.0
+POLL_S = 0.002
 TOPIC = 2  # kind of resource
 CLOSED = "<the broker closed the connection>"
 NO_SUCH_ID = bytes.fromhex("0123456789abcdef0123456789abcdef")
@@ -43,6 +44,7 @@ class Peer:
         self.host: str = broker.host
         self.port: int = broker.port
         self.topic_ids: dict[bytes, str] = {}  # of the topics that scenarios made
+        self.held: dict[str, Any] = {}  # what clients hold since before a restart
 
     def ask(self, request: Struct, version: int | None = None) -> Any:
         api = type(request).API
@@ -64,12 +66,15 @@ class Case:
     version: int
     name: str  # of the topic or group that belongs to this case alone; the same for both peers
     answers: list[Any] = field(default_factory=list)
+    topics: dict[str, None] = field(default_factory=dict)  # that it asked to be made
+    groups: dict[str, None] = field(default_factory=dict)  # that it used
 
     def compare(self, request: Struct, only: Callable[[Any], Any] | None = None) -> Any:
         """Ask in the version under test and keep the answer; `only` cuts out what belongs to the case.
 
         A connection that the broker closes instead is an answer too: the text CLOSED, and None is returned.
         """
+        self._note(request)
         try:
             answer = self.peer.ask(request, self.version)
         except ConnectionError:
@@ -99,7 +104,16 @@ class Case:
 
     def prepare(self, request: Struct, version: int | None = None) -> Any:
         """Ask in our newest version; the answer is not compared."""
+        self._note(request)
         return self.peer.ask(request, version)
+
+    def _note(self, request: Struct) -> None:
+        """Remember the topics that a request may make."""
+        if isinstance(request, create_topics.Request):
+            self.topics.update(dict.fromkeys(topic.name for topic in request.topics))
+        elif isinstance(request, metadata.Request) and request.allow_auto_topic_creation:
+            names = (topic.name for topic in request.topics or ())
+            self.topics.update(dict.fromkeys(name for name in names if name and not name.startswith("__")))
 
     def topic(self, suffix: str = "", partitions: int = 1, **configs: str) -> bytes:
         """Make a topic and wait until it is served; its id. Option names have _ for the dots."""
@@ -197,6 +211,7 @@ class Case:
 
     def coordinator(self, group: str | None = None) -> None:
         """Wait until the broker coordinates the group and has loaded its partition."""
+        self.groups[group or self.name] = None
         find = find_coordinator.Request(coordinator_keys=[group or self.name])
         describe = describe_groups.Request(groups=[group or self.name])
 
@@ -210,7 +225,7 @@ class Case:
         deadline = time.monotonic() + SETUP_TIMEOUT_S
         while not holds():
             assert time.monotonic() < deadline, f"{self.peer.name} at {self.peer.address}: never came: {what}"
-            time.sleep(0.02)
+            time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ TOPIC, BROKER = 2, 4  # kinds of resources with options
 SET, DELETE, APPEND, SUBTRACT = range(4)  # what can be done to an option
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 
+WAIT_MS = 10  # of a fetch that finds nothing
+
 Row = tuple[str, int, str | None]  # option, operation, value
 
 
@@ -113,7 +115,7 @@ def fetch_request(case: Case, offset: int, topic_id: bytes, *, partition: int = 
     of_partition = {name: fields.pop(name) for name in PARTITION_FIELDS if name in fields}
     wanted = fetch_partition(offset, partition, **of_partition)
     topic = fetch.FetchTopic(topic=case.name, topic_id=topic_id, partitions=[wanted])
-    return fetch.Request(**{"max_wait_ms": 100, "max_bytes": 1 << 20, "topics": [topic], **fields})
+    return fetch.Request(**{"max_wait_ms": WAIT_MS, "max_bytes": 1 << 20, "topics": [topic], **fields})
 
 
 def offsets_request(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....protocol.messages.create_topics import CreatableTopicConfigs, CreatableTopicResult, Request, Response
 from ...cluster.controller.common import Result
 from ...cluster.controller.create_topics import CreatedTopic, CreateTopics
-from ...described import topic_entries
+from ...described import source_at_creation, topic_entries
 from ...purgatory import Pending
 from ..context import Context
 from ..topics import submit
@@ -44,7 +44,7 @@ def _topic(item: CreatedTopic, given: dict[str, str], context: Context) -> Creat
                 name=entry.option.name,
                 value=given.get(entry.option.name, entry.value),  # as it was given
                 read_only=entry.read_only,
-                config_source=entry.source,
+                config_source=source_at_creation(entry.option, given, context.services.config),
             )
             for entry in topic_entries(given, context.services.config)
         ],

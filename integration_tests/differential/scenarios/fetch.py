@@ -5,7 +5,7 @@ from __future__ import annotations
 from isthmus.protocol.messages import fetch as m
 
 from ..peer import NO_SUCH_ID, Case, Scenarios
-from ..requests import fetch_partition, fetch_request, fill
+from ..requests import WAIT_MS, fetch_partition, fetch_request, fill
 
 SCENARIOS = Scenarios()
 COMMITTED = 1
@@ -47,7 +47,7 @@ def partitions_share_the_limit_in_order(case: Case) -> None:
         for order in ((0, 1, 2), (2, 0, 1)):
             rows = [fetch_partition(0, index) for index in order]
             topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
-            case.compare(m.Request(max_wait_ms=100, max_bytes=limit, topics=[topic]))
+            case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=limit, topics=[topic]))
 
 
 @SCENARIOS.success(1, ends=True)
@@ -56,7 +56,7 @@ def partition_that_is_named_twice_in_a_fetch(case: Case) -> None:
     fill(case, topic_id, 2)
     rows = [fetch_partition(0), fetch_partition(0, 1), fetch_partition(3)]
     topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
-    case.compare(m.Request(max_wait_ms=100, max_bytes=1 << 20, topics=[topic]))
+    case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=1 << 20, topics=[topic]))
 
 
 @SCENARIOS.success(1, ends=True)
@@ -133,7 +133,7 @@ def unknown_topics_come_after_known_ones(case: Case) -> None:
         m.FetchTopic(topic=case.name + "-no", topic_id=NO_SUCH_ID, partitions=[fetch_partition(0)]),
         m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=[fetch_partition(0, i) for i in (7, 0, 1)]),
     ]
-    case.compare(m.Request(max_wait_ms=100, max_bytes=1 << 20, topics=topics))
+    case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=1 << 20, topics=topics))
 
 
 @SCENARIOS.error(1, since=9, ends=True)

@@ -9,7 +9,7 @@ from isthmus.protocol.messages.delete_records import DeleteRecordsPartition, Del
 from isthmus.protocol.messages.delete_records import Request as DeleteRecords
 
 from ..peer import NO_SUCH_ID, Case, Scenarios
-from ..requests import fetch_partition, fill
+from ..requests import WAIT_MS, fetch_partition, fill
 
 SCENARIOS = Scenarios()
 SINCE = 7
@@ -27,7 +27,12 @@ def topic_of(case: Case, topic_id: bytes, rows: Rows, name: str = "") -> m.Fetch
 def ask(case: Case, session_id: int, epoch: int, *topics: m.FetchTopic, **fields: Any) -> Any:
     return case.compare(
         m.Request(
-            max_wait_ms=50, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch, topics=list(topics), **fields
+            max_wait_ms=WAIT_MS,
+            max_bytes=1 << 20,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=list(topics),
+            **fields,
         )
     )
 
@@ -73,7 +78,7 @@ def limit_is_used_by_another_partition_each_time(case: Case) -> None:
     ask(case, session, 1, everything, min_bytes=0)
     for epoch in (2, 3, 4, 5):
         case.compare(
-            m.Request(max_wait_ms=50, max_bytes=1, session_id=session, session_epoch=epoch, topics=[])
+            m.Request(max_wait_ms=WAIT_MS, max_bytes=1, session_id=session, session_epoch=epoch, topics=[])
         )  # fmt: skip
 
 

@@ -154,8 +154,6 @@ def options_that_are_refused(case: Case) -> None:
     case.compare(alter_request(case.name, ("no.such.option", APPEND, "1")))
     case.compare(alter_request(case.name, ("cleanup.policy", APPEND, "burn")))
     case.compare(alter_request(case.name, ("cleanup.policy", APPEND, None)))
-    case.compare(alter_request(case.name, ("retention.ms", 4, "1")))
-    case.compare(alter_request(case.name, ("retention.ms", -1, "1")))
     case.compare(alter_request("no/name", ("retention.ms", SET, "1")))
     case.compare(alter_request("", ("retention.ms", SET, "1")))
     for kind in (99, 0, -1):

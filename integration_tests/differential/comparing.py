@@ -1,0 +1,82 @@
+"""One scenario asked of two brokers at once: their answers, what they left behind, and where the two are not equal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .afterwards import read_back
+from .normalise import normalised, unexplained
+from .peer import POLL_S, Case, Peer, Scenario
+from .wire import api
+
+SETTLED_TIMEOUT_S = 5.0
+
+
+class Comparison:
+    """Runs scenarios; `codes` are the error codes that stock Kafka has given, by API."""
+
+    def __init__(self, ours: Peer, stock: Peer) -> None:
+        self.ours = ours
+        self.stock = stock
+        self.codes: dict[int, set[int]] = {}
+        self.done: set[tuple[str, int]] = set()  # scenarios and versions
+        self._threads = ThreadPoolExecutor(2)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    def differences(self, scenario: Scenario, version: int) -> list[str]:
+        """What is not equal and not explained, one line for each place."""
+        (actual, ours), (expected, stock) = self._threads.map(
+            lambda peer: answers(peer, scenario, version), (self.ours, self.stock)
+        )
+        self.done.add((scenario.label, version))
+        self.codes.setdefault(scenario.key, set()).update(codes_in(expected))
+        found = compared(scenario, actual, expected)
+        return found or self._differences_left(scenario, ours, stock)
+
+    def _differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
+        """Of what the scenario left behind; stock Kafka may need a moment to get there."""
+        deadline = time.monotonic() + SETTLED_TIMEOUT_S
+        while True:
+            our_own, their_own = (normalised(read_back(case), case.peer) for case in (ours, stock))
+            found = unexplained("Afterwards", our_own, their_own, scenario.label)
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(POLL_S)
+
+
+def answers(peer: Peer, scenario: Scenario, version: int, prefix: str = "") -> tuple[list[Any], Case]:
+    """What a broker answers to a scenario, made comparable, and the case that was asked."""
+    case = Case(peer, version, f"{prefix}{api(scenario.key).name.lower()}-v{version}-{scenario.label}")
+    scenario.run(case)
+    assert case.answers, "a scenario that compares nothing"
+    return [normalised(answer, peer) for answer in case.answers], case
+
+
+def compared(scenario: Scenario, actual: list[Any], expected: list[Any]) -> list[str]:
+    """Differences of two brokers' answers that are not explained, with the number of the answer each is found in."""
+    if len(actual) != len(expected):
+        return [f"{len(actual)} answers of ours, {len(expected)} of stock Kafka"]
+    title = api(scenario.key).name
+    return [
+        f"answer {number}: {line}"
+        for number, pair in enumerate(zip(actual, expected, strict=True), 1)
+        for line in unexplained(title, *pair, scenario.label)
+    ]
+
+
+def codes_in(answer: Any) -> Iterator[int]:
+    """All error codes of an answer; those of what was asked by the way, by another API, do not count."""
+    if isinstance(answer, list):
+        for each in answer:
+            yield from codes_in(each)
+    elif isinstance(answer, dict) and not any(key[0].isupper() for key in answer):
+        for key, value in answer.items():
+            if key == "error_code" and value:
+                yield value
+            else:
+                yield from codes_in(value)
