@@ -37,6 +37,8 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
                         help="address to listen on; several may be given; port 0 takes a free one")  # fmt: skip
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], dest="options",
                         help="any broker option; may be repeated")  # fmt: skip
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus' metrics and the broker's health "
+                        "over HTTP (option metrics.listener); port 0 takes a free one")  # fmt: skip
     parsed = parser.parse_args(arguments)
     given = {}
     for text in parsed.options:
@@ -46,6 +48,8 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
         given[name.strip()] = value
     if parsed.data:
         given["log.dirs"] = parsed.data
+    if parsed.metrics:
+        given["metrics.listener"] = parsed.metrics
     if parsed.listen:
         given["listeners"] = ",".join(each if "://" in each else f"PLAINTEXT://{each}" for each in parsed.listen)
     return given

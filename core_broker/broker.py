@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import errno
 import logging
+from enum import IntEnum
+from typing import TYPE_CHECKING
 
+from .. import __version__
 from ..protocol.errors import KafkaError
 from ..runtime import Runtime
 from .cluster.controller import Controller, RegisterBroker
@@ -20,14 +23,28 @@ from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
 from .server.context import Services
 from .server.fetch_sessions import FetchSessions
-from .server.listener import ListenError, Server
+from .server.listener import ListenError, Server, parse_address
 from .server.producer_ids import ProducerIds
 from .storage.cleaner import CleanerConfig
 from .storage.errors import StorageError
 from .storage.files import Files
 from .storage.manager import LogManager, ManagerConfig
 
+if TYPE_CHECKING:
+    from .metrics.monitor import Monitor
+    from .metrics.scrape import Sources
+
 log = logging.getLogger("isthmus.broker")
+
+
+class State(IntEnum):
+    """Kafka's numbers of what a broker does, as its metric BrokerState tells."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    SHUTTING_DOWN = 7
 
 
 class StartError(Exception):
@@ -43,8 +60,11 @@ class Broker:
         self.files = files
         self.node_id: int = config["node.id"]
         self.address = ""
+        self.doing = "the broker has not started"  # why it is not ready; empty while it serves
+        self._state = State.NOT_RUNNING
         self._purgatory = Purgatory(config["max.pending.requests"])
         self._server = Server(config)
+        self._monitor: Monitor | None = None
         self._logs: LogManager | None = None
         self._controller: Controller | None = None
         self._replicas: ReplicaManager | None = None
@@ -66,9 +86,13 @@ class Broker:
         if len(config["log.dirs"]) != 1:
             raise ConfigError("Invalid value for configuration log.dirs: exactly one directory")
         data_dir = config["log.dirs"][0].rstrip("/") or "/"
+        self._state = State.STARTING
+        self.doing = f"it takes the data directory {data_dir}"
+        sources = await self._start_monitor()
         self._logs = logs = LogManager(files, data_dir, runtime, manager_config(config))
         await logs.open(self.node_id)
         await self._server.bind()
+        self.doing = "it reads the cluster's metadata"
         image = MetadataImage(logs.cluster_id)
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
         self._controller = controller = Controller(image, metadata_log, config, runtime)
@@ -76,7 +100,10 @@ class Broker:
         self._take_options(image)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
+        self._state = State.RECOVERY
+        self.doing = f"it opens the logs of {len(logs.found())} partitions"
         await replicas.apply(image.everything())
+        self.doing = "it registers with the cluster"
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
@@ -109,10 +136,46 @@ class Broker:
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
         )
+        if sources is not None:
+            from .metrics.scrape import Rooms
+
+            sources.rooms = Rooms(
+                image=image,
+                replicas=replicas,
+                groups=groups,
+                cleaner=logs.cleaner,
+                fetch_sessions=services.fetch_sessions,
+            )
         await self._server.serve(services)
+        self._state = State.RUNNING
+        self.doing = ""
         first = self._server.listeners[0].address
         self.address = f"{first.host or '0.0.0.0'}:{first.port}"
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+
+    async def _start_monitor(self) -> Sources | None:
+        """Serve metrics and health from now on, if that is asked for; gives what the metrics are read from."""
+        if self.config["metrics.listener"] is None:
+            return None
+        from .metrics.monitor import Monitor  # what is not asked for is not loaded
+        from .metrics.scrape import Sources
+
+        address = parse_address(self.config["metrics.listener"], "metrics.listener")
+        self._server.clock = self.runtime.perf_ns
+        sources = Sources(
+            node_id=self.node_id,
+            version=__version__,
+            runtime=self.runtime,
+            files=self.files,
+            server=self._server,
+            purgatory=self._purgatory,
+            state=lambda: self._state,
+            started_ms=self.runtime.wall_ms(),
+        )
+        self._monitor = Monitor(sources, lambda: self.doing)
+        await self._monitor.listen(address.host, address.port)
+        log.info("metrics and health at http://%s/metrics", self._monitor.address)
+        return sources
 
     def _take_options(self, image: MetadataImage) -> None:
         """Follow the options that are set while brokers run, for all of them or for this one."""
@@ -124,6 +187,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left."""
+        self._state = State.SHUTTING_DOWN
+        self.doing = "it stops"
         self._server.stop_listening()
         self._purgatory.close()
         self._server.close_connections()
@@ -132,6 +197,8 @@ class Broker:
 
     async def _undo(self) -> None:
         self._server.stop_listening()
+        if self._monitor is not None:
+            self._monitor.sources.rooms = None
         if self._groups is not None:
             await self._groups.stop()
             self._groups = None
@@ -144,6 +211,10 @@ class Broker:
         if self._logs is not None:
             await self._logs.close()
             self._logs = None
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        self._state = State.NOT_RUNNING
 
 
 def manager_config(config: BrokerConfig) -> ManagerConfig:

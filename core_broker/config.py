@@ -150,6 +150,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),
     O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1),
+    O("metrics.listener", _S, None, "HOST:PORT that tells Prometheus' metrics and the broker's health over HTTP; none "
+      "if not set", own=True),
     O("node.id", _I, "1", "This broker's id (Kafka: no default)", 0),
     O("num.partitions", _I, "1", "Partitions of a topic that does not say", 1),
     O("offset.metadata.max.bytes", _I, "4096", "Longest text kept with a committed offset", 0),

@@ -191,11 +191,48 @@ def _parameters(command: Any, context: Any) -> Iterator[str]:
         yield f"| `{_cell(names)}` | {_cell(text)} |"
 
 
+# --- Metrics --------------------------------------------------------------------------------------------------------
+
+
+def metrics() -> str:
+    """Every metric of a broker."""
+    from isthmus.core_broker.metrics.table import METRICS
+
+    rows = [
+        f"| `{each.family.name}` | {each.family.type} | {', '.join(f'`{label}`' for label in each.family.labels)} "
+        f"| {_cell(each.family.help)} | {f'`{each.mbean}`' if each.mbean else ''} |"
+        for each in METRICS
+    ]
+    return "\n".join([MADE, METRICS_PAGE.strip(), "", *METRIC_HEAD, *rows, ""])
+
+
+METRIC_HEAD = ("| metric | type | labels | what it tells | Kafka's MBean |", "|---|---|---|---|---|")
+METRICS_PAGE = """
+# Metrics and health of a broker
+
+`isthmus broker --metrics 127.0.0.1:9100` (or the option `metrics.listener`, also in a topology file) serves over HTTP:
+
+| path | answer |
+|---|---|
+| `/metrics` | the metrics below, in Prometheus' text format |
+| `/health/live` | 200 as long as the broker's loop turns |
+| `/health/ready` | 200 while it serves; 503 and the reason in a line while it starts, with logs to recover, or stops |
+
+There is no password: listen where only those who may know can reach it. Where Kafka has the same metric, the name is
+what Prometheus' JMX exporter makes of Kafka's MBean, so that dashboards and alerts made for Kafka go on working.
+Metrics of `BrokerTopicMetrics` come without the label `topic` for all topics together, and with it for each, as the
+exporter tells them. Percentiles are of the last one to two minutes, by buckets at most a third apart; where several
+brokers are looked at together, use `isthmus_request_seconds`. Times of requests are taken only where
+`metrics.listener` is set; all else is counted anyway, and read when somebody asks.
+"""
+
+
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "commands.md": commands,
+    "metrics.md": metrics,
     "spark.md": spark,
 }
 

@@ -18,6 +18,7 @@ from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..purgatory import Pending
 from . import find, inspection
 from .group_shard import GroupShard
+from .group_states import State
 from .membership import Membership
 from .offset_requests import OffsetRequests
 from .runtime import Shard, told

@@ -21,6 +21,7 @@ from ..storage.errors import StorageError
 from ..storage.files import Volume
 from ..storage.manager import LogManager
 from .partition import Partition
+from .traffic import Traffic
 
 log = logging.getLogger("isthmus.broker")
 
@@ -43,6 +44,7 @@ class ReplicaManager:
         self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
+        self.gone = Traffic()  # of partitions that were deleted
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
         self._image = image
         self._logs = logs
@@ -73,6 +75,16 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
+
+    def offline(self) -> dict[tuple[str, int], str]:
+        """Why partitions that should be here cannot be used, by topic and index: not opened, or failed since."""
+        reasons = {key: error.message for key, error in self._offline.items()}
+        for indexes in self.partitions.values():
+            for partition in indexes.values():
+                failure = partition.failure or partition.log.failure
+                if failure is not None:
+                    reasons[partition.topic, partition.index] = failure.message
+        return dict(sorted(reasons.items()))
 
     async def save_log_starts(self) -> None:
         """Put on disk where logs start, so that records that were deleted stay deleted. Raises StorageError."""
@@ -146,6 +158,7 @@ class ReplicaManager:
             self._offline.pop((topic.name, index), None)
         for index, partition in self.partitions.pop(topic.name, {}).items():
             partition.close(gone)
+            self.gone.add(partition.traffic)
             await self._logs.delete(topic.name, index)
 
     def close(self) -> None:

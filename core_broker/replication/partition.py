@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
+from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..storage.log import AppendInfo, Log, LogSlice, Origin
@@ -47,6 +48,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log) -> None:
@@ -64,6 +66,7 @@ class Partition:
         self._holds_back = False  # an append may have to wait for a sync
         self.high_watermark: int = log.log_start_offset
         self.failure: KafkaError | None = None
+        self.traffic = Traffic()
         self._end_waiters: list[list[Any]] = []  # heap: offset, sequence, callback (None once it is called)
         self._data_waiters: dict[int, Callable[[], None]] = {}
         self._complained = False  # of a full disk, once
@@ -114,13 +117,20 @@ class Partition:
         """Append batches to the log. Raises KafkaError; then nothing was appended."""
         if self.failure is not None:
             raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
+        traffic = self.traffic
+        traffic.appends += 1
         try:
             info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset)
         except KafkaError as error:
+            traffic.failed_appends += 1
+            if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+                traffic.bytes_refused += len(records)
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._complained:
                 self._complained = True
                 log.error("%s: %s; appends are refused while this lasts", self, error.message)
             raise
+        traffic.bytes_in += info.size_bytes
+        traffic.messages_in += info.records_count
         if self._complained:
             self._complained = False
             log.info("%s: appends go on", self)

@@ -42,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_api_version",
+        "_began_ns",
         "_client",
         "_correlation",
         "_filled",
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self.busy = False  # a request is waiting or its answer is being sent
         self._pending: Pending | None = None
         self._route: Route | None = None  # of the request that waits
+        self._began_ns = 0  # when it came
         self._correlation = 0
         self._client = b""
         self._out: list[Any] = []  # answers of this turn, sent together
@@ -274,6 +276,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._client, context.client_id = b"", ""
             if route.flexible_request:
                 body = skip_tags(frame, body)
+        route.requests += 1
+        clock = server.clock
+        began_ns = 0 if clock is None else clock()
         context.version = version
         try:
             request = route.decode(frame, body)[0] if body >= 0 else None
@@ -293,11 +298,16 @@ class Connection(asyncio.BufferedProtocol):
             if not answer.done:
                 self.busy = True
                 self._pending, self._route, self._correlation = answer, route, correlation
+                if clock is not None:
+                    self._began_ns = began_ns
+                    route.latency.began(clock() - began_ns)
                 answer.when_done(self._answered)
                 return
             answer = answer.answer
         if answer is not None:
             self._answer(route, correlation, answer)
+        if clock is not None:
+            route.latency.answered(clock() - began_ns)
 
     def _unknown(self, key: int, version: int) -> Route | None:
         """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
@@ -317,6 +327,8 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self._answer(route, self._correlation, answer)
             self._flush()
+        if self._server.clock is not None:
+            route.latency.waited(self._server.clock() - self._began_ns)
         if not self.busy and self.writable and not self._transport.is_closing():
             self._continue()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...protocol.messages import APIS
 from .context import Handler
+from .latency import Latency
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
 SERVED: dict[int, tuple[int, int]] = {
@@ -66,9 +67,19 @@ PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka
 class Route:
     """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
 
-    __slots__ = ("api", "decode", "encode", "flexible_request", "flexible_response", "handle", "version")
+    __slots__ = (
+        "api",
+        "decode",
+        "encode",
+        "flexible_request",
+        "flexible_response",
+        "handle",
+        "latency",
+        "requests",
+        "version",
+    )
 
-    def __init__(self, key: int, version: int, handle: Handler) -> None:
+    def __init__(self, key: int, version: int, handle: Handler, latency: Latency) -> None:
         api = APIS[key]
         self.api = api
         self.version = version
@@ -77,10 +88,16 @@ class Route:
         self.flexible_response = api.response_header_version(version) == 1
         self.decode = api.request.decoder(version)
         self.encode = api.response.encoder(version)
+        self.requests = 0
+        self.latency = latency  # of all versions of the API
 
 
 class Routes(dict[int, Any]):
     """Routes by `key << 16 | version`; None for what is not served. Made on demand, so that a start is quick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latencies: dict[int, Latency] = {}  # by key
 
     def __missing__(self, number: int) -> Route | None:
         key, version = number >> 16, number & 0xFFFF
@@ -92,5 +109,6 @@ class Routes(dict[int, Any]):
         from ...protocol.messages import MODULES
 
         handler = import_module(f".apis.{MODULES[key]}", __package__).handle
-        route = self[number] = Route(key, version, handler)
+        latency = self._latencies.setdefault(key, Latency())
+        route = self[number] = Route(key, version, handler, latency)
         return route

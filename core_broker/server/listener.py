@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,8 @@ class Listener:
     address: Address
     advertised: Address
     sockets: list[asyncio.Server] = field(default_factory=list)
+    connections: int = 0  # open ones
+    taken: int = 0  # since the start
 
     @property
     def name(self) -> str:
@@ -94,6 +97,7 @@ class Server:
         self.config = config
         self.routes: dict[int, Any] = Routes()
         self.unsupported_api_versions = _unsupported_route(self.routes)
+        self.clock: Callable[[], int] | None = None  # nanoseconds; set where somebody asks how long requests take
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
@@ -176,10 +180,23 @@ class Server:
             self.closings.tell(connection.context.client_host, reason, logging.WARNING)
             return False
         self._connections[id(connection)] = connection
+        connection.listener.connections += 1
+        connection.listener.taken += 1
         return True
 
     def remove(self, connection: Connection) -> None:
-        self._connections.pop(id(connection), None)
+        if self._connections.pop(id(connection), None) is not None:
+            connection.listener.connections -= 1
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of requests that are being read."""
+        return self._held_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """How much more there may be of it."""
+        return max(self._max_held_bytes - self._held_bytes, 0)
 
     def held(self, connection: Connection, delta_bytes: int) -> None:
         """The memory of half-read requests grew or shrank."""
@@ -216,6 +233,6 @@ def _unsupported_route(routes: dict[int, Route]) -> Route:
     from .apis import api_versions
 
     plain = routes[18 << 16]
-    route = Route(18, 0, api_versions.handle_unsupported)
+    route = Route(18, 0, api_versions.handle_unsupported, plain.latency)
     route.encode = plain.encode
     return route

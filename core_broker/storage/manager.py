@@ -421,6 +421,9 @@ class LogManager:
             await self.cleaner.stop()
         if self._lock is None:
             return
+        if len(self._saved) < len(CHECKPOINTS):  # `open` was cut short
+            self._release()
+            return
         points = {key: (log.failure is None) for key, log in self.logs.items()}
         results = await asyncio.gather(*(log.close() for log in self.logs.values()), return_exceptions=True)
         clean = all(points.values()) and (self.was_clean or not self._unopened)

@@ -217,6 +217,13 @@ class _Fetch:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def answer(self, rows: list[Row]) -> Response:
+        for _, wanted, data in rows:
+            if wanted.partition is not None:
+                traffic = wanted.partition.traffic
+                traffic.fetches += 1
+                traffic.bytes_out += wanted.size
+                if data.error_code:
+                    traffic.failed_fetches += 1
         response = Response()
         session = self._session
         if session is not None:

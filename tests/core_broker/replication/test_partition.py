@@ -7,6 +7,7 @@ import pytest
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication.partition import Partition
+from isthmus.core_broker.replication.traffic import Traffic
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 
@@ -23,7 +24,10 @@ class FakeLog:
     def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None):
         first = self.log_end_offset
         self.log_end_offset += records
-        return SimpleNamespace(first_offset=first, next_offset=self.log_end_offset)
+        count = self.log_end_offset - first
+        return SimpleNamespace(
+            first_offset=first, next_offset=self.log_end_offset, size_bytes=70 * count, records_count=count
+        )
 
     def assign_epoch(self, epoch):
         self.epoch = epoch
@@ -175,3 +179,23 @@ def test_closing_lets_go_of_all_who_wait():
     assert seen == [1, 2]
     with pytest.raises(KafkaError, match="deleted"):
         partition.append(1, 0, 0)
+
+
+def test_what_goes_in_is_counted_and_so_is_what_fails():
+    partition, log = make()
+    partition.append(3, 0, 0)
+    partition.append(2, 0, 0)
+    traffic = partition.traffic
+    assert (traffic.appends, traffic.failed_appends, traffic.messages_in, traffic.bytes_in) == (2, 0, 5, 350)
+
+    def refuse(records, *rest):
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+
+    log.append = refuse
+    with pytest.raises(KafkaError):
+        partition.append(b"0123456789", 0, 0)
+    assert (traffic.appends, traffic.failed_appends, traffic.messages_in, traffic.bytes_refused) == (3, 1, 5, 10)
+    total = Traffic()
+    total.add(traffic)
+    total.add(traffic)
+    assert (total.messages_in, traffic.messages_in) == (10, 5)

@@ -8,6 +8,7 @@ import pytest
 
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.server.connection import ANSWER, Connection, skip_tags
+from isthmus.core_broker.server.latency import Latency
 from isthmus.protocol.errors import DecodeError, ProtocolError
 
 
@@ -69,6 +70,8 @@ class FakeServer:
         self.max_request_bytes = 10_000
         self.turn_bytes = 1 << 20
         self.tick = 0
+        self.clock = lambda: self.now_ns
+        self.now_ns = 0
         self.services = None
         self.held_bytes = 0
         self.closings = SimpleNamespace(tell=lambda client_host, reason: None)
@@ -78,7 +81,7 @@ class FakeServer:
         api = SimpleNamespace(name="Echo")
         route = SimpleNamespace(
             api=api, version=0, flexible_request=False, flexible_response=False,
-            decode=self.decode, handle=self.handle, encode=lambda body: [body],
+            decode=self.decode, handle=self.handle, encode=lambda body: [body], requests=0, latency=Latency(),
         )  # fmt: skip
         self.routes = {7 << 16: route, -1: None, 8 << 16: None}
         self.unsupported_api_versions = None
@@ -258,3 +261,21 @@ def test_header_tags_are_skipped_and_size_checked():
     for wrong in (b"\x01\x05\x09abc", b"\x01", b"\x80\x80\x80\x80\x80\x80\x01", b"\x02\x05\x00"):
         with pytest.raises(ProtocolError):
             skip_tags(memoryview(wrong), 0)
+
+
+def test_times_of_requests_answered_at_once_and_after_a_wait():
+    def work():
+        server, transport = connect()
+        route = server.routes[7 << 16]
+        transport.feed(frame(b"one") + frame(b"wait"))
+        server.now_ns = 3_000_000
+        server.pending[0].complete(b"late")
+        total, total_ns = route.latency.total()
+        local, local_ns = route.latency.local()
+        assert (route.requests, sum(total), sum(local)) == (2, 2, 2)
+        assert (total_ns, local_ns) == (3_000_000, 0)
+        server.clock = None  # nobody asks for times
+        transport.feed(frame(b"one"))
+        assert (route.requests, sum(route.latency.total()[0])) == (3, 2)
+
+    run(work)

@@ -17,6 +17,7 @@ class FakeConnection:
         self.waits_for_us = waits_for_us
         self.said = []
         self.context = SimpleNamespace(client_host="10.0.0.9")
+        self.listener = SimpleNamespace(connections=0, taken=0)
 
     def pause_for_memory(self):
         self.said.append("pause")

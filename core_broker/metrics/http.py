@@ -1,0 +1,209 @@
+"""The HTTP listener of metrics and health: GET and HEAD of a few fixed paths, on the broker's own loop.
+
+h11 reads the requests; everything a client can claim or withhold has a bound. An answer is written piece by piece, as
+fast as the client takes it, and other work of the loop has its turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import cast
+
+import h11
+
+from ..server.listener import ListenError
+
+log = logging.getLogger("isthmus.broker")
+
+MAX_CONNECTIONS = 32  # more are closed at once
+MAX_HEAD_BYTES = 8192  # request line and headers
+REQUEST_TIMEOUT_S = 10.0  # from connecting, or the last answer, to a whole request
+ANSWER_TIMEOUT_S = 30.0  # for a client to take an answer
+WRITE_BUFFER_BYTES = 256 * 1024  # of an answer that waits for its client
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """What a path answers. Pieces are made as they are sent."""
+
+    status: int
+    content_type: str
+    pieces: Iterator[bytes]
+
+
+Pages = Mapping[str, Callable[[], Answer]]  # by path
+
+
+def text(status: int, words: str) -> Answer:
+    return Answer(status, TEXT, iter([f"{words}\n".encode()]))
+
+
+class HttpListener:
+    """Serves `pages` at HOST:PORT until `close`. address: where it listens, with the port that it was given."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.address = ""
+        self.connections: dict[int, _Connection] = {}
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Raises ListenError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: _Connection(self), host or None, port)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {host or '*'}:{port} for metrics: {os.strerror(error.errno or 0)}; stop what uses "
+                "the port or choose another (--metrics HOST:PORT, port 0 for any free one)"
+            ) from error
+        self.address = f"{host or '0.0.0.0'}:{port or self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self.connections.values()):
+            connection.abort()
+
+
+def _response(status: int, headers: list[tuple[str, str]]) -> h11.Response:
+    return h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
+
+
+class _Connection(asyncio.Protocol):
+    """One client: a request at a time, the next when its answer is written."""
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._http = h11.Connection(h11.SERVER, MAX_HEAD_BYTES)
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._timer: asyncio.TimerHandle | None = None
+        self._pieces: Iterator[bytes] | None = None  # of the answer that is being sent
+        self._head_only = False
+        self._writable = True
+        self._is_scheduled = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if len(self._listener.connections) >= MAX_CONNECTIONS:
+            self.abort()
+            return
+        self._listener.connections[id(self)] = self
+        self._expect(REQUEST_TIMEOUT_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.connections.pop(id(self), None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pieces = None
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._send_soon()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._http.receive_data(data)
+            self._read()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error)
+
+    def eof_received(self) -> bool:
+        return self._pieces is not None  # whoever closed its side still gets the answer
+
+    def _expect(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _read(self) -> None:
+        """Take the events that are there, up to a request; what follows it waits."""
+        while self._pieces is None and not self._transport.is_closing():
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._answer(event)
+            elif isinstance(event, h11.ConnectionClosed) or self._http.their_state is h11.MUST_CLOSE:
+                self._transport.close()
+            elif event in (h11.NEED_DATA, h11.PAUSED):
+                return
+
+    def _answer(self, request: h11.Request) -> None:
+        path = request.target.decode("latin-1").partition("?")[0]
+        page = self._listener.pages.get(path)
+        if request.method not in (b"GET", b"HEAD"):
+            answer = text(405, "only GET and HEAD")
+        elif page is None:
+            answer = text(404, f"there are {', '.join(sorted(self._listener.pages))}")
+        else:
+            answer = page()
+        headers = [("Content-Type", answer.content_type), ("Cache-Control", "no-store")]
+        if answer.status == 405:
+            headers.append(("Allow", "GET, HEAD"))
+        if any(name in (b"content-length", b"transfer-encoding") for name, _ in request.headers):
+            headers.append(("Connection", "close"))  # nobody reads its body
+        self._head_only = request.method == b"HEAD"
+        self._transport.write(self._http.send(_response(answer.status, headers)) or b"")
+        self._pieces = answer.pieces
+        self._transport.pause_reading()
+        self._expect(ANSWER_TIMEOUT_S)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._pieces is not None and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """One piece a turn of the loop."""
+        self._is_scheduled = False
+        pieces = self._pieces
+        if pieces is None or not self._writable or self._transport.is_closing():
+            return
+        try:
+            piece = None if self._head_only else next(pieces, None)
+        except Exception:
+            log.exception("metrics: closing the connection")
+            self.abort()
+            return
+        if piece is not None:
+            self._transport.write(self._http.send(h11.Data(data=piece)) or b"")
+            self._send_soon()
+            return
+        self._transport.write(self._http.send(h11.EndOfMessage()) or b"")
+        self._pieces = None
+        if self._http.our_state is h11.MUST_CLOSE:
+            self._transport.close()
+            return
+        try:
+            while self._http.their_state is h11.SEND_BODY:
+                if self._http.next_event() in (h11.NEED_DATA, h11.PAUSED):
+                    self._transport.close()
+                    return
+            self._http.start_next_cycle()
+            self._expect(REQUEST_TIMEOUT_S)
+            self._transport.resume_reading()
+            self._read()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        """What came is no HTTP: say so where that is still possible, and end."""
+        if self._http.our_state is h11.IDLE or self._http.our_state is h11.SEND_RESPONSE:
+            headers = [("Content-Type", TEXT), ("Connection", "close"), ("Content-Length", "0")]
+            status = error.error_status_hint or 400
+            self._transport.write(self._http.send(_response(status, headers)) or b"")
+        self._transport.close()

@@ -1,0 +1,176 @@
+"""How the metrics of the table are read: functions from a scrape to samples."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+
+from ...protocol.records import COMPILED
+from ..coordinators.group_states import State
+from ..replication.partition import Partition
+from ..server.latency import BOUNDS_NS, percentile_ns
+from .exposition import Sample
+from .scrape import Scrape
+
+PERCENTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")  # those that the exporter tells of Kafka's histograms
+STEPS = (0, 4, 7)  # of the ten buckets of a decade, those that the histogram tells: 1, 2.5, 5
+PAGE_BYTES = resource.getpagesize()
+FETCH = "Fetch"
+FETCH_CONSUMER = "FetchConsumer"  # as Kafka calls the fetches that are no follower's, beside the sum of both
+
+Read = Callable[[Scrape], Iterable[Sample]]
+
+
+def value(read: Callable[[Scrape], float]) -> Read:
+    """One sample without labels."""
+    return lambda scrape: (Sample((), read(scrape)),)
+
+
+def serving(read: Callable[[Scrape], float]) -> Read:
+    """One sample without labels, while the broker serves."""
+    return lambda scrape: () if scrape.sources.rooms is None else (Sample((), read(scrape)),)
+
+
+def traffic(name: str) -> Read:
+    """A count of Traffic, of all topics and of each."""
+    count = attrgetter(name)
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        if scrape.sources.rooms is not None:
+            yield Sample((), count(scrape.overall))
+            for topic, counts in scrape.by_topic.items():
+                yield Sample((topic,), count(counts))
+
+    return samples
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
+
+
+def _names(name: str) -> tuple[str, ...]:
+    return (FETCH, FETCH_CONSUMER) if name == FETCH else (name,)
+
+
+def requests(scrape: Scrape) -> Iterator[Sample]:
+    for route in scrape.routes:
+        for name in _names(route.api.name):
+            yield Sample((name, str(route.version)), route.requests)
+
+
+def times(local: bool) -> Read:
+    """Kafka's TotalTimeMs, or LocalTimeMs."""
+
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for api, latency in scrape.latencies:
+            counts, sum_ns = latency.local() if local else latency.total()
+            recent = scrape.sources.windows.recent(f"{api} {local}", counts, scrape.loop_time)
+            told = [
+                *(Sample((), percentile_ns(recent, float(each)) / 1e6, "", ("quantile", each)) for each in PERCENTILES),
+                Sample((), sum_ns / 1e6, "_sum"),
+                Sample((), sum(counts), "_count"),
+            ]
+            for name in _names(api):
+                for each in told:
+                    yield Sample((name,), each.value, each.suffix, each.extra)
+
+    return samples
+
+
+def histogram(scrape: Scrape) -> Iterator[Sample]:
+    for api, latency in scrape.latencies:
+        counts, sum_ns = latency.total()
+        seen = 0
+        for number, bound_ns in enumerate(BOUNDS_NS):
+            seen += counts[number]
+            if number % 10 in STEPS:
+                yield Sample((api,), seen, "_bucket", ("le", repr(bound_ns / 1e9)))
+        total = sum(counts)
+        yield Sample((api,), total, "_bucket", ("le", "+Inf"))
+        yield Sample((api,), sum_ns / 1e9, "_sum")
+        yield Sample((api,), total, "_count")
+
+
+def connections(scrape: Scrape) -> Iterator[Sample]:
+    for listener in scrape.sources.server.listeners:
+        yield Sample((listener.name,), listener.connections)
+
+
+def connections_taken(scrape: Scrape) -> Iterator[Sample]:
+    for listener in scrape.sources.server.listeners:
+        yield Sample((listener.name,), listener.taken)
+
+
+# --- Partitions -------------------------------------------------------------------------------------------------------
+
+
+def groups_in(state: State) -> Read:
+    return serving(lambda scrape: scrape.groups[state])
+
+
+def of_partitions(read: Callable[[Partition], int]) -> Read:
+    def samples(scrape: Scrape) -> Iterator[Sample]:
+        for partition in scrape.partitions:
+            yield Sample((partition.topic, str(partition.index)), int(read(partition)))
+
+    return samples
+
+
+def under_replicated(partition: Partition) -> bool:
+    return len(partition.isr) < len(partition.replicas)
+
+
+def under_min_isr(partition: Partition) -> bool:
+    return len(partition.isr) < partition.least_in_sync
+
+
+def at_min_isr(partition: Partition) -> bool:
+    return len(partition.isr) == partition.least_in_sync
+
+
+def partition_count(scrape: Scrape) -> int:
+    return len(scrape.partitions) + len(scrape.offline)
+
+
+def leader_count(scrape: Scrape) -> int:
+    image, node_id = scrape.rooms.image, scrape.sources.node_id
+    return sum(each.leader == node_id for topic in image.topics.values() for each in topic.partitions.values())
+
+
+def offline(scrape: Scrape) -> Iterator[Sample]:
+    for (topic, index), reason in scrape.offline.items():
+        yield Sample((topic, str(index), reason), 1)
+
+
+def global_partitions(scrape: Scrape) -> int:
+    return sum(len(topic.partitions) for topic in scrape.rooms.image.topics.values())
+
+
+def leaderless_partitions(scrape: Scrape) -> int:
+    topics = scrape.rooms.image.topics.values()
+    without = sum(each.leader < 0 for topic in topics for each in topic.partitions.values())
+    return without + len(scrape.offline)
+
+
+# --- The process ------------------------------------------------------------------------------------------------------
+
+
+def build(scrape: Scrape) -> Iterator[Sample]:
+    yield Sample((scrape.sources.version, "compiled" if COMPILED else "plain Python", str(scrape.sources.node_id)), 1)
+
+
+def cpu_seconds(scrape: Scrape) -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def resident_bytes(scrape: Scrape) -> int:
+    return int(scrape.sources.files.read("/proc/self/statm").split()[1]) * PAGE_BYTES
+
+
+def open_files(scrape: Scrape) -> int:
+    return len(scrape.sources.files.listdir("/proc/self/fd"))
+
+
+def max_files(scrape: Scrape) -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

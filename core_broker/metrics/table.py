@@ -1,0 +1,170 @@
+"""Every metric in one table: name, type, labels, what it means, and how it is read.
+
+Where Kafka has the same, the name is what Prometheus' JMX exporter makes of Kafka's MBean by its usual rules for
+Kafka: `kafka.server:type=ReplicaManager,name=LeaderCount` is kafka_server_replicamanager_leadercount. What begins with
+isthmus_ is ours alone, process_ is what every exporter of Prometheus tells of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..coordinators.group_states import State
+from . import read
+from .exposition import Family, Sample, Type
+from .scrape import Scrape
+
+Read = Callable[[Scrape], Iterable[Sample]]
+
+
+@dataclass(slots=True, frozen=True)
+class Metric:
+    """A row. mbean: type and name of Kafka's, where it has one; labels that say nothing here are left out."""
+
+    family: Family
+    read: Read
+    mbean: str = ""
+
+
+def _row(name: str, kind: Type, help: str, read: Read, *labels: str) -> Metric:
+    return Metric(Family(name, kind, labels, help), read)
+
+
+def _kafka(kind: Type, mbean: str, help: str, read: Read, *labels: str) -> Metric:
+    return Metric(Family(exported_name(mbean), kind, labels, help), read, mbean)
+
+
+def exported_name(mbean: str) -> str:
+    """What the exporter's rules call an MBean, given as `kafka.server:type=ReplicaManager,name=LeaderCount`."""
+    domain, _, rest = mbean.partition(":")
+    values = [pair.partition("=")[2] for pair in rest.split(",")]
+    kind, name = values[0], values[1]
+    if name.endswith("PerSec"):
+        name = f"{name.removesuffix('PerSec')}_total"
+    return "_".join([*domain.split("."), kind, name]).replace("-", "_").lower()
+
+
+C, G, S, H = Type.COUNTER, Type.GAUGE, Type.SUMMARY, Type.HISTOGRAM
+_TOPIC = "kafka.server:type=BrokerTopicMetrics,name="
+_REPLICAS = "kafka.server:type=ReplicaManager,name="
+_CONTROLLER = "kafka.controller:type=KafkaController,name="
+_PARTITION = "kafka.cluster:type=Partition,name="
+_LOG = "kafka.log:type=Log,name="
+_REQUEST = "kafka.network:type=RequestMetrics,name="
+_GROUPS = "kafka.coordinator.group:type=GroupMetadataManager,name="
+_SESSIONS = "kafka.server:type=FetchSessionCache,name="
+_SOCKETS = "kafka.server:type=socket-server-metrics,name="
+
+METRICS: tuple[Metric, ...] = (
+    # --- What goes in and out; without a label: of all topics, deleted ones too ---
+    _kafka(C, f"{_TOPIC}MessagesInPerSec", "Records appended", read.traffic("messages_in"), "topic"),
+    _kafka(C, f"{_TOPIC}BytesInPerSec", "Bytes appended, as on the wire", read.traffic("bytes_in"), "topic"),
+    _kafka(C, f"{_TOPIC}BytesOutPerSec", "Bytes of records given to consumers", read.traffic("bytes_out"), "topic"),
+    _kafka(C, f"{_TOPIC}BytesRejectedPerSec", "Bytes of batches refused for their size", read.traffic("bytes_refused"),
+           "topic"),
+    _kafka(C, f"{_TOPIC}TotalProduceRequestsPerSec", "Appends asked for, counted by partition", read.traffic("appends"),
+           "topic"),
+    _kafka(C, f"{_TOPIC}FailedProduceRequestsPerSec", "Those of them that failed", read.traffic("failed_appends"),
+           "topic"),
+    _kafka(C, f"{_TOPIC}TotalFetchRequestsPerSec", "Reads answered, counted by partition", read.traffic("fetches"),
+           "topic"),
+    _kafka(C, f"{_TOPIC}FailedFetchRequestsPerSec", "Those of them that failed", read.traffic("failed_fetches"),
+           "topic"),
+    # --- Requests ---
+    _kafka(C, f"{_REQUEST}RequestsPerSec", "Requests by name and version", read.requests, "request", "version"),
+    _kafka(S, f"{_REQUEST}TotalTimeMs", "Milliseconds from a request's arrival to its answer; percentiles of the last "
+           "one to two minutes", read.times(local=False), "request"),
+    _kafka(S, f"{_REQUEST}LocalTimeMs", "The same without the time that it waited for others", read.times(local=True),
+           "request"),
+    _row("isthmus_request_seconds", H, "From a request's arrival to its answer, as a histogram that can be summed over "
+         "brokers", read.histogram, "request"),
+    _row("isthmus_pending_requests", G, "Requests that wait for an event: more records, replicas, a rebalance",
+         read.value(lambda scrape: len(scrape.sources.purgatory))),
+    # --- Connections ---
+    _kafka(G, f"{_SOCKETS}connection-count", "Open connections", read.connections, "listener"),
+    _kafka(C, f"{_SOCKETS}connection-creation-total", "Connections taken", read.connections_taken, "listener"),
+    _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolUsed", "Bytes of requests that are being read",
+           read.value(lambda scrape: scrape.sources.server.held_bytes)),
+    _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolAvailable", "Bytes that there is room for still",
+           read.value(lambda scrape: scrape.sources.server.free_bytes)),
+    # --- Partitions of this broker ---
+    _kafka(G, f"{_REPLICAS}PartitionCount", "Partitions here", read.serving(read.partition_count)),
+    _kafka(G, f"{_REPLICAS}LeaderCount", "Those that this broker leads", read.serving(read.leader_count)),
+    _kafka(G, f"{_REPLICAS}OfflineReplicaCount", "Those that are offline: see isthmus_partition_offline",
+           read.serving(lambda scrape: len(scrape.offline))),
+    _kafka(G, f"{_REPLICAS}UnderReplicatedPartitions", "Led here, with replicas that are not in sync",
+           read.serving(lambda scrape: sum(map(read.under_replicated, scrape.partitions)))),
+    _kafka(G, f"{_REPLICAS}UnderMinIsrPartitionCount", "Led here, with fewer replicas in sync than acks=all asks for",
+           read.serving(lambda scrape: sum(map(read.under_min_isr, scrape.partitions)))),
+    _kafka(G, f"{_REPLICAS}AtMinIsrPartitionCount", "Led here, with just as many as acks=all asks for",
+           read.serving(lambda scrape: sum(map(read.at_min_isr, scrape.partitions)))),
+    _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers that are remembered",
+           read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
+    _row("isthmus_partition_offline", G, "1 for a partition that is offline, with the reason", read.offline, "topic",
+         "partition", "reason"),
+    _kafka(G, f"{_LOG}Size", "Bytes of a partition's log", read.of_partitions(lambda each: each.log.size_bytes),
+           "topic", "partition"),
+    _kafka(G, f"{_LOG}NumLogSegments", "Its segments", read.of_partitions(lambda each: each.log.segments_count),
+           "topic", "partition"),
+    _kafka(G, f"{_LOG}LogStartOffset", "Its first offset", read.of_partitions(lambda each: each.log.log_start_offset),
+           "topic", "partition"),
+    _kafka(G, f"{_LOG}LogEndOffset", "Its next offset", read.of_partitions(lambda each: each.log.log_end_offset),
+           "topic", "partition"),
+    _kafka(G, f"{_PARTITION}ReplicasCount", "Replicas of a partition",
+           read.of_partitions(lambda each: len(each.replicas)), "topic", "partition"),
+    _kafka(G, f"{_PARTITION}InSyncReplicasCount", "Those in sync", read.of_partitions(lambda each: len(each.isr)),
+           "topic", "partition"),
+    _kafka(G, f"{_PARTITION}UnderReplicated", "1 where there are fewer in sync than there are",
+           read.of_partitions(read.under_replicated), "topic", "partition"),
+    _kafka(G, f"{_PARTITION}UnderMinIsr", "1 where there are fewer in sync than acks=all asks for",
+           read.of_partitions(read.under_min_isr), "topic", "partition"),
+    _kafka(G, f"{_PARTITION}AtMinIsr", "1 where there are just as many", read.of_partitions(read.at_min_isr), "topic",
+           "partition"),
+    _kafka(G, f"{_PARTITION}LastStableOffsetLag", "Records that wait for a transaction to be decided",
+           read.of_partitions(lambda each: each.high_watermark - each.last_stable_offset), "topic", "partition"),
+    # --- Compaction ---
+    _kafka(G, "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count", "Partitions given up by the log "
+           "cleaner; its log says why", read.serving(lambda scrape: len(scrape.rooms.cleaner.given_up))),
+    _row("isthmus_compactions_total", C, "Rounds of the log cleaner",
+         read.serving(lambda scrape: scrape.rooms.cleaner.rounds)),
+    # --- Fetch sessions (KIP-227) ---
+    _kafka(G, f"{_SESSIONS}NumIncrementalFetchSessions", "Fetch sessions",
+           read.serving(lambda scrape: len(scrape.rooms.fetch_sessions))),
+    _kafka(G, f"{_SESSIONS}NumIncrementalFetchPartitionsCached", "Partitions in them",
+           read.serving(lambda scrape: scrape.rooms.fetch_sessions.partitions_count)),
+    _kafka(C, f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", "Sessions that made room for others",
+           read.serving(lambda scrape: scrape.rooms.fetch_sessions.evictions)),
+    # --- Groups that this broker coordinates ---
+    _kafka(G, f"{_GROUPS}NumGroups", "Consumer groups", read.serving(lambda scrape: sum(scrape.groups.values()))),
+    *(
+        _kafka(G, f"{_GROUPS}NumGroups{state.value}", f"Those in state {state.value}", read.groups_in(state))
+        for state in State
+    ),
+    _kafka(G, f"{_GROUPS}NumOffsets", "Committed offsets",
+           read.serving(lambda scrape: scrape.rooms.groups.offsets_count)),
+    # --- The cluster, as its controller sees it ---
+    _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 where this broker is the active controller",
+           read.serving(lambda scrape: 1)),
+    _kafka(G, f"{_CONTROLLER}ActiveBrokerCount", "Brokers that serve",
+           read.serving(lambda scrape: sum(not each.fenced for each in scrape.rooms.image.brokers.values()))),
+    _kafka(G, f"{_CONTROLLER}FencedBrokerCount", "Brokers that do not",
+           read.serving(lambda scrape: sum(each.fenced for each in scrape.rooms.image.brokers.values()))),
+    _kafka(G, f"{_CONTROLLER}GlobalTopicCount", "Topics", read.serving(lambda scrape: len(scrape.rooms.image.topics))),
+    _kafka(G, f"{_CONTROLLER}GlobalPartitionCount", "Partitions", read.serving(read.global_partitions)),
+    _kafka(G, f"{_CONTROLLER}OfflinePartitionsCount", "Partitions that nobody leads",
+           read.serving(read.leaderless_partitions)),
+    _kafka(G, f"{_CONTROLLER}LastAppliedRecordOffset", "Offset of the last metadata record",
+           read.serving(lambda scrape: scrape.rooms.image.offset)),
+    # --- The broker and its process ---
+    _kafka(G, "kafka.server:type=KafkaServer,name=BrokerState", "1 starting, 2 recovering logs, 3 running, 7 stopping",
+           read.value(lambda scrape: scrape.sources.state())),
+    _row("isthmus_build_info", G, "1, with the release and whether the record loops are compiled", read.build,
+         "version", "records", "node_id"),
+    _row("process_start_time_seconds", G, "When the process started, in seconds since 1970",
+         read.value(lambda scrape: scrape.sources.started_ms / 1000)),
+    _row("process_cpu_seconds_total", C, "Time on a processor, in user and system mode", read.value(read.cpu_seconds)),
+    _row("process_resident_memory_bytes", G, "Memory in RAM", read.value(read.resident_bytes)),
+    _row("process_open_fds", G, "Open files and connections", read.value(read.open_files)),
+    _row("process_max_fds", G, "As many may be open", read.value(read.max_files)),
+)  # fmt: skip

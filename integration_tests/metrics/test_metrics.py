@@ -1,0 +1,237 @@
+"""Metrics and health over HTTP: what real clients did is what is told, under the names that Kafka's have."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from prometheus_client.parser import text_string_to_metric_families
+
+from integration_tests.brokers import BrokerProcess
+from integration_tests.conftest import BrokerMaker
+from integration_tests.peers.peers import Cluster, free_ports, java_command
+from isthmus import runtime
+from isthmus.core_broker.broker import Broker
+from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.metrics.http import MAX_CONNECTIONS
+from isthmus.core_broker.metrics.table import METRICS, exported_name
+from isthmus.core_broker.storage.files import RealFiles
+
+Metrics = dict[str, dict[tuple[tuple[str, str], ...], float]]
+DOMAINS = ("kafka.server", "kafka.network", "kafka.log", "kafka.cluster", "kafka.controller", "kafka.coordinator.group")
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def address(broker: BrokerProcess) -> str:
+    (found,) = re.findall(r"metrics and health at (http://[^/]+)/metrics", broker.log)
+    return found
+
+
+def scrape(url: str) -> Metrics:
+    found: Metrics = {}
+    for family in text_string_to_metric_families(get(f"{url}/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+@pytest.fixture
+def broker(make_broker: BrokerMaker) -> BrokerProcess:
+    return make_broker({"metrics.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": 0})
+
+
+def produce(bootstrap: str, topic: str, records: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for n in range(records):
+        producer.produce(topic, b"value %d" % n)
+    assert producer.flush(30) == 0
+
+
+def test_what_clients_did_is_told(broker: BrokerProcess) -> None:
+    produce(broker.bootstrap, "one", 100)
+    produce(broker.bootstrap, "other", 30)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["one"])
+    read = 0
+    while read < 100:
+        read += len(consumer.consume(100, 10))
+    consumer.commit(asynchronous=False)
+
+    found = scrape(address(broker))
+    topics = "kafka_server_brokertopicmetrics_"
+    assert found[f"{topics}messagesin_total"][("topic", "one"),] == 100
+    assert found[f"{topics}messagesin_total"][("topic", "other"),] == 30
+    size = sum(each.stat().st_size for each in broker.folder.glob("data/one-0/*.log"))
+    assert found[f"{topics}bytesin_total"][("topic", "one"),] == size
+    assert found[f"{topics}bytesout_total"][("topic", "one"),] == size
+    assert found[f"{topics}bytesout_total"][("topic", "other"),] == 0
+    every_topic = [value for labels, value in found[f"{topics}messagesin_total"].items() if labels]
+    assert found[f"{topics}messagesin_total"][()] == sum(every_topic)
+    assert found["kafka_log_log_logendoffset"][("partition", "0"), ("topic", "one")] == 100
+    assert found["kafka_log_log_size"][("partition", "0"), ("topic", "one")] == size
+    groups = "kafka_coordinator_group_groupmetadatamanager_"
+    assert found[f"{groups}numgroups"][()] == found[f"{groups}numgroupsstable"][()] == 1
+    assert found[f"{groups}numoffsets"][()] == 1
+    assert found["kafka_controller_kafkacontroller_activecontrollercount"][()] == 1
+    assert found["kafka_server_replicamanager_underreplicatedpartitions"][()] == 0
+    assert found["kafka_server_kafkaserver_brokerstate"][()] == 3
+    requests = found["kafka_network_requestmetrics_requests_total"]
+    produced = sum(value for labels, value in requests.items() if ("request", "Produce") in labels)
+    assert produced == found["kafka_network_requestmetrics_totaltimems_count"][("request", "Produce"),] > 0
+    assert found["isthmus_request_seconds_count"][("request", "Produce"),] == produced
+    assert found["kafka_network_requestmetrics_totaltimems"][("quantile", "0.99"), ("request", "Produce")] > 0
+    assert found["kafka_server_socket_server_metrics_connection_count"][("listener", "PLAINTEXT"),] >= 1
+    assert found["process_resident_memory_bytes"][()] > 1 << 20
+    consumer.close()
+    assert scrape(address(broker))[f"{groups}numgroupsempty"][()] == 1
+
+    told = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in found}
+    missing = {each.family.name for each in METRICS} - told - set(found)
+    assert missing == {"isthmus_partition_offline"}
+
+
+def test_a_partition_that_is_offline_is_told_with_its_reason(broker: BrokerProcess) -> None:
+    produce(broker.bootstrap, "lost", 1)
+    broker.stop()
+    directory = broker.folder / "data/lost-0"
+    for path in directory.glob("*.log"):
+        path.unlink()
+        path.mkdir()
+    broker.start()
+    (labels,) = scrape(re.findall(r"health at (http://[^/]+)/", broker.log)[-1])["isthmus_partition_offline"]
+    assert dict(labels)["topic"] == "lost"
+    assert str(directory) in dict(labels)["reason"]
+
+
+class GatedFiles(RealFiles):
+    """Files whose slow calls wait until the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.gate = asyncio.Event()
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        await self.gate.wait()
+        return await super().run(fn, *args)
+
+
+def test_ready_only_when_all_is_recovered_and_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = GatedFiles()
+        port = free_ports(1)[0]
+        options = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(BrokerConfig({**options, "metrics.listener": f"127.0.0.1:{port}"}), runtime.system(), files)
+
+        async def ask(path: str) -> tuple[int, str]:
+            return await asyncio.to_thread(get, f"http://127.0.0.1:{port}{path}")
+
+        starting = asyncio.create_task(broker.start())
+        await asyncio.sleep(0)
+        while not broker._monitor or not broker._monitor.address:
+            await asyncio.sleep(0)
+        assert await ask("/health/live") == (200, "alive\n")
+        code, said = await ask("/health/ready")
+        assert code == 503 and said.startswith(f"not ready: it takes the data directory {tmp_path}")
+        assert "kafka_server_kafkaserver_brokerstate 1\n" in (await ask("/metrics"))[1]
+        files.gate.set()
+        await starting
+        assert await ask("/health/ready") == (200, "ready\n")
+        files.gate.clear()
+        stopping = asyncio.create_task(broker.stop())
+        await asyncio.sleep(0)
+        assert await ask("/health/ready") == (503, "not ready: it stops\n")
+        files.gate.set()
+        await stopping
+        with pytest.raises(urllib.error.URLError):
+            await ask("/health/ready")
+        files.close()
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = BrokerProcess(tmp_path / "b", {"metrics.listener": where}).command()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert re.fullmatch(f"isthmus broker: cannot listen on {where} for metrics: .*--metrics HOST:PORT.*\n", done.stderr)
+
+
+def test_hostile_clients_take_no_more_than_their_share(broker: BrokerProcess) -> None:
+    host, _, port = address(broker).removeprefix("http://").rpartition(":")
+    with ExitStack() as opened:
+        crowd = [opened.enter_context(socket.create_connection((host, int(port)), 5)) for _ in range(MAX_CONNECTIONS)]
+        for n, each in enumerate(crowd):
+            each.sendall((b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"", b"\0" * 50)[n % 3])
+        produce(broker.bootstrap, "busy", 10)
+        slow = crowd[0::3]
+        for each in slow:
+            each.sendall(b"y" * 9000)
+            assert each.recv(100).startswith(b"HTTP/1.1 431 ")
+            each.close()
+        assert get(f"{address(broker)}/health/ready")[0] == 200
+    assert broker.alive()
+    assert scrape(address(broker))["kafka_server_brokertopicmetrics_messagesin_total"][("topic", "busy"),] == 10
+
+
+# --- Kafka's names ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mbeans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+    """What stock Kafka has, as domain:type=…,name=… without other labels; some come with the first client."""
+    made = Cluster.create(tmp_path_factory.mktemp("jmx"))
+    port = free_ports(1)[0]
+    jmx = "-Dcom.sun.management.jmxremote"
+    switches = [f"{jmx}.port={port}", f"{jmx}.rmi.port={port}", f"{jmx}.authenticate=false", f"{jmx}.ssl=false"]
+    made.nodes[0].start("512m", [*switches, f"{jmx}.host=127.0.0.1", "-Djava.rmi.server.hostname=127.0.0.1"])
+    try:
+        made.nodes[0].wait()
+        produce(made.bootstrap, "t", 10)
+        url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
+        command = java_command("JmxTool", "--jmx-url", url, "--one-time", "--report-format", "tsv")
+        text = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    finally:
+        made.kill()
+    found = set()
+    for line in text.splitlines():
+        if match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),name=([\w-]+)[,:]", line):
+            found.add(f"{match[1]}:type={match[2]},name={match[3]}")
+        elif match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),listener=[^:]*:([\w-]+)\t", line):
+            found.add(f"{match[1]}:type={match[2]},name={match[3]}")  # an attribute of a bean that has no name
+    yield found
+
+
+def test_names_are_those_that_the_exporter_makes_of_kafkas(mbeans: set[str]) -> None:
+    assert len(mbeans) > 100
+    ours = {each.mbean for each in METRICS if each.mbean}
+    assert ours - mbeans == set()
+    assert {each.mbean.partition(":")[0] for each in METRICS if each.mbean} == set(DOMAINS)
+    assert all(each.family.name.startswith("kafka_" if each.mbean else ("isthmus_", "process_")) for each in METRICS)
+    # By the rules of the exporter's example for Kafka, in its documentation.
+    assert exported_name("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec") == (
+        "kafka_server_brokertopicmetrics_messagesin_total"
+    )
+    assert exported_name("kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups") == (
+        "kafka_coordinator_group_groupmetadatamanager_numgroups"
+    )
