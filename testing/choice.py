@@ -17,6 +17,7 @@ from ..deploy import engine
 from .errors import IsthmusTestingError
 
 VARIABLE = "ISTHMUS_TESTING"
+IMAGE_VARIABLE = "ISTHMUS_IMAGE"  # of compose files, too
 
 
 class Backend(StrEnum):
@@ -63,20 +64,25 @@ def _found() -> Choice:
         return Choice(Backend.LOCAL, why)
     try:
         version = engine.require()
-        if not engine.has_image(engine.IMAGE):
-            return Choice(Backend.LOCAL, f"Docker runs but has no image {engine.IMAGE}; `isthmus image build` makes it")
+        if not engine.has_image(image()):
+            return Choice(Backend.LOCAL, f"Docker runs but has no image {image()}; `isthmus image build` makes it")
     except engine.EngineError as error:
         return Choice(Backend.LOCAL, str(error))
-    return Choice(Backend.DOCKER, f"Docker {version.engine} answers and has {engine.IMAGE}")
+    return Choice(Backend.DOCKER, f"Docker {version.engine} answers and has {image()}")
 
 
-def require_docker(image: str = engine.IMAGE) -> None:
-    """Raises an error of one line with the way out unless Docker can run `image` for tests."""
+def image() -> str:
+    """What runs in Docker: this version's own image, or what `ISTHMUS_IMAGE` names."""
+    return os.environ.get(IMAGE_VARIABLE) or engine.IMAGE
+
+
+def require_docker(wanted: str) -> None:
+    """Raises an error of one line with the way out unless Docker can run the image `wanted` for tests."""
     if why := _no_testcontainers():
         raise IsthmusTestingError(f"{why}, or set {VARIABLE}=local")
     try:
         engine.require()
-        engine.require_image(image)
+        engine.require_image(wanted)
     except engine.EngineError as error:
         raise IsthmusTestingError(f"{error}; or set {VARIABLE}=local, which needs no Docker") from None
 

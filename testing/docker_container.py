@@ -21,6 +21,7 @@ from testcontainers.core.container import DockerContainer
 from ..deploy import engine
 from ..deploy.launch import plain
 from .choice import Backend, require_docker
+from .choice import image as own_image
 from .container import IsthmusContainer, Option
 from .errors import IsthmusTestingError
 from .labels import LABEL, remove_left
@@ -41,9 +42,9 @@ class DockerBroker(IsthmusContainer, DockerContainer):
     backend = Backend.DOCKER
 
     def __init__(self, image: str | None = None, *, options: Mapping[str, Option] | None = None, port: int = 0) -> None:
-        self._wanted = image or engine.IMAGE
-        require_docker(self._wanted)
-        DockerContainer.__init__(self, self._wanted)
+        wanted = image or own_image()
+        require_docker(wanted)
+        DockerContainer.__init__(self, wanted)
         self._options = dict(options or {})
         self._fixed_port = port
         self._port = 0

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 CONTAINER, TOPOLOGY, SCOPE = "isthmus_container", "isthmus_topology", "isthmus_scope"
 SCOPES = ("function", "class", "module", "session")
 LOG_LINES = 15  # of each part, shown with a test that failed
+_OUTPUT = "isthmus"  # of a process of pytest-xdist
 _running = pytest.StashKey[dict[str, Any]]()  # what the fixtures have started, by fixture
+_said = pytest.StashKey[list[str]]()  # by processes of pytest-xdist
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +54,24 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     return _header() if any(map(_asks, items)) and not pytest_report_header(config) else []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist collects and has no terminal: what it found is said by the one that started it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and any(map(_asks, session.items)):
+        output[_OUTPUT] = _header()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_said] = getattr(node, "workeroutput", {}).get(_OUTPUT) or node.config.stash.get(_said, [])
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not pytest_report_header(config):
+        for line in config.stash.get(_said, []):
+            terminalreporter.write_line(line)
 
 
 def _header() -> list[str]:
@@ -106,7 +126,7 @@ class _Parameter:
 @pytest.fixture(scope=_scope)
 def isthmus_container(request: pytest.FixtureRequest) -> Iterator[IsthmusContainer]:
     """A started IsthmusContainer: one broker; `.bootstrap` is its address."""
-    from .container import IsthmusContainer
+    from . import IsthmusContainer
 
     parameter: _Parameter | None = getattr(request, "param", None)
     args, kwargs = (parameter.args, parameter.kwargs) if parameter else ((), {})
@@ -116,7 +136,7 @@ def isthmus_container(request: pytest.FixtureRequest) -> Iterator[IsthmusContain
 @pytest.fixture(scope=_scope)
 def isthmus_topology(request: pytest.FixtureRequest) -> Iterator[IsthmusTopology]:
     """A started IsthmusTopology: the datacenters, mirrors and workers of a topology file."""
-    from .topology import IsthmusTopology
+    from . import IsthmusTopology
 
     parameter: _Parameter | None = getattr(request, "param", None)
     if parameter:
@@ -125,7 +145,8 @@ def isthmus_topology(request: pytest.FixtureRequest) -> Iterator[IsthmusTopology
         [file] = parameter.args
         made = IsthmusTopology(_located(file, Path(parameter.folder)), **parameter.kwargs)
     elif file := request.config.getini(TOPOLOGY):
-        made = IsthmusTopology(_located(file, request.config.inipath.parent if request.config.inipath else Path.cwd()))
+        config = request.config
+        made = IsthmusTopology(_located(file, config.inipath.parent if config.inipath else config.rootpath))
     else:
         raise pytest.UsageError(
             f'{TOPOLOGY} needs a topology: mark the test, @pytest.mark.{TOPOLOGY}("topology.yaml"), or set '
@@ -171,10 +192,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _ends_of_logs(made: Any) -> str:
-    from .errors import IsthmusTestingError
-
     try:
         logs = made.all_logs() if hasattr(made, "all_logs") else {"broker": made.logs()}
-    except IsthmusTestingError as error:
+    except Exception as error:  # such as of an engine that is gone: the test's own failure is what counts
         return str(error)
     return "\n".join(f"--- {name}\n" + "\n".join(log.splitlines()[-LOG_LINES:]) for name, log in logs.items())

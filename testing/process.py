@@ -24,9 +24,11 @@ class Keeper:
     """A started keeper. setup: what it keeps, as its first line says it."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._number = 0
-        self._read = bytearray()
+        self._answers: dict[int, dict[str, Any] | None] = {}  # to the calls that wait, by number
+        self._reading = False  # whether a thread reads for all that wait
+        self._read = b""  # of an answer that has not come whole
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             (sys.executable, "-m", "isthmus.testing.keeper", str(os.getpid())),
@@ -41,10 +43,18 @@ class Keeper:
 
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Ask for what a coroutine of what is kept gives. IsthmusTestingError is what it refused, or that it died."""
-        with self._lock:
+        return self._ask(name, arguments, CALL_TIMEOUT_S)
+
+    def _ask(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        with self._changed:
             self._number += 1
-            self._write({"id": self._number, "call": name, "with": arguments})
-            answer = self._answer(self._number, name)
+            number = self._number
+            self._answers[number] = None
+            self._write({"id": number, "call": name, "with": arguments})
+            try:
+                answer = self._await(number, name, time.monotonic() + timeout_s)
+            finally:
+                del self._answers[number]  # what comes after Ctrl-C is for nobody
         if "error" in answer:
             raise IsthmusTestingError(answer["error"])
         return answer["value"]
@@ -53,10 +63,7 @@ class Keeper:
         """End and remove all that is kept, and the keeper."""
         if self._process.poll() is None:
             with contextlib.suppress(IsthmusTestingError):  # it ends at the end of stdin as well
-                with self._lock:
-                    self._number += 1
-                    self._write({"id": self._number, "call": "stop", "with": {}})
-                    self._answer(self._number, "stop", STOP_TIMEOUT_S)
+                self._ask("stop", {}, STOP_TIMEOUT_S)
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:
@@ -76,23 +83,42 @@ class Keeper:
         except (BrokenPipeError, ValueError):
             raise self._died(str(message.get("call", "start"))) from None
 
-    def _answer(self, number: int, name: str, timeout_s: float = CALL_TIMEOUT_S) -> dict[str, Any]:
-        """Answers to calls that an exception, such as Ctrl-C, took their waiter from are passed over."""
-        assert self._process.stdout
-        deadline = time.monotonic() + timeout_s
-        while True:
-            while b"\n" in self._read:
-                line, _, rest = self._read.partition(b"\n")
-                self._read = bytearray(rest)
-                answer: dict[str, Any] = json.loads(line)
-                if answer["id"] == number:
-                    return answer
-            if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise IsthmusTestingError(f"{name}: the keeper (process {self.pid}) said nothing for {timeout_s:g} s")
-            data = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not data:
+    def _await(self, number: int, name: str, deadline: float) -> dict[str, Any]:
+        """Of the threads that wait, one reads for all. `_changed` is held, but while this one waits or reads."""
+        while (answer := self._answers[number]) is None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise IsthmusTestingError(f"{name}: the keeper (process {self.pid}) did not answer in time")
+            if self._reading:
+                self._changed.wait(left_s)
+                continue
+            self._reading = True
+            self._changed.release()
+            try:
+                data = self._receive(left_s)
+            finally:
+                self._changed.acquire()
+                self._reading = False
+                self._changed.notify_all()
+            if data == b"":
                 raise self._died(name)
-            self._read += data
+            self._take(data or b"")
+        return answer
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        """None: nothing came. Empty: nothing will come any more."""
+        assert self._process.stdout
+        if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+            return None
+        return os.read(self._process.stdout.fileno(), 1 << 16)
+
+    def _take(self, data: bytes) -> None:
+        *lines, rest = (self._read + data).split(b"\n")
+        self._read = rest
+        for line in lines:
+            answer: dict[str, Any] = json.loads(line)
+            if answer["id"] in self._answers:
+                self._answers[answer["id"]] = answer
 
     def _died(self, name: str) -> IsthmusTestingError:
         with contextlib.suppress(subprocess.TimeoutExpired):

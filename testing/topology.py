@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..deploy.topology import load, parse
-from .choice import Backend, choose, require_docker
+from .choice import Backend, choose, image, require_docker
 from .errors import IsthmusTestingError
 from .process import Keeper
 from .status import MirrorStatus
@@ -52,7 +52,7 @@ class IsthmusTopology:
             raise IsthmusTestingError(f"the topology {self.name} is started already")
         backend = self.backend or choose().backend
         if backend is Backend.DOCKER:
-            require_docker()
+            require_docker(image())
         self._keeper = Keeper(
             {
                 "keep": "topology", "backend": str(backend), "text": self._text, "file": str(self._file),

@@ -104,6 +104,14 @@ def test_names_that_are_none() -> None:
             topology.start()
 
 
+def test_a_package_that_is_missing() -> None:
+    """The core of Isthmus installs neither the topology file's packages nor testcontainers."""
+    code = "import sys; sys.modules['pydantic'] = None\nfrom isthmus.testing import IsthmusTopology"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    line = "ImportError: isthmus.testing needs the package pydantic: pip install 'isthmus[testing]'"
+    assert done.stderr.strip().splitlines()[-1] == line
+
+
 # --- Docker ---------------------------------------------------------------------------------------------------------
 
 ENGINE = '#!/bin/sh\necho "{}" >&2\nexit 1\n'

@@ -185,6 +185,19 @@ def test_repair_mends_all_of_it(shops: IsthmusTopology) -> None:
     shops.wait_mirrored()
 
 
+def test_while_one_thread_waits_another_may_call(shops: IsthmusTopology) -> None:
+    shops.cut_wan("north-office")
+    produce(shops.bootstrap("north"), "orders-threads")
+    waiting = threading.Thread(target=shops.wait_mirrored)
+    waiting.start()
+    assert status_of(shops, "north-office", "orders-threads").lag_records == COUNT
+    assert waiting.is_alive()
+    shops.heal_wan()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert status_of(shops, "north-office", "orders-threads").lag_records == 0
+
+
 def test_logs_are_those_of_the_part(shops: IsthmusTopology) -> None:
     assert "serves" in shops.logs("north")
     shops.kill("north")

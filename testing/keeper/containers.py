@@ -135,6 +135,9 @@ class DockerTopology:
                 each["labels"] = {LABEL: str(self._owner)}
         for name in self.topology.datacenters:
             made["services"][f"{name}-broker"]["healthcheck"] = {"interval": HEALTH_INTERVAL}
+        for each in made["services"].values():
+            if each["restart"] == "unless-stopped":  # an engine that is restarted must not bring tests back to life
+                each["restart"] = "on-failure"
         return made
 
     async def _docker(self, *arguments: str) -> str:

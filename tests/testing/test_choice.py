@@ -97,11 +97,11 @@ def test_what_docker_lacks_when_it_must_be_docker_is_one_line_with_two_ways_out(
 ) -> None:
     pretend(monkeypatch, **lack)  # type: ignore[arg-type]
     with pytest.raises(IsthmusTestingError) as caught:
-        require_docker()
+        require_docker(engine.IMAGE)
     assert str(caught.value).startswith(words + "ISTHMUS_TESTING=local")
     assert "\n" not in str(caught.value)
 
 
 def test_nothing_is_refused_where_docker_has_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
-    require_docker()
+    require_docker(engine.IMAGE)

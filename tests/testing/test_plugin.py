@@ -187,6 +187,26 @@ def test_what_was_found_is_said_once_it_matters(suite: Suite, monkeypatch: pytes
     assert "isthmus: " not in suite.run()
 
 
+def test_under_xdist_it_is_said_once_at_the_end(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite.write(
+        "test_x.py", "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_a(isthmus_container, n): 0\n"
+    )
+    suite.write("conftest.py", CONFTEST)
+    monkeypatch.delenv("ISTHMUS_TESTING")
+    assert suite.run("-p", "xdist", "-n", "2").count("isthmus: local: it is so") == 1
+
+
+CONFTEST = """
+from isthmus.testing import choice, container
+class Broker:
+    changed = False
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+container.IsthmusContainer = Broker
+choice._found = lambda: choice.Choice(choice.Backend.LOCAL, "it is so")
+"""
+
+
 def test_a_wrong_value_is_said_in_one_line_and_fails_only_who_asks(
     suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
