@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from .afterwards import read_back
@@ -18,9 +18,10 @@ SETTLED_TIMEOUT_S = 5.0
 class Comparison:
     """Runs scenarios; `codes` are the error codes that stock Kafka has given, by API."""
 
-    def __init__(self, ours: Peer, stock: Peer) -> None:
+    def __init__(self, ours: Peer, stock: Peer, prefix: str = "") -> None:
         self.ours = ours
         self.stock = stock
+        self._prefix = prefix  # of the names of topics and groups
         self.codes: dict[int, set[int]] = {}
         self.done: set[tuple[str, int]] = set()  # scenarios and versions
         self._threads = ThreadPoolExecutor(2)
@@ -30,9 +31,11 @@ class Comparison:
 
     def differences(self, scenario: Scenario, version: int) -> list[str]:
         """What is not equal and not explained, one line for each place."""
-        (actual, ours), (expected, stock) = self._threads.map(
-            lambda peer: answers(peer, scenario, version), (self.ours, self.stock)
-        )
+        asked = [
+            self._threads.submit(answers, peer, scenario, version, self._prefix) for peer in (self.ours, self.stock)
+        ]
+        wait(asked)  # both, since what is raised by one must not leave the other at work
+        (actual, ours), (expected, stock) = (each.result() for each in asked)
         self.done.add((scenario.label, version))
         self.codes.setdefault(scenario.key, set()).update(codes_in(expected))
         found = compared(scenario, actual, expected)

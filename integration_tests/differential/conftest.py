@@ -11,6 +11,8 @@ from integration_tests.brokers import running_broker
 from .comparing import Comparison
 from .peer import Peer
 
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 10}  # as those of the stock peer
+
 
 @pytest.fixture(scope="session")
 def stock(kafka: str) -> Iterator[Peer]:
@@ -22,8 +24,7 @@ def stock(kafka: str) -> Iterator[Peer]:
 @pytest.fixture(scope="session")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """Our broker with the few options that the stock peer is given too."""
-    settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 10}
-    with running_broker(tmp_path_factory.mktemp("differential"), settings) as broker:
+    with running_broker(tmp_path_factory.mktemp("differential"), SETTINGS) as broker:
         peer = Peer("isthmus", broker.bootstrap)
         yield peer
         peer.close()

@@ -170,6 +170,33 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a resource named twice is told once: a few bytes would ask for kilobytes",
         "resource_asked_for_twice",
     ),
+    *(
+        Difference(
+            path,
+            LEFT_OUT,
+            "loggers by request, telemetry (KIP-714) and groups of the new protocol (KIP-848) are not here",
+            scenario,
+        )
+        for path, scenario in (
+            ("DescribeConfigs.results", "describes_what_is_not_here"),
+            ("IncrementalAlterConfigs.responses", "options_of_what_is_not_here"),
+        )
+    ),
+    *(
+        difference
+        for scenario in ("options_of_topics_that_would_change_nothing", "options_of_brokers_that_would_change_nothing")
+        for difference in (
+            Difference(
+                "IncrementalAlterConfigs.responses.error_code",
+                INSTEAD,
+                "Kafka takes what would change nothing here; nobody is to rely on it",
+                scenario,
+                40,
+                0,
+            ),
+            Difference("IncrementalAlterConfigs.responses.error_message", SAYS_MORE, "the same", scenario),
+        )
+    ),
     Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
     Difference("DeleteGroups.results", BY_NAME, HASHED),
     Difference("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),

@@ -18,10 +18,10 @@ from isthmus.protocol.messages import (
     list_offsets,
     metadata,
 )
-from isthmus.protocol.schema import Struct
+from isthmus.protocol.schema import Api, Struct
 
 from .versions import STOCK
-from .wire import Connection, plain
+from .wire import Connection, decode, plain
 
 SETUP_TIMEOUT_S = 20.0
 POLL_S = 0.002
@@ -84,6 +84,29 @@ class Case:
         kept = plain(answer, self.version)
         self.answers.append(only(kept) if only else kept)
         return answer
+
+    def compare_raw(self, api: Api, body: bytes, header_tags: bytes = b"\0") -> None:
+        """Ask a flexible version with a body written by hand, and keep the answer."""
+        try:
+            data = self.peer.connection.ask_raw(api.key, self.version, header_tags + body, flexible=False)
+        except ConnectionError:
+            self.answers.append(CLOSED)
+            self.peer.reconnect()
+            return
+        self.answers.append(plain(decode(api, self.version, data), self.version))
+
+    def compare_pipelined(self, *requests: Struct) -> None:
+        """Send requests without waiting, in our newest versions, and keep the answers."""
+        for request in requests:
+            self.peer.connection.send(request, type(request).API.max_version)
+        for request in requests:
+            api = type(request).API
+            self.answers.append({api.name: plain(self.peer.connection.receive(), api.max_version)})
+
+    def expect_closed_by(self, key: int, version: int) -> None:
+        """Compare that the broker closes the connection at a request of a key and version without a body."""
+        self.peer.connection.send_raw(key, version)
+        self.expect_closed()
 
     def send(self, request: Struct) -> None:
         """Send in the version under test what is not answered."""

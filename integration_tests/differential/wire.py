@@ -42,6 +42,10 @@ class Connection:
         self._send_request(request, version)
         self._last_received = self._last_sent
 
+    def send_raw(self, key: int, version: int) -> None:
+        """A request without a body."""
+        self._send(key, version, b"", flexible=False)
+
     def is_closed(self) -> bool:
         """Whether the broker ends the connection; waits for that, or for an answer, which there should not be."""
         try:

@@ -4,6 +4,7 @@ from ..peer import Scenario
 from . import (
     alter_configs,
     api_versions,
+    connections,
     create_partitions,
     create_topics,
     delete_groups,
@@ -42,6 +43,7 @@ MODULES = (
     fetch_sessions,
     list_offsets,
     metadata,
+    connections,
     api_versions,
     create_topics,
     create_partitions,

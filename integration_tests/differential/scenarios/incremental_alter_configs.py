@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from isthmus.core_broker.config import TOPIC_OPTIONS
 from isthmus.protocol.messages import incremental_alter_configs as m
 
 from ..batches import batch
@@ -183,6 +184,33 @@ def values_that_options_of_topics_take_and_do_not_take(case: Case) -> None:
     for option, values in VALUES.items():
         for value in (*WORDS, *values):
             case.compare(alter_request(case.name, (option, SET, value), validate_only=True))
+
+
+@SCENARIOS.error(44, ends=True)
+def options_of_topics_that_would_change_nothing(case: Case) -> None:
+    case.topic()
+    for option in TOPIC_OPTIONS:
+        if option.inert:
+            case.compare(alter_request(case.name, (option.name, SET, option.default), validate_only=True))
+    for name, value in (("preallocate", "true"), ("local.retention.ms", "5"), ("file.delete.delay.ms", "5")):
+        case.compare(alter_request(case.name, (name, SET, value), validate_only=True))
+
+
+@SCENARIOS.error(44, ends=True)
+def options_of_brokers_that_would_change_nothing(case: Case) -> None:
+    for name in (str(case.peer.node_id), ""):
+        for option, value in (("log.preallocate", "true"), ("num.io.threads", "9"), ("no.such.option", "1")):
+            case.compare(alter_request(name, (option, SET, value), kind=BROKER, validate_only=True))
+
+
+@SCENARIOS.error(44, ends=True)
+def options_of_what_is_not_here(case: Case) -> None:
+    for kind, name, option, value in (
+        (8, str(case.peer.node_id), "kafka", "INFO"),  # a broker's loggers
+        (16, case.name, "interval.ms", "1000"),  # what clients tell of themselves
+        (32, case.name, "consumer.session.timeout.ms", "50000"),  # a group of the new protocol
+    ):
+        case.compare(alter_request(name, (option, SET, value), kind=kind, validate_only=True))
 
 
 @SCENARIOS.error(44, ends=True)

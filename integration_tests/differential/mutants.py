@@ -1,0 +1,225 @@
+"""Twenty brokers, each wrong in one place: what the differential scenarios must notice.
+
+A mutant is one module of the product with one text in place of another, as a slip of the hand would leave it.
+`mutated.py` runs a broker with one of them, test_mutants.py the scenarios of the APIs that it touches.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+BROKER = "isthmus.core_broker"
+APIS = f"{BROKER}.server.apis"
+CONTROLLER = f"{BROKER}.cluster.controller"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """keys: the APIs whose scenarios are to notice it. The text `right` stands in the module exactly once."""
+
+    name: str
+    module: str
+    right: str
+    wrong: str
+    keys: tuple[int, ...]
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "takes_several_batches_for_one_partition",
+        f"{APIS}.produce",
+        "length + LOG_OVERHEAD == len(records)",
+        "length + LOG_OVERHEAD <= len(records)",
+        (0,),
+    ),
+    Mutant(
+        "takes_any_acks",
+        f"{APIS}.produce",
+        "if acks not in ACKS:",
+        "if acks not in (*ACKS, 2):",
+        (0,),
+    ),
+    Mutant(
+        "tells_a_duplicate_the_time_of_now",
+        f"{APIS}.produce",
+        "info.max_timestamp if info.duplicate else info.log_append_time_ms",
+        "info.log_append_time_ms",
+        (0,),
+    ),
+    Mutant(
+        "gives_no_batch_that_is_larger_than_the_limit",
+        f"{APIS}.fetch",
+        "self._read_one(wanted, left, size == 0)",
+        "self._read_one(wanted, left, False)",
+        (1,),
+    ),
+    Mutant(
+        "puts_unknown_partitions_first",
+        f"{APIS}.fetch",
+        "return rows + unknown, enough",
+        "return unknown + rows, enough",
+        (1,),
+    ),
+    Mutant(
+        "a_consumer_at_the_end_of_an_epoch_has_diverged",
+        f"{APIS}.fetch",
+        "end_offset < wanted.fetch_offset",
+        "end_offset <= wanted.fetch_offset",
+        (1,),
+    ),
+    Mutant(
+        "a_session_keeps_its_order",
+        f"{BROKER}.server.fetch_sessions",
+        "self.partitions[key] = self.partitions.pop(key)",
+        "self.partitions[key] = self.partitions[key]",
+        (1,),
+    ),
+    Mutant(
+        "a_session_does_not_tell_that_an_error_is_over",
+        f"{BROKER}.server.fetch_sessions",
+        "self.high_watermark = -1  # so that its end is told too",
+        "pass",
+        (1,),
+    ),
+    Mutant(
+        "the_earliest_offset_is_always_0",
+        f"{APIS}.list_offsets",
+        "answer.offset = partition.log.log_start_offset",
+        "answer.offset = 0",
+        (2,),
+    ),
+    Mutant(
+        "metadata_of_a_null_list_and_an_empty_one_are_alike",
+        f"{APIS}.metadata",
+        "if asked is None or (context.version == 0 and not asked):",
+        "if not asked:",
+        (3,),
+    ),
+    Mutant(
+        "assignments_by_hand_may_have_holes",
+        f"{CONTROLLER}.create_topics",
+        "if sorted(by_index) != list(range(len(by_index))):",
+        "if len(by_index) != len(topic.assignments):",
+        (19,),
+    ),
+    Mutant(
+        "validating_makes_the_partitions",
+        f"{CONTROLLER}.create_partitions",
+        "[] if self.validate_only else records",
+        "records",
+        (37,),
+    ),
+    Mutant(
+        "a_topic_named_twice_is_deleted",
+        f"{CONTROLLER}.delete_topics",
+        "if name in names_twice:",
+        "if name in ids_twice:",
+        (20,),
+    ),
+    Mutant(
+        "the_last_records_cannot_be_deleted",
+        f"{BROKER}.replication.partition",
+        "if not 0 <= before <= self.high_watermark:",
+        "if not 0 <= before < self.high_watermark:",
+        (21,),
+    ),
+    Mutant(
+        "epochs_of_clients_are_not_checked",
+        f"{APIS}.offset_for_leader_epoch",
+        "partition.check_epoch(asked.current_leader_epoch)",
+        "pass",
+        (23,),
+    ),
+    Mutant(
+        "tells_synonyms_to_all",
+        f"{APIS}.describe_configs",
+        "entry.synonyms if request.include_synonyms else []",
+        "entry.synonyms",
+        (32,),
+    ),
+    Mutant(
+        "replaces_options_by_adding_to_them",
+        f"{CONTROLLER}.alter_configs",
+        "if is_sealed(key, kind)",
+        "if True",
+        (33,),
+    ),
+    Mutant(
+        "appends_what_is_there",
+        f"{CONTROLLER}.incremental_alter_configs",
+        "if operation is Operation.APPEND and part not in parts:",
+        "if operation is Operation.APPEND:",
+        (44,),
+    ),
+    Mutant(
+        "elects_leaders_that_need_no_election",
+        f"{CONTROLLER}.elect_leaders",
+        "if not needed:",
+        "if False:",
+        (43,),
+    ),
+    Mutant(
+        "a_page_ends_one_partition_late",
+        f"{APIS}.describe_topic_partitions",
+        "if last < len(topic.partitions):",
+        "if last + 1 < len(topic.partitions):",
+        (75,),
+    ),
+)
+
+
+class MutationError(Exception):
+    """The product does not read as the mutant expects: the mutant must be written anew."""
+
+
+def mutate(name: str) -> None:
+    """From now on a mutant's module is imported with its fault. Raises MutationError for an unknown mutant."""
+    found = next((mutant for mutant in MUTANTS if mutant.name == name), None)
+    if found is None:
+        raise MutationError(f"there is no mutant {name}")
+    sys.meta_path.insert(0, _Finder(found))
+
+
+def source_of(mutant: Mutant) -> str:
+    """The source of a mutant's module, with the fault. Raises MutationError."""
+    spec = _spec(mutant.module)
+    assert spec is not None and spec.origin is not None, mutant.module
+    with open(spec.origin, encoding="utf-8") as file:
+        text = file.read()
+    if text.count(mutant.right) != 1:
+        raise MutationError(f"{mutant.name}: {mutant.module} has {text.count(mutant.right)} times: {mutant.right}")
+    return text.replace(mutant.right, mutant.wrong)
+
+
+def _spec(module: str, path: Any = None) -> ModuleSpec | None:
+    if path is None and "." in module:
+        parent = __import__(module.rpartition(".")[0], fromlist=["_"])
+        path = parent.__path__
+    return PathFinder.find_spec(module, path)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self._mutant.module:
+            return None
+        spec = _spec(fullname, path)
+        assert spec is not None and spec.origin is not None
+        spec.loader = _Loader(fullname, spec.origin, source_of(self._mutant))
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, source: str) -> None:
+        super().__init__(fullname, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self._source, self.path, "exec")

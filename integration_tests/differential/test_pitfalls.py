@@ -1,0 +1,26 @@
+"""Every pitfall of the list is asked for by scenarios that exist, or says where else it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import test_restart
+from .pitfalls import PITFALLS
+from .scenarios import SCENARIOS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_they_are_forty_and_each_is_somewhere() -> None:
+    assert [pitfall.number for pitfall in PITFALLS] == list(range(1, 41))
+    assert [pitfall.number for pitfall in PITFALLS if not pitfall.scenarios and not pitfall.elsewhere] == []
+
+
+def test_the_scenarios_named_exist() -> None:
+    labels = {scenario.label for scenario in (*SCENARIOS, *test_restart.SCENARIOS)}
+    assert {label for pitfall in PITFALLS for label in pitfall.scenarios} - labels == set()
+
+
+def test_the_files_named_exist() -> None:
+    files = [word for pitfall in PITFALLS for word in pitfall.elsewhere.split() if word.endswith(".py")]
+    assert files and [file for file in files if not (ROOT / file).exists()] == []
