@@ -172,8 +172,10 @@ class LogUpkeep(LogReader):
             self._check_online()
             if offset >= self.log_end_offset:
                 return
-            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off.
-            self.recovery_point = min(self.recovery_point, offset)
+            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off. Nor is
+            # the cut: a start must read the segment that it is in, and sync it again, though its end does not show it.
+            cut_segment = self._bases[max(0, bisect_left(self._bases, offset) - 1)]
+            self.recovery_point = min(self.recovery_point, cut_segment)
             self.first_dirty_offset = min(self.first_dirty_offset, offset)
             if self.save_points is not None:
                 await self.save_points()

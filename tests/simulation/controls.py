@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from . import group_plants
+
 Plant = Callable[[contextlib.ExitStack], None]
 
 
@@ -102,11 +104,95 @@ def _answer_late(connection: Any, route: Any, correlation: int, answer: Any) -> 
         connection._flush()
 
 
+def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
+    """What compaction wrote takes the place of what it read before it is on disk."""
+    from isthmus.core_broker.storage import cleaning
+    from isthmus.core_broker.storage.segment import Segment
+
+    class Careless(Segment):
+        def sync(self, files: Any, is_closed: bool) -> None:
+            pass
+
+    _replace(stack, cleaning, "Segment", Careless)
+
+
+class _Unsynced:
+    """A log as the cleaner sees it, which says that it has synced and saved its recovery point."""
+
+    save_points = None
+
+    def __init__(self, log: Any) -> None:
+        object.__setattr__(self, "_log", log)
+
+    async def sync(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._log, name, value)
+
+
+def compaction_before_sync(stack: contextlib.ExitStack) -> None:
+    """Old values go while the new ones may be in the page cache alone, and no recovery point vouches for the holes."""
+    from isthmus.core_broker.storage.cleaner import Cleaner
+
+    real = Cleaner._clean
+    _replace(stack, Cleaner, "_clean", lambda self, log, plan: real(self, _Unsynced(log), plan))  # type: ignore[arg-type]
+
+
+def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
+    """A start takes every file that a compaction left for rubbish."""
+    from isthmus.core_broker.storage import swap
+
+    def recover(files: Any, directory: str) -> bool:
+        for name in files.listdir(directory):
+            if name.endswith((swap.SWAP, swap.CLEANED)):
+                files.unlink(f"{directory}/{name}")
+        return False
+
+    _replace(stack, swap, "recover", recover)
+
+
+def producers_compacted_away(stack: contextlib.ExitStack) -> None:
+    from isthmus.core_broker.storage.log import Log
+
+    _replace(stack, Log, "last_records", lambda self: {})
+
+
+def tombstones_at_once(stack: contextlib.ExitStack) -> None:
+    """A tombstone goes with the first compaction that meets it, before its readers have."""
+    from isthmus.core_broker.storage import cleaning
+
+    real = cleaning.filter_batch
+
+    def filter_batch(buf: Any, position: int, header: Any, offsets: Any, now_ms: int, horizon_ms: int) -> Any:
+        found = real(buf, position, header, offsets, now_ms, now_ms)
+        data = memoryview(found.data or buf[position : position + header.size_bytes])
+        return real(data, 0, cleaning.read_header(data), offsets, now_ms, now_ms) if found.kept else found
+
+    _replace(stack, cleaning, "filter_batch", filter_batch)
+
+
+def undecided_compacted(stack: contextlib.ExitStack) -> None:
+    from isthmus.core_broker.storage.manager import LogManager
+
+    _replace(stack, LogManager, "_last_stable_offset", lambda self, key, log: log.log_end_offset)
+
+
 # name -> how it is planted; which scenario finds it is in test_scenarios.py
 PLANTS: dict[str, Plant] = {
+    **group_plants.PLANTS,
     "ack-before-write": ack_before_write,
     "answers-out-of-order": answers_out_of_order,
     "append-without-expected-offset": append_without_expected_offset,
+    "cleaned-segment-not-synced": cleaned_segment_not_synced,
+    "compaction-before-sync": compaction_before_sync,
+    "interrupted-swap-thrown-away": interrupted_swap_thrown_away,
+    "producers-compacted-away": producers_compacted_away,
     "producers-not-recovered": producers_not_recovered,
     "recovery-without-crc": recovery_without_crc,
+    "tombstones-at-once": tombstones_at_once,
+    "undecided-compacted": undecided_compacted,
 }

@@ -50,6 +50,7 @@ class SimDisk:
         self.locks: dict[str, object] = {}
         self.operations = 0
         self.crash_countdown = 0
+        self.crash_from = ""  # the countdown begins with the first operation on a path that has this in it
         self.crash_hook: Callable[[], None] | None = None
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
@@ -65,6 +66,8 @@ class SimDisk:
     def step(self, operation: str, path: str) -> None:
         """One durable operation is about to happen: raise what was planned for it."""
         self.operations += 1
+        if self.crash_from and self.crash_from in path:
+            self.crash_from = ""
         for index, (name, containing, error, after) in enumerate(self._faults):
             if name == operation and containing in path:
                 if after > 0:
@@ -77,7 +80,7 @@ class SimDisk:
 
     def crash_point(self, process: Process) -> None:
         """Called before and after each operation: the planned kill happens at one of these points."""
-        if self.crash_countdown > 0:
+        if self.crash_countdown > 0 and not self.crash_from:
             self.crash_countdown -= 1
             if self.crash_countdown == 0 and self.crash_hook is not None:
                 hook, self.crash_hook = self.crash_hook, None
@@ -116,6 +119,7 @@ class SimDisk:
         self.busy = 0
         self.crash_hook = None
         self.crash_countdown = 0
+        self.crash_from = ""
         self._faults.clear()
 
     def crash(self) -> None:

@@ -128,9 +128,11 @@ class Machine:
         for callback in callbacks:
             callback()
 
-    def kill_at_disk_operation(self, count: int, *, power: bool = True) -> None:
-        """Kill just before or just after the `count`-th write, sync or rename from now (drawn by the seed)."""
+    def kill_at_disk_operation(self, count: int, *, power: bool = True, after: str = "") -> None:
+        """Kill just before or just after the `count`-th write, sync or rename (drawn by the seed): from now, or from
+        the first on that is on a path with `after` in it."""
         self.disk.crash_countdown = count
+        self.disk.crash_from = after
         self.disk.crash_hook = lambda: self.kill(power=power)
 
 

@@ -19,12 +19,31 @@ PROCESSES = 2
 # scenario -> counter -> in how large a part of the runs it must have counted: a calm run proves nothing
 LIVELY = {
     "broker-start": {"kills_at_start": 0.5, "power_cuts": 0.8},
+    "compaction": {
+        "rounds": 0.5,
+        "checked_holes": 0.6,
+        "crashes_with_loss": 0.6,
+        "truncations": 0.2,
+        "retentions": 0.1,
+        "clean_closes": 0.3,
+    },
     "cuts": {"cuts": 0.8, "partitions": 0.3, "acked": 1.0},
     "disk-faults": {"disk_EIO": 0.2, "disk_ENOSPC": 0.2, "power_cuts": 1.0, "acked": 0.95},
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
     "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
+    "groups": {
+        "coordinator_in_CompletingRebalance": 0.2,
+        "coordinator_in_Empty": 1.0,
+        "coordinator_in_PreparingRebalance": 0.2,
+        "coordinator_in_Stable": 0.2,
+        "member_in_CompletingRebalance": 0.08,
+        "member_in_PreparingRebalance": 0.08,
+        "member_in_Stable": 0.08,
+        "commits": 0.95,
+    },
     "log": {"crashes_with_loss": 0.8, "crashes_torn": 0.6, "truncations": 0.2, "clean_closes": 0.3},
     "mirror": {"fault_double": 0.2, "fault_target": 0.4, "fault_source": 0.3, "mirrored_batches": 1.0},
+    "offset-expiry": {"told": 0.95, "gone": 0.9, "power_cuts": 0.4},
     "producers": {
         "power_cuts": 0.5,
         "kills": 0.3,
@@ -42,8 +61,20 @@ FOUND_BY = {
     "ack-before-write": "producers",
     "answers-out-of-order": "producers",
     "append-without-expected-offset": "wire-mirror",
+    "assignments-told-before-they-are-safe": "groups",
+    "cleaned-segment-not-synced": "compaction",
+    "commits-answered-before-they-are-safe": "groups",
+    "commits-of-anybody": "groups",
+    "compaction-before-sync": "compaction",
+    "expiry-decided-early": "offset-expiry",
+    "generation-not-read": "groups",
+    "interrupted-swap-thrown-away": "compaction",
+    "members-not-awaited-after-a-restart": "groups",
+    "producers-compacted-away": "compaction",
     "producers-not-recovered": "producers",
     "recovery-without-crc": "log",
+    "tombstones-at-once": "compaction",
+    "undecided-compacted": "compaction",
 }
 
 

@@ -268,12 +268,12 @@ def test_broken_checkpoint_means_that_logs_are_read_through(files, tmp_path):
 def test_truncation_lowers_the_checkpoint_on_disk(files, tmp_path):
     async def work():
         async with opened(files, tmp_path) as made:
-            log = await made.create("t", 0, TOPIC_ID, LogConfig())
+            log = await made.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=300))
             for _ in range(9):
                 append(log, batch(1))
             await log.sync()
             await made.save_checkpoints()
-            await log.truncate_to(3)
+            await log.truncate_to(5)
             assert "t 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
     run(work())

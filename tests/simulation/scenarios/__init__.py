@@ -11,12 +11,15 @@ from ..runner import Scenario
 
 SCENARIOS = (
     "broker-start",
+    "compaction",
     "cuts",
     "disk-faults",
     "diverged",
     "echo",
+    "groups",
     "log",
     "mirror",
+    "offset-expiry",
     "producers",
     "streams",
     "wire-mirror",
