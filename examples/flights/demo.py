@@ -30,6 +30,7 @@ from isthmus.deploy.topology import Topology, load
 from . import check, report
 from .composed import Composed
 from .events import AIRPORTS, Flight, events_of, read_flights
+from .replay import FAULTS
 from .screen import Screen
 from .stage import TOPOLOGY, DemoError, Stage
 from .supervised import Supervised
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, help="folder of data and logs (default: a temporary one)")
     made.add_argument("--kill", action="append", default=[], metavar="PROCESS", help="kill these instead, see topology")
     made.add_argument(
-        "--fault", default="", help="plant withheld|doubled|altered|swapped:ROW, to see the check find it"
+        "--fault", type=fault, help="plant withheld|doubled|altered|swapped:ROW, to see the check find it"
     )
     return made
 
@@ -81,6 +82,13 @@ def at_least_one(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of flights, from 1 to {ALL_FLIGHTS:,}")
     return int(text)
+
+
+def fault(text: str) -> str:
+    kind, _, row = text.partition(":")
+    if kind not in FAULTS or not row.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is none: write {', '.join(FAULTS)}, a colon and a row of the CSV")
+    return text
 
 
 class Demo:
@@ -254,10 +262,10 @@ class Demo:
         if target.endswith("-worker"):
             return sample.streamed / everything
         if target.endswith("-mirror"):
-            return sample.mirrored[name] / totals[name]
+            return sample.mirrored[name] / max(1, totals[name])  # the first flights may be of one airport alone
         if name == AGGREGATE:
             return sum(sample.mirrored.values()) / everything
-        return sample.source[name] / totals[name]
+        return sample.source[name] / max(1, totals[name])
 
     def due(self, target: str, sample: Any, totals: Mapping[str, int]) -> bool:
         return self.share(target, sample, totals) >= (KILL_BROKER_AT if target.endswith("-broker") else KILL_MIRROR_AT)
@@ -383,7 +391,7 @@ class Demo:
 
 
 def stop_on_signals(task: asyncio.Task[Any] | None) -> asyncio.Event:
-    """Ctrl-C and SIGTERM cancel the run, whose `finally` stops every process."""
+    """Ctrl-C, SIGTERM and the end of the terminal cancel the run, whose `finally` stops every process."""
     stopping = asyncio.Event()
 
     def stop() -> None:
@@ -391,6 +399,7 @@ def stop_on_signals(task: asyncio.Task[Any] | None) -> asyncio.Event:
             stopping.set()
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            asyncio.get_running_loop().add_signal_handler(number, stop)
     return stopping

@@ -19,11 +19,12 @@ from isthmus.protocol.errors import KafkaError
 from .events import Event, events_of, read_flights, weather_events
 
 POLL_MS = 1000
+FAULTS = ("withheld", "doubled", "altered", "swapped")
 PACE_HZ = 50  # how often a second a replay with a rate looks at the clock
 
 
 class ReplayError(Exception):
-    """The topic holds something else than this airport's events."""
+    """The topic holds something else than this airport's events, or the command line asks for what there is not."""
 
 
 async def replay(client: Client, producer: Producer, topic: str, events: Sequence[Event], rate: int = 0) -> int:
@@ -86,6 +87,8 @@ async def progress(client: Client, tp: TopicPartition, planned: Sequence[Event])
 def with_fault(events: list[Event], fault: str) -> list[Event]:
     """The events with one fault planted, so that the self-check can be seen to find it: KIND:ROW."""
     kind, _, row = fault.partition(":")
+    if kind not in FAULTS or not row.isdigit():
+        raise ReplayError(f"--fault {fault}: write {', '.join(FAULTS)}, a colon and a row of the CSV")
     at = next((i for i, event in enumerate(events) if event.row == int(row) and event.kind != "scheduled"), None)
     if at is None:
         return events
@@ -97,9 +100,8 @@ def with_fault(events: list[Event], fault: str) -> list[Event]:
             return [*before, this, this, *after]
         case "altered":
             return [*before, this._replace(body={**this.body, "dest": "XXX"}), *after]
-        case "swapped":  # one withheld and another doubled: the count agrees
+        case _:  # swapped: one withheld and another doubled, so that the count agrees
             return [*before, *after[:1], *after]
-    raise ReplayError(f"--fault {fault}: write withheld, doubled, altered or swapped, a colon and a row")
 
 
 async def run(origin: str, bootstrap: str, limit: int | None, rate: int, fault: str) -> None:

@@ -1,9 +1,12 @@
 """`isthmus demo` as a person runs it: exact through kills, red for each planted fault, gone at Ctrl-C."""
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -60,6 +63,36 @@ def test_the_self_check_names_the_planted_fault(tmp_path, fault):
     assert "1 " in line
     if fault == "swapped":
         assert "1 doubled: row " in done.stdout
+
+
+def test_the_end_of_the_terminal_leaves_nothing(tmp_path):
+    """A closed window, or an ssh that breaks: SIGHUP, and whatever is printed from then on is an error."""
+    command = [*ISTHMUS, "--flights", str(FEW), "--calm", "--no-spark"]
+    command += ["--data", str(tmp_path / "d"), "--report", str(tmp_path / "r")]
+    terminal, its_end = pty.openpty()
+    with subprocess.Popen(
+        command, stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        os.close(its_end)
+        with open(terminal, "rb", buffering=0) as screen:
+            shown = b""
+            while b"replaying" not in shown:
+                shown += screen.read(4096)
+            assert left_behind(tmp_path)
+        assert process.wait(60) != 0
+    assert left_behind(tmp_path) == []
+
+
+def test_few_flights_and_unknown_faults_are_named_at_once(tmp_path):
+    """The first flight of the year leaves Newark: nothing goes through the mirror of Kennedy."""
+    done = demo(tmp_path, "--flights", "1", "--no-spark")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: jfk-aggregate-mirror was to be killed in mid-run, but all was over before")
+    for wrong in ("lost:3", "withheld", "withheld:x"):
+        done = demo(tmp_path, "--fault", wrong)
+        assert done.returncode == 2
+        assert f"'{wrong}' is none: write withheld, doubled, altered, swapped, a colon and a row" in done.stderr
 
 
 @pytest.mark.parametrize("moment", ["up: ewr", "replaying", "every hop"])
