@@ -168,6 +168,7 @@ class _Loader:
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start)
         remove_snapshots(files, directory, above=end)
+        self._remove_stray_snapshots()
         crashed = bool(bases) and not self.clean
         producers = load_producers(files, directory, self.segments, end, self.wall_ms, self.recovered_from)
         producers.complete = crashed and start == 0 and self._none_can_have_expired()
@@ -178,6 +179,13 @@ class _Loader:
         recovery_point = end if self.clean else min(self.recovery_point, end)
         dirty = self.first_dirty_offset if self.first_dirty_offset <= end else 0
         return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, dirty, self.notes)
+
+    def _remove_stray_snapshots(self) -> None:
+        """As Kafka: a snapshot stays that a segment begins at, and the last, which an earlier close has left."""
+        bases = dict.fromkeys(segment.base_offset for segment in self.segments)
+        for offset in snapshots(self.files, self.directory)[:-1]:
+            if offset not in bases:
+                self.files.unlink(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
     def _none_can_have_expired(self) -> bool:
         """Whether the log says of every producer that ever wrote to it what it wrote last."""

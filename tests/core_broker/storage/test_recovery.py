@@ -336,3 +336,14 @@ def test_lost_index_in_the_middle_costs_no_epoch_and_doubles_no_aborted_transact
     assert again.recovery_notes
     assert again.epochs.entries() == epochs
     assert again.aborted_transactions(0, again.log_end_offset) == aborted
+
+
+def test_snapshots_of_earlier_closes_do_not_pile_up(files, tmp_path):
+    for n in range(6):
+        log = open_log(files, tmp_path, LogConfig(segment_bytes=300), clean=n > 0)
+        append(log, batch(1, producer_id=7, producer_epoch=0, base_sequence=n))
+        run(log.close())
+    log = open_log(files, tmp_path, LogConfig(segment_bytes=300), clean=True)
+    found = sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot"))
+    assert found == sorted({segment.base_offset for segment in log._segments} - {0} | {6})
+    assert log.producers.get(7).last_sequence == 5
