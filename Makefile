@@ -72,7 +72,7 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 	@.ci/ensure debootstrap || echo "isthmus: debootstrap is needed only where no registry of images can be reached" >&2
 	@trap '.ci/engine stop' EXIT; \
 	$(BIN)/isthmus image build; \
-	$(BIN)/pytest integration_tests/containers -m containers $(ARGS)
+	$(BIN)/pytest integration_tests/containers -m 'containers and not soak' $(ARGS)
 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)

@@ -35,21 +35,8 @@ def bare_path(tmp_path: Path) -> str:
     """A PATH with what the script itself needs and no apt, Java, Maven or kcat."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    for name in (
-        "bash",
-        "cat",
-        "dirname",
-        "env",
-        "grep",
-        "head",
-        "id",
-        "mkdir",
-        "mktemp",
-        "rm",
-        "setsid",
-        "sleep",
-        "tail",
-    ):
+    tools = "bash cat dirname env grep head id ldd mkdir mktemp rm setsid sleep tail tar"
+    for name in tools.split():
         (folder / name).symlink_to(str(shutil.which(name)))
     return str(folder)
 
@@ -98,7 +85,8 @@ def scripts(tmp_path: Path) -> Path:
 
 def command(folder: str, name: str, body: str) -> None:
     path = Path(folder) / name
-    path.write_text(f"#!/bin/bash\n{body}\n")
+    reads = "[[ $1 != import ]] || exec cat >/dev/null\n" if name == "docker" else ""
+    path.write_text(f"#!/bin/bash\n{reads}{body}\n")
     path.chmod(0o755)
 
 
@@ -145,6 +133,15 @@ def test_an_engine_that_cannot_run_says_why_in_its_own_words(scripts: Path, bare
     assert done.returncode == 1
     assert f"Docker's engine cannot run here: {why} (build/engine.log)" in done.stderr.splitlines()[-1]
     assert not (scripts.parent / "build/engine.pid").exists()
+
+
+def test_an_engine_that_answers_but_runs_nothing_is_none(scripts: Path, bare_path: str) -> None:
+    why = "failed to create shim task: mkdir /sys/fs/cgroup/cpuset: no such file or directory."
+    refused = f"docker: Error response from daemon: {why}"
+    command(bare_path, "docker", f'[[ $1 != run ]] || {{ echo "{refused}" >&2; echo See help. >&2; exit 125; }}')
+    done = script(scripts / "ensure", "docker", PATH=bare_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"isthmus: Docker's engine runs no containers here: {why}"]
 
 
 @pytest.mark.parametrize(

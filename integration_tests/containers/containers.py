@@ -15,12 +15,13 @@ from typing import Any
 from isthmus.deploy.engine import EngineError, docker
 
 LABEL = "isthmus.tests"
+INSIDE = "127.0.0.1:9093"  # a listener for those in the container's own network
 READY_TIMEOUT_S = 60.0
 EVENTS_TIMEOUT_S = 60.0
 
 
 class BrokerContainer:
-    """`arguments` are the broker's, after those that give it its data and addresses."""
+    """`arguments` are the broker's, after those that give it its data and addresses. `options` are docker run's."""
 
     def __init__(self, image: str, arguments: Sequence[str] = (), port: int = 0, options: Sequence[str] = ()) -> None:
         self.name = f"isthmus-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -28,9 +29,10 @@ class BrokerContainer:
         self.port = port or free_port()
         self.options = options
         self.changed_s = 0.0  # when its state was last changed from here: older events do not count
+        advertised = f"OUTSIDE://127.0.0.1:{self.port},INSIDE://{INSIDE}"
         self.arguments = (
-            "broker", "--data=/data", "--listen=0.0.0.0:9092",
-            f"--set=advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}", *arguments,
+            "broker", "--data=/data", "--listen=OUTSIDE://0.0.0.0:9092", f"--listen=INSIDE://{INSIDE}",
+            f"--set=advertised.listeners={advertised}", *arguments,
         )  # fmt: skip
 
     @property
