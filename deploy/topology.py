@@ -33,7 +33,8 @@ class Topic(_Strict):
 
 
 class Datacenter(_Strict):
-    """One broker cluster. `listen` is HOST:PORT; port 0 means a free port, chosen once and kept."""
+    """One broker cluster. `listen` is HOST:PORT; port 0 means a free port, chosen once and kept (in containers: the
+    next of those that count up from `isthmus compose --port-base`)."""
 
     brokers: Annotated[int, Field(ge=1, le=1)] = 1
     listen: str = "127.0.0.1:0"
