@@ -79,6 +79,8 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
     O("min.insync.replicas", _I, "1", "Replicas that must be in sync for acks=all", 1, broker="min.insync.replicas"),
     O("mirror.link", _S, "", "The link that owns this topic: clients may not produce to it", own=True, sealed=True),
     O("mirror.source.cluster.id", _S, "", "The cluster this topic is mirrored from", own=True, sealed=True),
+    O("mirror.source.path", _S, "", "The clusters this topic's records came through, the first they were produced in",
+      own=True, sealed=True),
     O("mirror.source.topic.id", _S, "", "The topic this one is mirrored from", own=True, sealed=True),
     O("preallocate", _B, "false", "Reserve a segment's file at its creation", broker="log.preallocate",
       inert="files grow as they are written"),

@@ -6,6 +6,7 @@ again and again; what is as it was costs a request to each side.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from ..client import Admin, Client
 from ..client.admin import NewTopic
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.primitives import ZERO_UUID, uuid_to_str
-from .link import COPIED_OPTIONS, LINK_OPTION, SOURCE_CLUSTER_OPTION, SOURCE_TOPIC_OPTION, MirrorLink
+from .link import COPIED_OPTIONS, LINK_OPTION, PATH_OPTION, SOURCE_CLUSTER_OPTION, SOURCE_TOPIC_OPTION, MirrorLink
 from .partition import State
+
+log = logging.getLogger("isthmus.mirror")
 
 TOPIC_CONFIG_SET = 1  # DescribeConfigs: the value is the topic's own
 
@@ -40,6 +43,8 @@ class Discovery:
         self.target = target
         # topic -> source id, partitions and target id that were found to be right
         self.checked: dict[str, tuple[bytes, int, bytes | None]] = {}
+        # topic -> source id, and the clusters its records came through before the source
+        self.paths: dict[str, tuple[bytes, tuple[str, ...]]] = {}
 
     async def ensure_status_topic(self, name: str) -> None:
         try:
@@ -50,16 +55,44 @@ class Discovery:
                 raise
 
     async def source_topics(self, known: Iterable[str]) -> dict[str, tuple[bytes, int]]:
-        """Topic of the link -> its id and number of partitions. `known` are looked at, too: they may be gone."""
+        """Topic of the link -> its id and number of partitions. `known` are looked at, too: they may be gone.
+
+        What came through the target is left out: links that point both ways, or in a ring, would carry it for ever.
+        """
         names = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
         asked = sorted({*names, *known})
         if asked:
             await self.source.refresh_metadata(asked)
-        return {
+        found = {
             name: (self.source.topic_id(name) or ZERO_UUID, count)
             for name in names
             if (count := len(self.source.partitions(name)))
         }
+        await self._find_paths({name: topic_id for name, (topic_id, _) in found.items()})
+        return {
+            name: what
+            for name, what in found.items()
+            if name in self.paths and self.target.cluster_id not in self.paths[name][1]
+        }
+
+    async def _find_paths(self, topics: dict[str, bytes]) -> None:
+        """Ask the source where the records of topics it did not have before came from."""
+        self.paths = {name: path for name, path in self.paths.items() if topics.get(name) == path[0]}
+        new = [name for name in topics if name not in self.paths]
+        if not new:
+            return
+        try:
+            described = await Admin(self.source).describe_configs(new)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return  # one was deleted just now: the others are asked about at the next look
+        for name, entries in described.items():
+            options = {entry.name: entry.value for entry in entries}
+            path = options.get(PATH_OPTION) or options.get(SOURCE_CLUSTER_OPTION) or ""
+            self.paths[name] = topics[name], tuple(path.split(",")) if path else ()
+            if self.target.cluster_id in self.paths[name][1]:
+                log.info("link %s: %s came from the target and is not carried back", self.link.name, name)
 
     async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
         """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
@@ -110,6 +143,7 @@ class Discovery:
             LINK_OPTION: self.link.name,
             SOURCE_CLUSTER_OPTION: self.source.cluster_id or "",
             SOURCE_TOPIC_OPTION: uuid_to_str(topic_id),
+            PATH_OPTION: ",".join((*self.paths[topic][1], self.source.cluster_id or "")),
         }
         try:
             await Admin(self.target).create_topics([NewTopic(target_topic, count, -1, options)])

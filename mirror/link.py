@@ -25,6 +25,7 @@ COPIED_OPTIONS = (
 LINK_OPTION = "mirror.link"
 SOURCE_CLUSTER_OPTION = "mirror.source.cluster.id"
 SOURCE_TOPIC_OPTION = "mirror.source.topic.id"
+PATH_OPTION = "mirror.source.path"  # ids of the clusters the records came through, with commas between
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import struct
@@ -200,6 +201,39 @@ def test_a_cluster_is_not_mirrored_into_itself(isthmus_broker: BrokerProcess, tm
     with Worker(tmp_path, "mirror", *mirror_arguments(address, address, ".*")) as worker:
         assert worker.process.wait(20) == 2
         assert "source and target are one cluster" in worker.log
+
+
+def test_links_in_a_ring_carry_each_topic_everywhere_and_none_back_to_where_it_came_through(tmp_path: Path) -> None:
+    """Links that select everything point from a to b, to c, to a, and from b back to a: topics must not breed."""
+    left_out = {"ab": ["b.y", "c.b.y"], "bc": [], "ca": ["b.a.x"], "ba": ["a.x"]}
+    with contextlib.ExitStack() as stack:
+        brokers = {name: stack.enter_context(running_broker(tmp_path / name)) for name in "abc"}
+        workers = {}
+        for link in left_out:
+            source, target = (brokers[name].bootstrap for name in link)
+            arguments = mirror_arguments(source, target, ".*", link, alias=link[0])
+            workers[link] = stack.enter_context(Worker(tmp_path, link, *arguments))
+
+        async def scenario() -> None:
+            async with clients(*(broker.bootstrap for broker in brokers.values())) as (a, b, c):
+
+                async def looked_at() -> bool:
+                    said = [
+                        f"link {link}: {topic} came from the target" for link in left_out for topic in left_out[link]
+                    ]
+                    return all(any(line in worker.log for worker in workers.values()) for line in said)
+
+                async def topics(client: Client) -> list[str]:
+                    return [name for name in await Admin(client).list_topics() if not name.startswith("__")]
+
+                await create(a, "x")
+                await create(b, "y")
+                await until(looked_at, "each link has met what came through its target")
+                assert await topics(a) == ["b.y", "c.b.y", "x"]
+                assert await topics(b) == ["a.x", "y"]
+                assert await topics(c) == ["b.a.x", "b.y"]
+
+        run(scenario())
 
 
 def test_a_topic_is_owned_by_its_link_and_a_foreign_one_is_left_alone(
