@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import logging
 import resource
 import signal
 import sys
@@ -19,6 +18,7 @@ import uvloop
 
 from .. import runtime
 from ..protocol.errors import KafkaError
+from . import loggers
 from .broker import Broker, StartError
 from .config import BrokerConfig, ConfigError
 from .storage.files import RealFiles
@@ -93,12 +93,13 @@ def main(arguments: list[str] | None = None) -> int:
         from .checking.command import main as check
 
         return check(arguments[1:])
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     limit = raise_file_limit()
     try:
         given = options(arguments)
         leave_files(given, limit)
-        uvloop.run(serve(BrokerConfig(given)))
+        config = BrokerConfig(given)
+        loggers.configure(config["log.format"])
+        uvloop.run(serve(config))
     except ConfigError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
         return EXIT_USAGE

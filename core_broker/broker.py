@@ -19,9 +19,11 @@ from .cluster.image import Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import MetadataLog
 from .config import BrokerConfig, ConfigError
 from .coordinators.groups import GroupCoordinator
+from .loggers import REQUESTS, Loggers
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
-from .server.context import Services
+from .server.context import Context, Services
+from .server.dispatch import Route
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, parse_address
 from .server.producer_ids import ProducerIds
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     from .metrics.monitor import Monitor
     from .metrics.scrape import Sources
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
+requests = logging.getLogger(REQUESTS)
 
 
 class State(IntEnum):
@@ -135,6 +138,7 @@ class Broker:
             fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], runtime.random),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
+            loggers=Loggers(self._follow_levels),
         )
         if sources is not None:
             from .metrics.scrape import Rooms
@@ -161,7 +165,6 @@ class Broker:
         from .metrics.scrape import Sources
 
         address = parse_address(self.config["metrics.listener"], "metrics.listener")
-        self._server.clock = self.runtime.perf_ns
         sources = Sources(
             node_id=self.node_id,
             version=__version__,
@@ -174,8 +177,15 @@ class Broker:
         )
         self._monitor = Monitor(sources, lambda: self.doing)
         await self._monitor.listen(address.host, address.port)
+        self._follow_levels()
         log.info("metrics and health at http://%s/metrics", self._monitor.address)
         return sources
+
+    def _follow_levels(self) -> None:
+        """Requests are told, and take their times, only where somebody asks for it."""
+        tells = requests.isEnabledFor(logging.DEBUG)
+        self._server.tell = tell_request if tells else None
+        self._server.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
 
     def _take_options(self, image: MetadataImage) -> None:
         """Follow the options that are set while brokers run, for all of them or for this one."""
@@ -215,6 +225,20 @@ class Broker:
             self._monitor.close()
             self._monitor = None
         self._state = State.NOT_RUNNING
+
+
+def tell_request(route: Route, correlation_id: int, context: Context, elapsed_ns: int) -> None:
+    """One line for a request that was answered."""
+    facts = {
+        "api": route.api.name,
+        "version": route.version,
+        "correlation_id": correlation_id,
+        "client_id": context.client_id,
+        "client_host": context.client_host,
+        "elapsed_ms": elapsed_ns / 1e6,
+    }
+    said = "%(api)s v%(version)d from %(client_host)s, client %(client_id)r: %(elapsed_ms).3f ms"
+    requests.debug(said, facts, extra=facts)
 
 
 def manager_config(config: BrokerConfig) -> ManagerConfig:

@@ -142,6 +142,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("log.flush.offset.checkpoint.interval.ms", _I, "60000", "How often recovery points are saved", 1),
     O("log.flush.scheduler.interval.ms", _L, str(MAX_LONG), "flush.ms where log.flush.interval.ms is not set", 1),
     O("log.flush.start.offset.checkpoint.interval.ms", _I, "60000", "How often log start offsets are saved", 1),
+    O("log.format", _S, "text", "What the broker's own log is written as: lines for people, or a JSON object a line",
+      choices=("text", "json"), own=True),
     O("log.retention.check.interval.ms", _L, "300000", "How often old segments are looked for", 1),
     O("log.retention.hours", _I, "168", "retention.ms, in hours"),
     O("log.retention.minutes", _I, None, "retention.ms, in minutes"),

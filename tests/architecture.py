@@ -34,7 +34,13 @@ _CLUSTER = (
     *_CONFIG,
 )
 _COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", *_CLUSTER)
-_SERVER = (f"{_BROKER}.coordinators", f"{_BROKER}.described", f"{_BROKER}.security", *_COORDINATORS)
+_SERVER = (
+    f"{_BROKER}.coordinators",
+    f"{_BROKER}.described",
+    f"{_BROKER}.loggers",
+    f"{_BROKER}.security",
+    *_COORDINATORS,
+)
 _PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.registry", *_OUTSIDE)
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
@@ -53,6 +59,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.storage": _STORAGE,
     f"{_BROKER}.option": ("isthmus.protocol",),
+    f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,

@@ -18,7 +18,7 @@ import h11
 
 from ..server.listener import ListenError
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32  # more are closed at once
 MAX_HEAD_BYTES = 8192  # request line and headers

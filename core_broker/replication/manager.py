@@ -23,7 +23,7 @@ from ..storage.manager import LogManager
 from .partition import Partition
 from .traffic import Traffic
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 OPEN_AT_ONCE = 16  # partitions of one change that are opened side by side
 _LOG_OPTIONS = tuple(field.name for field in fields(LogConfig))

@@ -20,7 +20,7 @@ from .traffic import Traffic
 if TYPE_CHECKING:
     from ..storage.log import AppendInfo, Log, LogSlice, Origin
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 Cancel = Callable[[], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 LINES_A_SECOND = 10
 WINDOW_S = 1.0

@@ -27,10 +27,12 @@ def change(
     command: Callable[[list[Any]], Command],
     answer: Callable[[list[AlteredResource]], Any],
     context: Context,
+    here: Callable[[Any], bool] = lambda resource: False,
 ) -> Any:
     """Have the controller change the resources of a request; `answer(items)` has one for each, in order.
 
     nulls: names that a resource sets to null. changed: what a change makes of a broker's options; raises KafkaError.
+    here: changes what is this broker's own and no controller's, and gives whether it was; raises KafkaError.
     """
     twice = duplicates([(each.resource_type, each.resource_name) for each in resources])
     items: list[AlteredResource | None] = []
@@ -44,6 +46,9 @@ def change(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             if missing := nulls(resource):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
+            if here(resource):
+                items.append(AlteredResource(ErrorCode.NONE, None, kind, name))
+                continue
             if kind == BROKER_RESOURCE:
                 if name:
                     check_broker_name(name, context.services.node_id)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .dispatch import Route
     from .listener import Listener
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 SIZE = struct.Struct(">i")
 HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self.busy = False  # a request is waiting or its answer is being sent
         self._pending: Pending | None = None
         self._route: Route | None = None  # of the request that waits
-        self._began_ns = 0  # when it came
+        self._began_ns = 0  # when it came; 0 when no time was taken
         self._correlation = 0
         self._client = b""
         self._out: list[Any] = []  # answers of this turn, sent together
@@ -298,8 +298,8 @@ class Connection(asyncio.BufferedProtocol):
             if not answer.done:
                 self.busy = True
                 self._pending, self._route, self._correlation = answer, route, correlation
+                self._began_ns = began_ns
                 if clock is not None:
-                    self._began_ns = began_ns
                     route.latency.began(clock() - began_ns)
                 answer.when_done(self._answered)
                 return
@@ -307,7 +307,10 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self._answer(route, correlation, answer)
         if clock is not None:
-            route.latency.answered(clock() - began_ns)
+            elapsed_ns = clock() - began_ns
+            route.latency.answered(elapsed_ns)
+            if server.tell is not None:
+                server.tell(route, correlation, context, elapsed_ns)
 
     def _unknown(self, key: int, version: int) -> Route | None:
         """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
@@ -327,8 +330,12 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self._answer(route, self._correlation, answer)
             self._flush()
-        if self._server.clock is not None:
-            route.latency.waited(self._server.clock() - self._began_ns)
+        server = self._server
+        if server.clock is not None and self._began_ns:
+            elapsed_ns = server.clock() - self._began_ns
+            route.latency.waited(elapsed_ns)
+            if server.tell is not None:
+                server.tell(route, self._correlation, self.context, elapsed_ns)
         if not self.busy and self.writable and not self._transport.is_closing():
             self._continue()
 

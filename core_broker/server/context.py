@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..loggers import Loggers
+
 if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..cluster.controller import Controller
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from .fetch_sessions import FetchSessions
     from .producer_ids import ProducerIds
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Services:
     fetch_sessions: FetchSessions
     cluster_id: str
     node_id: int
+    loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:

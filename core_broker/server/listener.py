@@ -18,10 +18,10 @@ from typing import Any
 from ..config import BrokerConfig, ConfigError
 from .closings import Closings
 from .connection import Connection
-from .context import Services
+from .context import Context, Services
 from .dispatch import Route, Routes
 
-log = logging.getLogger("isthmus.broker")
+log = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 128 * 1024  # one read of small requests
 TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
@@ -54,6 +54,9 @@ class Listener:
     @property
     def name(self) -> str:
         return self.address.name
+
+
+Tell = Callable[[Route, int, Context, int], None]  # an API's version, correlation id, whose, time in nanoseconds
 
 
 class ListenError(Exception):
@@ -98,6 +101,7 @@ class Server:
         self.routes: dict[int, Any] = Routes()
         self.unsupported_api_versions = _unsupported_route(self.routes)
         self.clock: Callable[[], int] | None = None  # nanoseconds; set where somebody asks how long requests take
+        self.tell: Tell | None = None  # where each request is told; needs the clock
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]

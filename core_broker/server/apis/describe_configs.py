@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): options of topics, of this broker and of all brokers, with source and synonyms.
+"""DescribeConfigs (key 32): options of topics, of this broker and of all brokers, with source and synonyms; log levels.
 
 An empty broker name stands for all brokers: what is told is what was set for them while they run. No option of ours is
 sensitive yet.
@@ -19,6 +19,7 @@ from ....protocol.messages.describe_configs import (
 )
 from ...cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ...described import Entry, broker_entries, cluster_entries, topic_entries
+from ..broker_loggers import BROKER_LOGGER, describe_levels
 from ..config_changes import check_broker_name
 from ..context import Context
 from ..topics import check_name
@@ -35,6 +36,9 @@ def _resource(resource: DescribeConfigsResource, request: Request, context: Cont
         error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
+        if resource.resource_type == BROKER_LOGGER:
+            result.configs = describe_levels(resource, context)
+            return result
         entries = _entries(resource, context)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message

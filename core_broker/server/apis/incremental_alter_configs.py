@@ -1,5 +1,7 @@
 """IncrementalAlterConfigs (key 44): options set, deleted, appended to, subtracted from, of topics and brokers.
 
+Levels of this broker's own log are changed in the same way (KIP-412).
+
 v1: flexible.
 """
 
@@ -16,6 +18,7 @@ from ....protocol.messages.incremental_alter_configs import (
 )
 from ...cluster.controller.incremental_alter_configs import IncrementalAlterConfigs, Operation, changed_options
 from ...cluster.controller.resources import AlteredResource
+from ..broker_loggers import BROKER_LOGGER, alter_levels
 from ..config_changes import change
 from ..context import Context
 
@@ -24,7 +27,13 @@ def handle(request: Request, context: Context) -> Any:
     def command(resources: list[AlterConfigsResource]) -> IncrementalAlterConfigs:
         return IncrementalAlterConfigs(resources, request.validate_only)
 
-    return change(request.resources, _nulls, _changed, command, _answer, context)
+    def here(resource: AlterConfigsResource) -> bool:
+        if resource.resource_type != BROKER_LOGGER:
+            return False
+        alter_levels(resource, request.validate_only, context)
+        return True
+
+    return change(request.resources, _nulls, _changed, command, _answer, context, here)
 
 
 def _nulls(resource: AlterConfigsResource) -> list[str]:

@@ -4,6 +4,7 @@ from ..peer import Scenario
 from . import (
     alter_configs,
     api_versions,
+    broker_loggers,
     connections,
     create_partitions,
     create_topics,
@@ -54,6 +55,7 @@ MODULES = (
     describe_configs,
     alter_configs,
     incremental_alter_configs,
+    broker_loggers,
     describe_log_dirs,
     elect_leaders,
     describe_quorum,

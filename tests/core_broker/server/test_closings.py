@@ -7,7 +7,7 @@ from isthmus.core_broker.server.closings import LINES_A_SECOND, WINDOW_S, Closin
 
 
 def test_a_flood_is_a_few_lines_and_a_number(caplog, monkeypatch):
-    caplog.set_level(logging.INFO, "isthmus.broker")
+    caplog.set_level(logging.INFO, "isthmus.core_broker.server")
 
     async def flood():
         loop = asyncio.get_running_loop()

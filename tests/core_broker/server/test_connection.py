@@ -71,7 +71,9 @@ class FakeServer:
         self.turn_bytes = 1 << 20
         self.tick = 0
         self.clock = lambda: self.now_ns
-        self.now_ns = 0
+        self.now_ns = 1_000_000
+        self.told = []
+        self.tell = lambda route, correlation, context, elapsed_ns: self.told.append((correlation, elapsed_ns))
         self.services = None
         self.held_bytes = 0
         self.closings = SimpleNamespace(tell=lambda client_host, reason: None)
@@ -267,15 +269,21 @@ def test_times_of_requests_answered_at_once_and_after_a_wait():
     def work():
         server, transport = connect()
         route = server.routes[7 << 16]
-        transport.feed(frame(b"one") + frame(b"wait"))
-        server.now_ns = 3_000_000
+        transport.feed(frame(b"one") + frame(b"wait", 2))
+        server.now_ns = 4_000_000
         server.pending[0].complete(b"late")
         total, total_ns = route.latency.total()
         local, local_ns = route.latency.local()
         assert (route.requests, sum(total), sum(local)) == (2, 2, 2)
         assert (total_ns, local_ns) == (3_000_000, 0)
-        server.clock = None  # nobody asks for times
+        assert server.told == [(1, 0), (2, 3_000_000)]
+        transport.feed(frame(b"wait"))
+        server.clock = None  # nobody asks for times any more
+        server.pending[1].complete(b"late")
         transport.feed(frame(b"one"))
-        assert (route.requests, sum(route.latency.total()[0])) == (3, 2)
+        transport.feed(frame(b"wait"))
+        server.clock = lambda: 9_000_000  # asked again, while one waits of which it is not known when it came
+        server.pending[2].complete(b"late")
+        assert (route.requests, sum(route.latency.total()[0])) == (5, 2)
 
     run(work)

@@ -132,7 +132,8 @@ def test_resources_and_options_named_twice_nulls_and_kinds_that_have_no_options(
         assert await codes(serving, resource(TOPIC, "t", good, good)) == [E.INVALID_REQUEST]
         assert await codes(serving, resource(TOPIC, "t", ("retention.ms", SET, None))) == [E.INVALID_REQUEST]
         assert await codes(serving, replaced(TOPIC, "t", retention_ms=None)) == [E.INVALID_REQUEST]
-        assert await codes(serving, resource(99, "t", good), resource(8, "1", good)) == [E.INVALID_REQUEST] * 2
+        assert await codes(serving, resource(99, "t", good), resource(0, "1", good)) == [E.INVALID_REQUEST] * 2
+        assert await codes(serving, replaced(8, "1", root="INFO")) == [E.INVALID_REQUEST]  # by the old request
         assert serving.image.topics["t"].configs == {}
 
     serve(tmp_path, work)

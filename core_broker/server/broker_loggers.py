@@ -1,0 +1,46 @@
+"""Levels of this broker's own log as options of the resource BROKER_LOGGER (KIP-412): described and altered."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
+from ...protocol.messages.incremental_alter_configs import AlterConfigsResource
+from .context import Context
+
+BROKER_LOGGER = 8  # a kind of resource
+DYNAMIC_BROKER_LOGGER = 6  # where such a value comes from
+
+
+def describe_levels(resource: DescribeConfigsResource, context: Context) -> list[DescribeConfigsResourceResult]:
+    """Raises KafkaError."""
+    name, node_id = resource.resource_name, context.services.node_id
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    try:
+        named = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if named != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+    keys = resource.configuration_keys
+    return [
+        DescribeConfigsResourceResult(name=logger, value=level, config_source=DYNAMIC_BROKER_LOGGER)
+        for logger, level in context.services.loggers.describe()
+        if not keys or logger in keys
+    ]
+
+
+def alter_levels(resource: AlterConfigsResource, validate_only: bool, context: Context) -> None:
+    """Raises KafkaError."""
+    name, node_id = resource.resource_name, context.services.node_id
+    try:
+        named = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+    if named != node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {name}")
+    changes = [(each.name, each.config_operation, each.value) for each in resource.configs]
+    if validate_only:
+        context.services.loggers.check(changes)
+    else:
+        context.services.loggers.alter(changes)
