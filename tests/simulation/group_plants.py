@@ -38,19 +38,6 @@ def commits_answered_before_they_are_safe(stack: contextlib.ExitStack) -> None:
     _replace(stack, CoordinatorRuntime, "answer", answer)
 
 
-def assignments_told_before_they_are_safe(stack: contextlib.ExitStack) -> None:
-    """After a power cut the same generation is given out again, to others."""
-    from isthmus.core_broker.coordinators.group_host import GroupHost
-
-    real = GroupHost._store
-
-    def store(self: Any, *what: Any) -> None:
-        with mock.patch.object(self._shards, "when_committed", lambda shard, offset, callback: callback(None)):
-            real(self, *what)
-
-    _replace(stack, GroupHost, "_store", store)
-
-
 def members_not_awaited_after_a_restart(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.coordinators.group import Group
 
@@ -83,7 +70,6 @@ def expiry_decided_early(stack: contextlib.ExitStack) -> None:
 
 
 PLANTS: dict[str, Plant] = {
-    "assignments-told-before-they-are-safe": assignments_told_before_they_are_safe,
     "commits-answered-before-they-are-safe": commits_answered_before_they_are_safe,
     "commits-of-anybody": commits_of_anybody,
     "expiry-decided-early": expiry_decided_early,

@@ -222,7 +222,7 @@ class Consumer:
     async def _work(self, wire: Wire) -> bool:
         """A heartbeat or a commit, after a while; False when it is to join again."""
         hangs = self.random.random() < 0.01
-        await asyncio.sleep(self.session_ms / 1000 * 2 if hangs else self.random.uniform(0.0, 1.5))
+        await asyncio.sleep(self.session_ms / 1000 * 2 if hangs else self.random.uniform(0.0, 2.5))
         if self.random.random() < 0.5 or not self.share:
             request = heartbeat.Request(
                 group_id=GROUP,

@@ -61,7 +61,6 @@ FOUND_BY = {
     "ack-before-write": "producers",
     "answers-out-of-order": "producers",
     "append-without-expected-offset": "wire-mirror",
-    "assignments-told-before-they-are-safe": "groups",
     "cleaned-segment-not-synced": "compaction",
     "commits-answered-before-they-are-safe": "groups",
     "commits-of-anybody": "groups",

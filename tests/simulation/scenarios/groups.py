@@ -90,7 +90,7 @@ async def run_group(sim: Simulation, host: BrokerHost, moments: Moments) -> None
     consumers = [
         Consumer(sim, f"c{number}", host, seen, static=chance.random() < 0.4) for number in range(chance.randint(2, 3))
     ]
-    for _ in range(chance.randint(2, 4)):
+    for _ in range(chance.randint(2, 3)):
         await asyncio.sleep(chance.uniform(0.1, 6.0))
         await fault(sim, host, consumers, moments)
     for gone in consumers[: chance.randint(0, 1)]:  # for good, and without a word
