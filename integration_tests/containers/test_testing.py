@@ -16,7 +16,7 @@ from testcontainers.core.network import Network
 
 from integration_tests.testing.suites import SHOPS, Suite
 from integration_tests.testing.test_examples import EXAMPLE
-from integration_tests.testing.test_topology import COUNT, answers, is_same, produce, status_of
+from integration_tests.testing.test_topology import COUNT, answers, is_same, kill_a_worker, produce, status_of
 from isthmus.deploy import engine
 from isthmus.testing import Backend, IsthmusContainer, IsthmusTestingError, IsthmusTopology, choice, labels
 from isthmus.testing import __main__ as command
@@ -185,6 +185,11 @@ def test_two_topologies_of_one_file_are_apart() -> None:
         produce(one.bootstrap("north"), "orders")
         one.wait_mirrored()
         assert other.mirror_status() == []
+    await_nothing_left()
+
+
+def test_a_worker_runs_the_users_app_in_docker(tmp_path: Path) -> None:
+    kill_a_worker(tmp_path, Backend.DOCKER)
     await_nothing_left()
 
 

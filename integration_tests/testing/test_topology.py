@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from integration_tests.mirror.workers import clients, log_bytes, run, same
 from isthmus.deploy.supervisor import start_ticks
@@ -204,6 +206,67 @@ def test_logs_are_those_of_the_part(shops: IsthmusTopology) -> None:
     shops.restart("north")
     assert shops.logs("north").count(" serves ") >= 2
     assert list(shops.all_logs())[:3] == ["north-broker", "south-broker", "office-broker"]
+
+
+# --- Stream workers -------------------------------------------------------------------------------------------------
+
+APP = """
+from isthmus.streams import App
+
+app = App("totals", checkpoint_interval_ms=200)
+words = app.topic("words", value="json")
+out = app.topic("out", value="json")
+
+
+@app.agent(words)
+async def pass_on(stream):
+    async for event in stream.events():
+        await out.send(key=event.key, value=event.value)
+"""
+WITH_APP = """\
+name: streams
+datacenters: {office: {topics: {words: {}, out: {}}}}
+workers: [{name: totals, app: "apps/totals.py:app", datacenter: office}]
+"""
+
+
+def test_a_worker_of_the_file_runs_and_may_be_killed(tmp_path: Path) -> None:
+    kill_a_worker(tmp_path, Backend.LOCAL)
+
+
+def kill_a_worker(folder: Path, backend: Backend) -> None:
+    """Its path is relative to the topology file. Outputs are at least once, so they are compared as a set."""
+    (folder / "apps").mkdir(mode=0o755)
+    (folder / "apps" / "totals.py").write_text(APP)
+    (folder / "topology.yaml").write_text(WITH_APP)
+    with IsthmusTopology(folder / "topology.yaml", backend=backend) as topology:
+        assert topology.workers == ["totals"]
+        send(topology.bootstrap("office"), range(50))
+        assert received(topology.bootstrap("office"), 50) == set(range(50))
+        topology.kill("totals")
+        send(topology.bootstrap("office"), range(50, 100))
+        topology.restart("totals")
+        assert received(topology.bootstrap("office"), 100) == set(range(100))
+
+
+def send(bootstrap: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in numbers:
+        producer.produce("words", json.dumps(number))
+    assert producer.flush(30) == 0
+
+
+def received(bootstrap: str, count: int) -> set[int]:
+    """The numbers in `out`, once there are so many different ones."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("out", 0, 0)])
+    found: set[int] = set()
+    while len(found) < count:
+        records = consumer.consume(1, timeout=30)
+        assert records, f"{len(found)} of {count} came"
+        found |= {json.loads(record.value() or b"") for record in records}
+    consumer.close()
+    return found
 
 
 # --- More than one --------------------------------------------------------------------------------------------------
