@@ -30,14 +30,12 @@ class Wanted:
     """A partition that is fetched: what was asked, and for a session what was last told."""
 
     __slots__ = (
+        "asked",
         "cancel",
-        "current_leader_epoch",
-        "fetch_offset",
         "high_watermark",
-        "index",
-        "last_fetched_epoch",
+        "idle",
+        "idle_epoch",
         "log_start_offset",
-        "max_bytes",
         "partition",
         "size",
         "topic",
@@ -47,23 +45,31 @@ class Wanted:
     def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic  # None as long as no topic with this id is known
         self.topic_id = topic_id
-        self.index = asked.partition
-        self.fetch_offset: int = asked.fetch_offset
-        self.max_bytes: int = asked.partition_max_bytes
-        self.current_leader_epoch: int = asked.current_leader_epoch
-        self.last_fetched_epoch: int = asked.last_fetched_epoch
+        self.asked = asked
         self.high_watermark = -1  # as told last; -1 makes it be told
         self.log_start_offset = -1
         self.partition: Partition | None = None  # as found for the request at hand
+        self.idle: Partition | None = None  # what it was when there was nothing to tell, under `idle_epoch`
+        self.idle_epoch = -1
         self.size = 0  # bytes that were there at the last look
         self.cancel: Callable[[], None] | None = None
 
-    def follow(self, asked: Wanted) -> None:
+    def follow(self, later: Wanted) -> None:
         """Fetch as a later request says."""
-        self.fetch_offset = asked.fetch_offset
-        self.max_bytes = asked.max_bytes
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.asked = later.asked
+        self.idle = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is still nothing to tell: so most partitions of a large session are passed over in no time."""
+        idle = self.idle
+        return (
+            idle is not None
+            and idle.high_watermark == self.high_watermark
+            and idle.failure is None  # as it has when it is deleted, too
+            and idle.leader_epoch == self.idle_epoch
+            and idle.log.log_start_offset == self.log_start_offset
+        )
 
     def tell(self, data: PartitionData) -> bool:
         """Remember what is to be told of the partition; False when the client knows it already."""
@@ -74,6 +80,8 @@ class Wanted:
             news, self.log_start_offset = True, data.log_start_offset
         if data.error_code:
             self.high_watermark = -1  # so that its end is told too
+        if not news and self.partition is not None:
+            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
         return news
 
 

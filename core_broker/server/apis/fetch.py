@@ -9,6 +9,9 @@ Partitions that nobody knows come last in an answer and do not hurry it, as in K
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -16,6 +19,7 @@ from ....protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -35,6 +39,7 @@ TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADERS_SINCE = 16
 CONSUMER = -1  # replica id
+NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -103,8 +108,10 @@ class _Fetch:
     __slots__ = (
         "_context",
         "_epoch",
+        "_idle",
         "_loop",
         "_max_bytes",
+        "_partitions",
         "_pending",
         "_replica_id",
         "_request",
@@ -118,6 +125,7 @@ class _Fetch:
     ) -> None:
         self._request = request
         self._context = context
+        self._partitions: Mapping[str, Mapping[int, Partition]] = context.services.replicas.partitions
         self._wanted = wanted
         self._session = session
         self._epoch = 0 if session is None else session.epoch
@@ -125,6 +133,7 @@ class _Fetch:
         self._replica_id: int = request.replica_id
         if context.version >= REPLICA_STATE_SINCE:
             self._replica_id = CONSUMER if request.replica_state is None else request.replica_state.replica_id
+        self._idle: list[Wanted] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -136,8 +145,12 @@ class _Fetch:
         left = self._max_bytes
         size = 0
         at_once = False
+        self._idle.clear()
         for key, wanted in self._wanted.items():
             wanted.size = 0
+            if wanted.is_idle:
+                self._idle.append(wanted)
+                continue
             data = self._read_one(wanted, left, size == 0)
             if data.error_code in UNKNOWN:
                 unknown.append((key, wanted, data))
@@ -149,60 +162,60 @@ class _Fetch:
                 read = wanted.size = sum(map(len, data.records))
                 size += read
                 left -= read
-        enough = at_once or not rows or size >= min(self._request.min_bytes, self._max_bytes)
+        known = bool(rows or self._idle)
+        enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown, enough
 
     def _read_one(self, wanted: Wanted, left: int, min_one: bool) -> PartitionData:
-        wanted.partition = None
+        asked = wanted.asked
         try:
-            partition = wanted.partition = self._find(wanted)
-        except KafkaError as error:
-            data = self._failed(wanted, error)
-            if error.code in UNKNOWN:
-                data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
-            return data
-        try:
+            partition = wanted.partition = self._partitions.get(wanted.topic or "", NO_PARTITIONS).get(asked.partition)
+            if partition is None or (wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id):
+                wanted.partition = None
+                partition = wanted.partition = self._find(wanted)
             if partition.failure is not None:
                 raise partition.failure.with_traceback(None)
-            partition.check_epoch(wanted.current_leader_epoch)
+            partition.check_epoch(asked.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
-            if wanted.max_bytes < 0 or self._max_bytes < 0:
+            if asked.partition_max_bytes < 0 or self._max_bytes < 0:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             data = PartitionData(
-                partition_index=wanted.index,
+                partition_index=asked.partition,
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
                 aborted_transactions=None,
                 records=[],
             )
-            if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
+            if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):
                 return data
             committed = self._request.isolation_level == 1
-            limit = max(min(wanted.max_bytes, left), 0)
-            found = partition.read(wanted.fetch_offset, limit, read_committed=committed, min_one=min_one)
+            limit = max(min(asked.partition_max_bytes, left), 0)
+            found = partition.read(asked.fetch_offset, limit, read_committed=committed, min_one=min_one)
         except KafkaError as error:
-            return self._failed(wanted, error)
+            data = self._failed(wanted, error)
+            if error.code in UNKNOWN:
+                data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
+            return data
         data.records = found.ranges
         if committed:
             aborted = (
-                partition.aborted_transactions(wanted.fetch_offset, data.last_stable_offset) if found.ranges else []
+                partition.aborted_transactions(asked.fetch_offset, data.last_stable_offset) if found.ranges else []
             )
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
 
     def _find(self, wanted: Wanted) -> Partition:
-        """Raises KafkaError."""
+        """A partition that is not where it was looked for first. Raises KafkaError."""
         services = self._context.services
-        by_id = wanted.topic_id != ZERO_UUID
         if wanted.topic is None:
             topic = services.image.topic_by_id(wanted.topic_id)  # it may have come into being
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             wanted.topic = topic.name
-        partition = services.replicas.get(wanted.topic, wanted.index)
-        if by_id and partition.topic_id != wanted.topic_id:
+        partition = services.replicas.get(wanted.topic, wanted.asked.partition)
+        if wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
 
@@ -211,7 +224,11 @@ class _Fetch:
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return PartitionData(
-            partition_index=wanted.index, error_code=code, high_watermark=-1, aborted_transactions=None, records=[]
+            partition_index=wanted.asked.partition,
+            error_code=code,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=[],
         )
 
     # --- answering ----------------------------------------------------------------------------------------------------
@@ -224,6 +241,9 @@ class _Fetch:
                 traffic.bytes_out += wanted.size
                 if data.error_code:
                     traffic.failed_fetches += 1
+        for wanted in self._idle:
+            if wanted.idle is not None:
+                wanted.idle.traffic.fetches += 1
         response = Response()
         session = self._session
         if session is not None:
@@ -253,7 +273,7 @@ class _Fetch:
         nodes: dict[int, NodeEndpoint] = {}
         for _, wanted, data in rows:
             if data.error_code in MOVED and wanted.topic is not None:
-                leader = leader_of(wanted.topic, wanted.index, self._context)
+                leader = leader_of(wanted.topic, wanted.asked.partition, self._context)
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
                 if leader.host is not None and self._replica_id < 0:  # followers have addresses of their own
                     nodes[leader.node_id] = NodeEndpoint(
@@ -275,7 +295,7 @@ class _Fetch:
 
     def _register(self, wanted: Wanted) -> None:
         if wanted.partition is not None:
-            wanted.cancel = wanted.partition.wait_for_data(lambda: self._wake(wanted))
+            wanted.cancel = wanted.partition.wait_for_data(partial(self._wake, wanted))
 
     def _stop_waiting(self) -> None:
         for wanted in self._wanted.values():
@@ -317,12 +337,12 @@ def _group(rows: list[Row], response: Response) -> None:
         response.responses[-1].partitions.append(data)
 
 
-def _diverged(partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
+def _diverged(partition: Partition, asked: FetchPartition, data: PartitionData) -> bool:
     """Whether the client's log left ours before its fetch offset; then `data` says where (KIP-320, KIP-595)."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
     if end_offset < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {wanted.last_fetched_epoch}")
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {asked.last_fetched_epoch}")
+    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
     return False

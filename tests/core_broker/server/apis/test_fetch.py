@@ -2,6 +2,7 @@
 
 import asyncio
 
+from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages import metadata_records as r
@@ -89,5 +90,32 @@ def test_who_asks_the_wrong_broker_is_told_the_leader(tmp_path):
         assert row.error_code == E.NOT_LEADER_OR_FOLLOWER
         assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 4)
         assert [(n.node_id, n.host, n.port, n.rack) for n in answer.node_endpoints] == [(2, "broker-2", 9093, "b")]
+
+    serve(tmp_path, work)
+
+
+def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_of_it_changes(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("t", partitions=6)
+        for index in range(6):
+            serving.fill("t", 4, index=index)
+        rows = [(index, 4) for index in range(6)]
+        session = (await serving.ask(request(*rows, epoch=0, topic_id=topic_id))).session_id
+        for epoch in (1, 2):
+            assert told(await serving.ask(request(session=session, epoch=epoch))) == {}
+        serving.fill("t", 1, index=1)
+        serving.replicas.get("t", 2).delete_records(2)
+        serving.replicas.get("t", 3).fail(OSError(5, "Input/output error"))
+        serving.replicas.get("t", 4).become_leader(7)  # of that a consumer is told nothing
+        changed = await serving.ask(request((5, 9), session=session, epoch=3, topic_id=topic_id))
+        assert told(changed) == {
+            1: (E.NONE, 5, True),
+            2: (E.NONE, 4, False),
+            3: (E.KAFKA_STORAGE_ERROR, -1, False),
+            5: (E.OFFSET_OUT_OF_RANGE, -1, False),
+        }
+        await serving.controller.submit_wait(DeleteTopics(["t"]))
+        gone = await serving.ask(request(session=session, epoch=4))
+        assert told(gone) == dict.fromkeys(range(6), (E.UNKNOWN_TOPIC_OR_PARTITION, -1, False))
 
     serve(tmp_path, work)
