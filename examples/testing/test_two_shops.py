@@ -62,11 +62,14 @@ def test_a_cut_wan_delays_orders_and_loses_none(isthmus_topology: IsthmusTopolog
 
 
 def test_a_killed_mirror_goes_on_where_it_was(isthmus_topology: IsthmusTopology) -> None:
-    office, north = isthmus_topology.bootstrap("office"), isthmus_topology.bootstrap("north")
-    place(north, "orders-mirror", ["before"])
+    office = isthmus_topology.bootstrap("office")
+    for shop in ("north", "south"):
+        place(isthmus_topology.bootstrap(shop), "orders-mirror", ["before"])
     isthmus_topology.wait_mirrored()
     isthmus_topology.kill("north-office")
-    place(north, "orders-mirror", ["during"])
+    for shop in ("north", "south"):
+        place(isthmus_topology.bootstrap(shop), "orders-mirror", ["during"])
+    isthmus_topology.wait_mirrored("south-office")
     assert read(office, "north.orders-mirror") == ["before"]
     isthmus_topology.restart("north-office")
     isthmus_topology.wait_mirrored()
