@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from typing import Annotated, Any
 
 import typer
 
-from ..client import Admin, Client, Consumer, TopicPartition
+from ..client import Admin, Client, TopicPartition
 from ..deploy.errors import DeployError
 from ..deploy.launch import python
 from ..mirror.link import SOURCE_CLUSTER_OPTION
+from ..mirror.status import read_status
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
 app = typer.Typer(no_args_is_help=True)
-STATUS_TOPIC = "__mirror_status"
-POLL_MS = 500
 COLUMNS = (
     "link", "topic", "partition", "state", ("next_offset", "offset"), ("source_high_watermark", "source end"),
     ("lag_records", "lag"), "reason",
@@ -48,9 +46,13 @@ def status(
 
     async def run() -> list[dict[str, Any]]:
         async with connected(bootstrap) as client:
-            rows = [row for row in await read_status(client) if link in (None, row["link"])]
+            said = await read_status(client)
+            rows = [row for row in said if link in (None, row["link"])]
+            if said and not rows:
+                links = ", ".join(sorted({row["link"] for row in said}))
+                raise DeployError(f"no mirror of link {link} has written into this cluster; those of {links} have")
             if source is None:
-                return rows
+                return [unknown_as_none(row) for row in rows]
             async with connected(source) as there:
                 return await measured(rows, client, there)
 
@@ -67,27 +69,11 @@ def run(context: typer.Context) -> None:
     os.execv(command[0], command)
 
 
-async def read_status(client: Client) -> list[dict[str, Any]]:
-    """The last status of each link, topic and partition, sorted by them."""
-    if STATUS_TOPIC not in await Admin(client).list_topics():
-        return []
-    tp = TopicPartition(STATUS_TOPIC, 0)
-    end = (await Admin(client).list_offsets({tp: "latest"}))[tp][0]
-    consumer = Consumer(client, auto_offset_reset="earliest")
-    consumer.assign({tp: None})
-    latest: dict[tuple[str, str, int], dict[str, Any]] = {}
-    try:
-        while (consumer.position(tp) or 0) < end:
-            for record in (await consumer.poll(POLL_MS, 10_000)).get(tp, ()):
-                link, topic, partition = bytes(record.key or b"").decode().rsplit("/", 2)
-                where = (link, topic, int(partition))
-                latest.pop(where, None)
-                if record.value is not None:
-                    said = json.loads(bytes(record.value))
-                    latest[where] = {"link": link, "topic": topic, "partition": int(partition), **said}
-    finally:
-        await consumer.close()
-    return [latest[where] for where in sorted(latest)]
+def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
+    """A lag of 0 would say that all is well with a partition whose source was not seen."""
+    if row["source_high_watermark"] >= 0:
+        return row
+    return {**row, "source_high_watermark": None, "lag_records": None}
 
 
 async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -> list[dict[str, Any]]:

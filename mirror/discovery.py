@@ -69,11 +69,11 @@ class Discovery:
             if (count := len(self.source.partitions(name)))
         }
         await self._find_paths({name: topic_id for name, (topic_id, _) in found.items()})
-        return {
-            name: what
-            for name, what in found.items()
-            if name in self.paths and self.target.cluster_id not in self.paths[name][1]
-        }
+        return {name: what for name, what in found.items() if self.has(name)}
+
+    def has(self, topic: str) -> bool:
+        """Whether the source had a topic of the link by this name when it was last asked."""
+        return topic in self.paths and self.target.cluster_id not in self.paths[topic][1]
 
     async def _find_paths(self, topics: dict[str, bytes]) -> None:
         """Ask the source where the records of topics it did not have before came from."""

@@ -14,16 +14,16 @@ from typing import Any
 
 from ..client import Client, Producer, TopicPartition
 from ..protocol.messages import mirror_append
+from ..protocol.primitives import ZERO_UUID
 from ..runtime import Runtime, system
 from .carrier import LANE, TROUBLE, Carrier
 from .discovery import Discovery, Found
 from .errors import MirrorError
 from .link import MirrorLink
 from .partition import HELD, PartitionMirror, State
+from .status import STATUS_TOPIC, read_status, status_key
 
 log = logging.getLogger("isthmus.mirror")
-
-STATUS_TOPIC = "__mirror_status"
 
 
 class MirrorWorker:
@@ -43,6 +43,8 @@ class MirrorWorker:
         self._tasks: list[asyncio.Task[None]] = []
         self._troubled: dict[str, None] = {}  # topics whose last discovery found a problem
         self._told: dict[TopicPartition, dict[str, object]] = {}  # what `__mirror_status` has
+        self._dropped: list[TopicPartition] = []  # what it still has, of a link that once selected more
+        self._looked = asyncio.Event()  # what the source has is known
         self._producer: Producer | None = None
 
     async def start(self) -> None:
@@ -62,7 +64,11 @@ class MirrorWorker:
         # A status doubled is harmless; a producer that stops because the target lost an older one would not be.
         self._producer = Producer(self.target, linger_ms=0, idempotent=False)
         await self._producer.start()
-        self._tasks = [self._task(self._discover(), "discovery"), self._task(self._publish(), "status")]
+        self._tasks = [
+            self._task(self._discover(), "discovery"),
+            self._task(self._publish(), "status"),
+            self._task(self._recall(), "recall"),
+        ]
 
     def _task(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=f"{self.link.name} {what}")
@@ -121,8 +127,7 @@ class MirrorWorker:
             return
         for tp, each in self.partitions.items():
             if tp.topic not in topics and not each.held:
-                reason = f"the source has no topic {tp.topic} any more; {each.target_topic} keeps what was mirrored"
-                each.turn(State.SOURCE_UNAVAILABLE, reason, self.runtime.wall_ms())
+                each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), self.runtime.wall_ms())
         try:
             for found in await self.discovery.settle(topics):
                 self._adopt(found)
@@ -131,6 +136,29 @@ class MirrorWorker:
             return
         self._assign()
         self._ask_the_quiet()
+        self._looked.set()
+
+    async def _recall(self) -> None:
+        """Topics that went while no worker ran: what the last one said of them must not stand for ever."""
+        while True:
+            try:
+                rows = await read_status(self.target)
+                break
+            except TROUBLE:
+                await asyncio.sleep(self.link.limits.backoff_max_ms / 1000)
+        await self._looked.wait()
+        now_ms = self.runtime.wall_ms()
+        for row in rows:
+            tp = TopicPartition(row["topic"], row["partition"])
+            if row["link"] != self.link.name or tp in self.partitions or self.discovery.has(tp.topic):
+                continue
+            if not self.link.selects(tp.topic):
+                self._dropped.append(tp)
+                continue
+            each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
+            each.next_offset, each.epoch = row["next_offset"], row["epoch"]
+            each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), now_ms)
+            self.partitions[tp] = each
 
     def _adopt(self, found: Found) -> None:
         """Take up the partitions of a topic; begin anew where source or target topic is another one than before."""
@@ -191,7 +219,7 @@ class MirrorWorker:
                 because = f": {each.reason}" if each.reason else ""
                 log.log(level, "link %s %s-%d: %s%s", self.link.name, *tp, each.state, because)
             self._told[tp] = what  # told in the log; in the topic only once it is acknowledged
-            key = f"{self.link.name}/{tp.topic}/{tp.partition}".encode()
+            key = status_key(self.link.name, *tp)
             await self._producer.room()
             sent.append((tp, what, self._producer.send(STATUS_TOPIC, json.dumps(status).encode(), key, partition=0)))
         problem: BaseException | None = None
@@ -204,3 +232,10 @@ class MirrorWorker:
                     self._told[tp] = {**what, "updated_ms": None}  # differs from whatever comes next
         if problem is not None:
             raise problem
+        while self._dropped:
+            await self._producer.send(STATUS_TOPIC, None, status_key(self.link.name, *self._dropped[-1]), partition=0)
+            self._dropped.pop()
+
+
+def gone(topic: str, target_topic: str) -> str:
+    return f"the source has no topic {topic} any more; {target_topic} keeps what was mirrored"

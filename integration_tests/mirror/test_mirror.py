@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import struct
@@ -295,6 +296,43 @@ def test_a_recreated_source_topic_is_held_until_its_copy_is_deleted(
     with Worker(tmp_path, "mirror", *mirror_arguments(source.bootstrap, target.bootstrap, "again")) as worker:
         run(scenario())
         assert worker.end() == 0, worker.log
+
+
+def test_what_went_while_no_worker_ran_is_not_shown_as_mirrored(
+    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    """A topic that the source has no more, and one that the link selects no more."""
+    source, target = pair
+    arguments = mirror_arguments(source.bootstrap, target.bootstrap, "went,unselected", "went")
+    status = functools.partial(mirror_status, target.bootstrap, "went")
+
+    async def begin() -> None:
+        async with clients(source.bootstrap, target.bootstrap) as (origin, copy):
+            for topic in ("went", "unselected"):
+                await create(origin, topic)
+                await produce(origin, topic, 20)
+                await until(functools.partial(same, origin, copy, topic, [0]), "both are mirrored")
+
+    async def delete() -> None:
+        async with clients(source.bootstrap) as (origin,):
+            await Admin(origin).delete_topics(["went"])
+
+    async def told() -> bool:
+        rows = await asyncio.to_thread(status)
+        assert list(rows) == [("went", 0)], rows
+        found = rows["went", 0]
+        assert found["state"] == "SOURCE_UNAVAILABLE", found
+        assert (found["next_offset"], found["source_high_watermark"], found["lag_records"]) == (20, None, None)
+        return "src.went keeps what was mirrored" in found["reason"]
+
+    with Worker(tmp_path, "first", *arguments) as first:
+        run(begin())
+        assert first.end() == 0
+    assert {found["state"] for found in status().values()} == {"MIRRORING"}
+    run(delete())
+    with Worker(tmp_path, "second", *mirror_arguments(source.bootstrap, target.bootstrap, "went", "went")) as second:
+        run(until(told, "one row is left, and it says what became of its source"))
+        assert second.end() == 0, second.log
 
 
 def test_what_the_source_deleted_before_it_was_mirrored_is_a_gap(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from ...client import Admin, Client, TopicPartition
 from ...client.errors import ClientError
-from ...console.mirrors import read_status
 from ...deploy.topology import Mirror
 from ...mirror.link import MirrorLink
+from ...mirror.status import read_status
 from ...protocol.errors import KafkaError
 from ..status import MirrorStatus
 
