@@ -77,7 +77,7 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: env peers  ## the kill tests on all flights, three times each
+soak: env peers  ## the kill tests on all flights, three times each; other people's test suites beside stock Kafka
 	$(BIN)/pytest integration_tests -m soak $(ARGS)
 
 bench: env peers  ## side by side with stock Kafka: make bench ARGS=list
@@ -100,6 +100,7 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	compile="build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url"; \
 	$$compile $(ARGS) --extra dev -o requirements/dev.lock pyproject.toml; \
 	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in; \
+	$$compile $(ARGS) --no-deps -c requirements/dev.lock -o requirements/suites.lock requirements/suites.in; \
 	for_image="$${compile/--universal/--python-platform linux} $(ARGS) -c requirements/dev.lock --extra console --extra streams"; \
 	$$for_image -o requirements/image.lock pyproject.toml; \
 	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml

@@ -30,7 +30,7 @@ def test_every_requirement_is_pinned_and_hashed_and_no_registry_is_named(path: P
 
 
 def test_there_are_locks() -> None:
-    assert {path.name for path in LOCKS} == {"build.lock", "dev.lock", "image.lock", "image-spark.lock"}
+    assert {path.name for path in LOCKS} == {"build.lock", "dev.lock", "image.lock", "image-spark.lock", "suites.lock"}
 
 
 @pytest.mark.parametrize(
