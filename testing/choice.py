@@ -78,13 +78,18 @@ def image() -> str:
 
 def require_docker(wanted: str) -> None:
     """Raises an error of one line with the way out unless Docker can run the image `wanted` for tests."""
-    if why := _no_testcontainers():
-        raise IsthmusTestingError(f"{why}, or set {VARIABLE}=local")
+    require_testcontainers()
     try:
         engine.require()
         engine.require_image(wanted)
     except engine.EngineError as error:
         raise IsthmusTestingError(f"{error}; or set {VARIABLE}=local, which needs no Docker") from None
+
+
+def require_testcontainers() -> None:
+    """Raises an error of one line with the way out where the package is not installed."""
+    if why := _no_testcontainers():
+        raise IsthmusTestingError(f"{why}, or set {VARIABLE}=local")
 
 
 def _no_testcontainers() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from .choice import Backend, choose
+from .choice import Backend, choose, require_testcontainers
 from .topology import READY_TIMEOUT_S, IsthmusTopology
 
 Option = str | int | float | bool
@@ -31,6 +31,7 @@ class IsthmusContainer:
     def __new__(cls, *arguments: Any, **named: Any) -> IsthmusContainer:
         if cls is IsthmusContainer:
             if choose().backend is Backend.DOCKER:
+                require_testcontainers()
                 from .docker_container import DockerBroker
 
                 return object.__new__(DockerBroker)

@@ -7,6 +7,7 @@ and what even that could not remove carries our label and is removed by the next
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -91,7 +92,7 @@ class DockerBroker(IsthmusContainer, DockerContainer):
             wanted = self._fixed_port if local else 0
             held = self._held.take(LOOPBACK if local else "0.0.0.0", wanted, "IsthmusContainer")
             self._port = self._fixed_port or held
-            self.ports = {f"{OUTSIDE_PORT}/tcp": (LOOPBACK if local else "", self._port)}  # type: ignore[dict-item]
+            self.ports[f"{OUTSIDE_PORT}/tcp"] = (LOOPBACK if local else "", self._port)  # type: ignore[assignment]
             self.with_command(["broker", "--data=/data", *self._arguments()])
             self._kwargs = {**self._kwargs, "labels": {**self._kwargs.get("labels", {}), LABEL: reaper.owner}}
             with _plain_errors(), _without_ryuk():
@@ -184,8 +185,10 @@ class _Reaper:
 
 @functools.cache
 def _reaper(pid: int) -> _Reaper:
-    """One for each process: a fork needs one of its own."""
-    return _Reaper()
+    """One for each process: a fork needs one of its own, and must not end its parent's."""
+    made = _Reaper()
+    atexit.register(lambda: made.keeper.stop() if os.getpid() == pid else None)
+    return made
 
 
 @contextlib.contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from isthmus.deploy import engine
-from isthmus.testing import choice
+from isthmus.testing import IsthmusContainer, IsthmusTopology, choice
 from isthmus.testing.choice import Backend, Choice, choose, require_docker
 from isthmus.testing.errors import IsthmusTestingError
 
@@ -100,6 +100,16 @@ def test_what_docker_lacks_when_it_must_be_docker_is_one_line_with_two_ways_out(
         require_docker(engine.IMAGE)
     assert str(caught.value).startswith(words + "ISTHMUS_TESTING=local")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [IsthmusContainer, lambda: IsthmusTopology("name: x\ndatacenters: {a: {}}").start()])
+def test_a_missing_package_is_said_before_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch, start: Callable[[], object]
+) -> None:
+    pretend(monkeypatch, package=False)
+    monkeypatch.setenv("ISTHMUS_TESTING", "docker")
+    with pytest.raises(IsthmusTestingError, match="the package testcontainers is not installed: "):
+        start()
 
 
 def test_nothing_is_refused_where_docker_has_it_all(monkeypatch: pytest.MonkeyPatch) -> None:

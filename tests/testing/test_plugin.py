@@ -148,6 +148,23 @@ def test_a_marker_gives_the_container_its_options(suite: Suite) -> None:
     assert [note.partition(" ")[0] for note in suite.notes] == ["start", "stop"]
 
 
+def test_a_test_may_have_both_markers_and_those_of_its_class_count(suite: Suite) -> None:
+    suite.write(
+        "test_x.py",
+        "import pytest\n"
+        "@pytest.mark.isthmus_topology('one.yaml')\n"
+        "class TestAll:\n"
+        "    @pytest.mark.isthmus_container(port=1)\n"
+        "    @pytest.mark.parametrize('n', range(2))\n"
+        "    def test_a(self, isthmus_container, isthmus_topology, n):\n"
+        "        assert (isthmus_container.what, isthmus_topology.what) == ('1', 'one.yaml')\n",
+    )
+    said = suite.run("-v")
+    assert "2 passed" in said
+    assert "::test_a[1] PASSED" in said
+    assert sorted(suite.notes) == ["start 1", "start one.yaml", "stop 1", "stop one.yaml"]
+
+
 def test_no_topology_named_is_an_error_with_both_ways_to_name_one(suite: Suite) -> None:
     said = suite.write("test_x.py", "def test_a(isthmus_topology): pass\n").run()
     assert "1 error" in said
