@@ -14,7 +14,7 @@ from ..client import Client
 from ..client.errors import ClientError
 from ..protocol.errors import KafkaError
 from .errors import MirrorError
-from .link import MirrorLink
+from .link import MirrorLink, patterns
 from .worker import MirrorWorker
 
 EXIT_FAILED, EXIT_CONFIG = 1, 2
@@ -59,7 +59,7 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        link = MirrorLink(options.link, options.source_alias, options.topics.split(","), options.rename)
+        link = MirrorLink(options.link, options.source_alias, patterns(options.topics), options.rename)
         uvloop.run(run(link, options.source, options.target))
     except MirrorError as error:
         print(f"error: {error}", file=sys.stderr)

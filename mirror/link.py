@@ -28,6 +28,12 @@ SOURCE_TOPIC_OPTION = "mirror.source.topic.id"
 PATH_OPTION = "mirror.source.path"  # ids of the clusters the records came through, with commas between
 
 
+def patterns(text: str) -> list[str]:
+    """The regular expressions of a command line, with commas between. A topic's name holds no comma, so that one inside
+    an expression can only be that of `{m,n}`."""
+    return re.split(r",(?![^{}]*\})", text)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Bounds of one link. All bytes fetched and not yet acknowledged by the target stay under `budget_bytes`."""

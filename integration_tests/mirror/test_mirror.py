@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from integration_tests.brokers import BrokerProcess, running_broker
+from integration_tests.console.commands import error, isthmus
 from isthmus.client import Admin, Client, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.raw import append_raw
@@ -333,6 +334,8 @@ def test_what_went_while_no_worker_ran_is_not_shown_as_mirrored(
     with Worker(tmp_path, "second", *mirror_arguments(source.bootstrap, target.bootstrap, "went", "went")) as second:
         run(until(told, "one row is left, and it says what became of its source"))
         assert second.end() == 0, second.log
+    status_of_none = isthmus("mirror", "status", "wnet", "-b", target.bootstrap, folder=tmp_path)
+    assert error(status_of_none).startswith("no mirror of link wnet has written into this cluster; those of ")
 
 
 def test_what_the_source_deleted_before_it_was_mirrored_is_a_gap(tmp_path: Path) -> None:

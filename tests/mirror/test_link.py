@@ -3,7 +3,7 @@
 import pytest
 
 from isthmus.mirror.errors import MirrorError
-from isthmus.mirror.link import MirrorLink
+from isthmus.mirror.link import MirrorLink, patterns
 
 
 def test_topics_match_whole_names_and_internal_ones_never():
@@ -13,6 +13,11 @@ def test_topics_match_whole_names_and_internal_ones_never():
         "weather",
     ]
     assert link.target_name("flights") == "ewr.flights"
+
+
+def test_commas_part_expressions_and_not_the_bounds_of_a_repetition():
+    assert patterns("flights,w.*") == ["flights", "w.*"]
+    assert patterns("x{1,3},(a{2}|b{,4}),y") == ["x{1,3}", "(a{2}|b{,4})", "y"]
 
 
 @pytest.mark.parametrize(
