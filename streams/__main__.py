@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import logging
+import os
 import signal
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import uvloop
@@ -38,17 +42,37 @@ def find(name: str) -> App:
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        with loading(where):
+            spec.loader.exec_module(module)
     else:
         sys.path.insert(0, "")
-        try:
+        with loading(where):
             module = importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise AppError(f"there is no module {error.name}, which '{name}' needs") from None
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
         raise AppError(f"{where} has no App called {attribute}")
     return app
+
+
+@contextlib.contextmanager
+def loading(where: str) -> Iterator[None]:
+    """An app that cannot be loaded will not be by trying again: AppError names the line, ISTHMUS_DEBUG=1 shows all."""
+    try:
+        yield
+    except AppError:
+        raise
+    except Exception as error:
+        if os.environ.get("ISTHMUS_DEBUG"):
+            raise
+        if isinstance(error, ModuleNotFoundError) and error.name and where.startswith(error.name):
+            raise AppError(f"there is no module {error.name}, which '{where}' needs") from None
+        if isinstance(error, SyntaxError):
+            place, words = f"{error.filename}:{error.lineno}", error.msg
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            last = [frame for frame in frames if not frame.filename.startswith("<")][-1]
+            place, words = f"{last.filename}:{last.lineno}", str(error)
+        raise AppError(f"{where} cannot be loaded: {place}: {type(error).__name__}: {words}") from None
 
 
 async def serve(app: App, bootstrap: str, working: asyncio.Event, stopping: asyncio.Event) -> None:

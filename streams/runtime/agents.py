@@ -7,6 +7,8 @@ giving the loop a turn unless they wait for something of their own, and one that
 from __future__ import annotations
 
 import asyncio
+import traceback
+from collections.abc import Callable
 
 from ..api.app import Agent, App, Stream
 from ..api.tables import current_task
@@ -63,12 +65,19 @@ class AgentRun:
         error = None if self._runner.cancelled() else self._runner.exception()
         if isinstance(error, StreamsError):
             raise error
-        what = f"raised {type(error).__name__}: {error}" if error else "returned, but an agent runs for ever"
+        what = f"raised {described(error, self.agent.function)}" if error else "returned, but an agent runs for ever"
         raise RecordError(f"agent {self.agent.name} {what} {where}") from error
 
     async def stop(self) -> None:
         self._runner.cancel()
         await asyncio.gather(self._runner, return_exceptions=True)
+
+
+def described(error: BaseException, function: Callable[..., object]) -> str:
+    """Type, words and the last line of the agent's own file that the error came through."""
+    file = function.__code__.co_filename
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f"{type(error).__name__}: {error}" + (f" ({file}:{lines[-1]})" if lines else "")
 
 
 class TaskRun:

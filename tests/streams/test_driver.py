@@ -142,7 +142,9 @@ def test_an_agents_error_names_the_record():
 
     async def scenario():
         driver = TestDriver(app)
-        with pytest.raises(RecordError, match=r"agent fail raised ValueError: 7 at words-0 offset 0"):
+        with pytest.raises(
+            RecordError, match=r"agent fail raised ValueError: 7 \(.*test_driver.py:\d+\) at words-0 offset 0"
+        ):
             await driver.send("words", value=b"7")
         with pytest.raises(RecordError, match=r"offset 0: the value cannot be decoded"):
             await driver.send("words", value=b"{")
