@@ -495,20 +495,26 @@ def read_records(section: Section, out: list):
 
 
 def check_records(section: Section):
-    """(max timestamp, offset of its first record, null keys, whether deltas are 0, 1, 2, …); without records -1, -1."""
+    """(max timestamp, offset of its first record, min timestamp, null keys, whether deltas are 0, 1, 2, …).
+
+    The three are -1 without records; so is the smallest timestamp where no record has one.
+    """
     best: cython.longlong = -1
     best_offset: cython.longlong = -1
+    least: cython.longlong = -1
     null_keys: cython.Py_ssize_t = 0
     dense: cython.bint = True
     while section.next():
         if best_offset < 0 or section.timestamp_ms > best:
             best = section.timestamp_ms
             best_offset = section.offset
+        if section.timestamp_ms != -1 and (least == -1 or section.timestamp_ms < least):
+            least = section.timestamp_ms
         if section.key_size < 0:
             null_keys += 1
         if section.delta != section.row - 1:
             dense = False
-    return best, best_offset, null_keys, dense
+    return best, best_offset, least, null_keys, dense
 
 
 @cython.cfunc

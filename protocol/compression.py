@@ -28,6 +28,10 @@ IDS = {name: number for number, name in enumerate(NAMES)}
 
 DECOMPRESSED_BYTES_MAX = 256 << 20  # of one batch, where the caller says nothing else
 
+LZ4_DEFAULT_LEVEL = 9
+
+_LZ4_SLOW_MIN = 3
+_ZSTD_DEFAULT_LEVEL = 3
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"  # version 1, readable since version 1
 _XERIAL_BLOCK_BYTES = 32 << 10  # as Java's SnappyOutputStream
@@ -49,9 +53,13 @@ def codec_id(codec: str | int) -> int:
     return number
 
 
-def compress(codec: str | int, data: Buffer) -> bytes:
-    """`data` as one block of the codec; of none, as bytes."""
-    return _CODECS[codec_id(codec)].compress(data)
+def compress(codec: str | int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as one block of the codec; of none, as bytes.
+
+    level: as Kafka has it in compression.gzip.level, compression.lz4.level and compression.zstd.level (KIP-390);
+    None for the codec's default. The others have none.
+    """
+    return _CODECS[codec_id(codec)].compress(data, level)
 
 
 def decompress(codec: str | int, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes | bytearray:
@@ -69,7 +77,7 @@ def _too_large(codec: str, max_bytes: int) -> CompressionError:
     return CompressionError(f"{codec} data of more than {max_bytes} bytes when decompressed")
 
 
-def _plain(data: Buffer) -> bytes:
+def _plain(data: Buffer, level: int | None) -> bytes:
     return data if isinstance(data, bytes) else bytes(data)
 
 
@@ -79,8 +87,8 @@ def _plain_bounded(data: memoryview, max_bytes: int) -> bytes:
     return bytes(data)
 
 
-def _gzip(data: Buffer) -> bytes:
-    out = zlib.compressobj(6, zlib.DEFLATED, 31)
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    out = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)  # -1 stands for 6
     return out.compress(data) + out.flush()
 
 
@@ -101,7 +109,7 @@ def _gunzip(data: memoryview, max_bytes: int) -> bytes:
         rest = member.unused_data
 
 
-def _snappy(data: Buffer) -> bytes:
+def _snappy(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -152,9 +160,11 @@ def _unsnappy_block(data: memoryview, room: int, max_bytes: int) -> bytearray:
     return out
 
 
-def _lz4(data: Buffer) -> bytes:
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    # As in Kafka the default level, 9, is the fast compressor, and every other one the slow one at that level.
+    speed = 0 if level is None or level == LZ4_DEFAULT_LEVEL else max(level, _LZ4_SLOW_MIN)
     # Kafka's Java reader takes frames of independent blocks only ("Dependent block stream is unsupported").
-    return lz4.frame.compress(data, store_size=False, block_linked=False)
+    return lz4.frame.compress(data, compression_level=speed, store_size=False, block_linked=False)
 
 
 def _unlz4(data: memoryview, max_bytes: int) -> bytes:
@@ -169,8 +179,8 @@ def _unlz4(data: memoryview, max_bytes: int) -> bytes:
     return out
 
 
-def _zstd(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=3))
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_DEFAULT_LEVEL if level is None else level))
 
 
 def _unzstd(data: memoryview, max_bytes: int) -> bytearray:
@@ -209,7 +219,7 @@ def _zstd_content_size(data: memoryview) -> int | None:
 
 
 class _Codec(NamedTuple):
-    compress: Callable[[Buffer], bytes]
+    compress: Callable[[Buffer, int | None], bytes]
     decompress: Callable[[memoryview, int], bytes | bytearray]
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "verify_crc",
     "walk",
     "with_append_time",
+    "with_codec",
 ]
 
 OFFSET_MAX = 2**63 - 1
@@ -54,6 +55,8 @@ _CRC_FROM = 21  # attributes to the end; offsets and leader epoch may change wit
 _PREFIX = struct.Struct(">qii")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
 _APPEND_TIME = struct.Struct(">hiqq")  # attributes, last offset delta, base and max timestamp
 _COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's Binary has int32 offsets
 
@@ -111,11 +114,12 @@ def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
 
 
 class BatchSummary(NamedTuple):
-    """What `validate_batch` has seen. Offsets count from the header's base offset; both -1 without records."""
+    """What `validate_batch` has seen. Offsets count from the header's base offset; all -1 without records."""
 
     header: BatchHeader
     max_timestamp: int
     offset_of_max_timestamp: int
+    min_timestamp: int  # of the records that have one
     null_keys: int
     dense: bool  # offset deltas are 0, 1, 2, … and the last is the header's
 
@@ -124,10 +128,34 @@ def validate_batch(buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRES
     """Looks at every record of the batch at `position`, after its CRC. Raises CorruptBatch."""
     data = _bytes_view(buf)
     header, source, start, stop = _batch_at(data, position, True, max_bytes)
-    stamp, offset, null_keys, dense = _records.check_records(_records.Section(source, start, stop, header))
-    return BatchSummary(
-        header, stamp, offset, null_keys, dense and header.last_offset_delta == header.records_count - 1
-    )
+    return _summary(header, _records.Section(source, start, stop, header))
+
+
+def _summary(header: BatchHeader, section: _records.Section) -> BatchSummary:
+    stamp, offset, least, null_keys, dense = _records.check_records(section)
+    dense = dense and header.last_offset_delta == header.records_count - 1
+    return BatchSummary(header, stamp, offset, least, null_keys, dense)
+
+
+def with_codec(
+    buf: Buffer, position: int, codec: str | int, level: int | None = None, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> tuple[bytes, BatchSummary]:
+    """The batch at `position` in another codec, with a new CRC, and what its records are. Raises CorruptBatch.
+
+    Every record is looked at, after the batch's CRC. level: see `compress`.
+    """
+    data = _bytes_view(buf)
+    header, source, start, stop = _batch_at(data, position, True, max_bytes)
+    summary = _summary(header, _records.Section(source, start, stop, header))
+    number = codec_id(codec)
+    packed = compress(number, memoryview(source)[start:stop], level)
+    out = bytearray(HEADER_SIZE + len(packed))
+    out[:HEADER_SIZE] = data[position : position + HEADER_SIZE]
+    out[HEADER_SIZE:] = packed
+    _LENGTH.pack_into(out, 8, len(out) - 12)
+    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & ~7 | number)
+    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
+    return bytes(out), summary
 
 
 # Readers

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.crc import crc32c
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import validate_batch, with_append_time
+from ...protocol.records import BatchSummary, validate_batch, with_append_time, with_codec
 from .config import MAX_INT64, LogConfig
 from .errors import OffsetMismatch
 from .files import Buffer
@@ -26,6 +26,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
+NO_TIMESTAMP = -1
 MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what is assigned, outside the CRC
@@ -92,10 +93,12 @@ def check(
     records = 0
     top_timestamp = -1
     append_time = -1
+    stored = 0
     stamps = assigns and config.message_timestamp_type == "LogAppendTime"
-    needs_keys = checks_client and config.compacts
+    codec = config.codec if assigns else None
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
+    looks_at_records = checks_client and (config.compacts or (earliest >= 0 and not stamps))
     tentative: ProducerStates | None = None
     while total - position >= HEADER_SIZE:
         (
@@ -114,10 +117,7 @@ def check(
         if end > total:
             break
         if limits_size and size > config.max_message_bytes:
-            raise KafkaError.of(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"{name}: a batch of {size} bytes is larger than max.message.bytes={config.max_message_bytes}",
-            )
+            raise _too_large(name, size, config)
         found = crc32c(view[position + _CRC_START : end])
         if found != crc:
             raise _refuse(
@@ -140,8 +140,8 @@ def check(
                     name, config, base, attributes, delta, count, base_timestamp, max_timestamp, producer_id,
                     base_sequence, wall_ms,
                 )  # fmt: skip
-            if needs_keys and validate_batch(view, position).null_keys:
-                raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
+            if looks_at_records:
+                _check_records(validate_batch(view, position), name, config, base, wall_ms)
         if producer_id >= 0 and checks_producers and base_sequence >= 0:
             known = producers
             if tentative is not None:
@@ -168,15 +168,22 @@ def check(
         if assigns:
             base = offset
             batch_epoch = leader_epoch
+            source, start, stop = view, position, end
+            if codec is not None and attributes & COMPRESSION != codec and not attributes & CONTROL:
+                source = memoryview(with_codec(view, position, codec, config.codec_level)[0])
+                start, stop = 0, len(source)
+                size, length = stop, stop - LOG_OVERHEAD
+                if limits_size and size > config.max_message_bytes:
+                    raise _too_large(name, size, config)
             if stamps and not attributes & CONTROL:
                 append_time = max_timestamp = wall_ms
-                head = bytearray(with_append_time(view, position, wall_ms))
+                head = bytearray(with_append_time(source, start, wall_ms))
                 _PREFIX.pack_into(head, 0, base, length, batch_epoch)
                 parts.append(head)
-                parts.append(view[position + HEADER_SIZE : end])
+                parts.append(source[start + HEADER_SIZE : stop])
             else:
                 parts.append(_PREFIX.pack(base, length, batch_epoch))
-                parts.append(view[position + _PREFIX_SIZE : end])
+                parts.append(source[start + _PREFIX_SIZE : stop])
         elif base < offset:
             raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
         if base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
@@ -184,6 +191,7 @@ def check(
         if max_timestamp > top_timestamp:
             top_timestamp = max_timestamp
         records += count
+        stored += size
         batches.append(
             (
                 size, base, base + delta, max_timestamp, batch_epoch, producer_id, producer_epoch, base_sequence,
@@ -192,16 +200,50 @@ def check(
         )  # fmt: skip
         offset = base + delta + 1
         position = end
-    if position > MAX_APPEND_BYTES or (limits_size and position > config.segment_bytes):
+    if stored > MAX_APPEND_BYTES or (limits_size and stored > config.segment_bytes):
         raise KafkaError.of(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{name}: {position} bytes in one append are more than segment.bytes={config.segment_bytes}",
+            f"{name}: {stored} bytes in one append are more than segment.bytes={config.segment_bytes}",
         )
     if not batches and assigns:
         raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"{name}: no whole record batch in {total} bytes")
     if not assigns and batches:
         parts.append(view[:position])
-    return parts, batches, position, records, top_timestamp, append_time, None
+    return parts, batches, stored, records, top_timestamp, append_time, None
+
+
+def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int, wall_ms: int) -> None:
+    """What a header does not tell. Raises KafkaError."""
+    if config.compacts and found.null_keys:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
+    if config.message_timestamp_type == "CreateTime" and found.min_timestamp != NO_TIMESTAMP:
+        _check_times(name, config, base, found.min_timestamp, found.max_timestamp, wall_ms)
+
+
+def _check_times(name: str, config: LogConfig, base: int, least: int, most: int, wall_ms: int) -> None:
+    if most > wall_ms + config.message_timestamp_after_max_ms:
+        raise _refuse(
+            ErrorCode.INVALID_TIMESTAMP,
+            name,
+            f"timestamp {most} is more than message.timestamp.after.max.ms="
+            f"{config.message_timestamp_after_max_ms} after now, {wall_ms}",
+            base,
+        )
+    if least < wall_ms - config.message_timestamp_before_max_ms:
+        raise _refuse(
+            ErrorCode.INVALID_TIMESTAMP,
+            name,
+            f"timestamp {least} is more than message.timestamp.before.max.ms="
+            f"{config.message_timestamp_before_max_ms} before now, {wall_ms}",
+            base,
+        )
+
+
+def _too_large(name: str, size: int, config: LogConfig) -> KafkaError:
+    return KafkaError.of(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"{name}: a batch of {size} bytes is larger than max.message.bytes={config.max_message_bytes}",
+    )
 
 
 def _refuse_client(
@@ -234,22 +276,8 @@ def _refuse_client(
     if producer_id >= 0 and base_sequence < 0:
         raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
     if config.message_timestamp_type == "CreateTime":
-        if max_timestamp > wall_ms + config.message_timestamp_after_max_ms:
-            raise _refuse(
-                ErrorCode.INVALID_TIMESTAMP,
-                name,
-                f"timestamp {max_timestamp} is more than message.timestamp.after.max.ms="
-                f"{config.message_timestamp_after_max_ms} after now, {wall_ms}",
-                base,
-            )
-        if 0 <= base_timestamp < wall_ms - config.message_timestamp_before_max_ms:
-            raise _refuse(
-                ErrorCode.INVALID_TIMESTAMP,
-                name,
-                f"timestamp {base_timestamp} is more than message.timestamp.before.max.ms="
-                f"{config.message_timestamp_before_max_ms} before now, {wall_ms}",
-                base,
-            )
+        least = base_timestamp if base_timestamp >= 0 else wall_ms
+        _check_times(name, config, base, least, max_timestamp, wall_ms)
 
 
 def _refuse(code: ErrorCode, name: str, reason: str, base: int) -> KafkaError:

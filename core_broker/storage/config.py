@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_INT64 = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -14,6 +15,7 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
@@ -27,19 +29,34 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"  # or "LogAppendTime"
     message_timestamp_before_max_ms: int = MAX_INT64
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    compression_type: str = "producer"  # or uncompressed, gzip, snappy, lz4, zstd: the codec of what clients append
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
     producer_id_expiration_ms: int = DAY_MS
 
-    @property
-    def roll_ms(self) -> int:
-        """The age at which a segment closes: what is to be compacted in time must not stay in an active segment."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+    # What follows from them, looked at with every append.
+    deletes: bool = field(init=False)
+    compacts: bool = field(init=False)
+    roll_ms: int = field(init=False)  # age at which a segment closes: what must be compacted in time must not stay open
+    codec: int | None = field(init=False)  # that clients' batches are brought into; None keeps theirs
+    codec_level: int | None = field(init=False)  # None for a codec without levels
 
-    @property
-    def deletes(self) -> bool:
-        return "delete" in self.cleanup_policy
-
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        compacts = "compact" in self.cleanup_policy
+        derived = {
+            "deletes": "delete" in self.cleanup_policy,
+            "compacts": compacts,
+            "roll_ms": min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms,
+            "codec": CODECS.get(self.compression_type),
+            "codec_level": levels.get(self.compression_type),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.crc import crc32c
 from .config import LogConfig
 from .files import File, Files
 from .index import (
@@ -141,9 +142,13 @@ class Segment:
             return True
         if len(self.times) * TIME_ENTRY.size + TIME_ENTRY.size * 2 > config.segment_index_bytes:
             return True
+        roll_ms = config.roll_ms
+        if config.segment_jitter_ms:
+            # Spread over segments without a random source: the same for one however often it is asked.
+            roll_ms -= crc32c(self.path("").encode()) % max(1, min(config.segment_jitter_ms, roll_ms))
         if self.first_timestamp >= 0 and max_timestamp >= 0:
-            return max_timestamp - self.first_timestamp > config.roll_ms
-        return wall_ms - self.created_ms > config.roll_ms
+            return max_timestamp - self.first_timestamp > roll_ms
+        return wall_ms - self.created_ms > roll_ms
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
         """Take a batch that was written at `position` into the indexes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.differential.peer import Case, Peer
-from integration_tests.differential.requests import SET, alter_request, fetch_request, produce_request
-from integration_tests.peers.peers import Cluster, cluster
+from integration_tests.differential.requests import SET, alter_request
 from integration_tests.storage.dump import dump, sections
-from isthmus.core_broker.storage.checkpoints import CheckpointError, parse_offsets
-from isthmus.protocol.records import build_batch, decode_batch, walk
+from integration_tests.storage.sides import Side, both, new_topic, send, stored
+from isthmus.protocol.records import build_batch, decode_batch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-OPTIONS = {"log.cleaner.backoff.ms": 100}
+OPTIONS: dict[str, object] = {"log.cleaner.backoff.ms": 100}
 TOPIC_OPTIONS = {
     "cleanup.policy": "compact",
     "segment.bytes": "1048576",
@@ -31,38 +28,14 @@ TOPIC_OPTIONS = {
 }
 DIRTY_MS = 60_000
 KEYS = 1500
-DELETE_HORIZON = 0x40
 PRODUCERS = (70_001, 70_002)
 LONELY = 70_003
 
 
-@dataclass
-class Side:
-    """A broker and where it keeps its files."""
-
-    peer: Peer
-    data: Path
-
-    def checkpoint(self, topic: str) -> int:
-        path = self.data / "cleaner-offset-checkpoint"
-        try:
-            return parse_offsets(path.read_bytes(), str(path)).get((topic, 0), 0)
-        except (FileNotFoundError, CheckpointError):  # Kafka makes it with its first round, and empties it to write it
-            return 0
-
-    def active_base(self, topic: str) -> int:
-        return max(int(path.stem) for path in (self.data / f"{topic}-0").glob("*.log"))
-
-
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side, Cluster, BrokerProcess]]:
-    with ExitStack() as stack:
-        folder = tmp_path_factory.mktemp("compaction")
-        kafka = stack.enter_context(cluster(properties=OPTIONS, heap="512m", folder=folder / "kafka"))
-        broker = stack.enter_context(running_broker(folder / "ours", OPTIONS))
-        theirs = Side(Peer("stock Kafka", kafka.bootstrap), folder / "kafka" / "node-1" / "data")
-        ours = Side(Peer("isthmus", broker.bootstrap), folder / "ours" / "data")
-        yield theirs, ours, kafka, broker
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side, BrokerProcess]]:
+    with both(tmp_path_factory.mktemp("compaction"), OPTIONS) as made:
+        yield made
 
 
 def batches(seed: int, count: int, now_ms: int) -> list[bytes]:
@@ -90,41 +63,6 @@ def batches(seed: int, count: int, now_ms: int) -> list[bytes]:
     return made
 
 
-def new_topic(case: Case, options: dict[str, str] = TOPIC_OPTIONS) -> bytes:
-    named: dict[str, Any] = {key.replace(".", "_"): value for key, value in options.items()}
-    return case.topic(**named)
-
-
-def send(case: Case, topic_id: bytes, made: list[bytes]) -> None:
-    for data in made:
-        answer = case.prepare(produce_request(case, data, topic_id))
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
-
-
-def stored(case: Case, topic_id: bytes) -> list[tuple[Any, ...]]:
-    """All batches, by what must be equal: offsets, count, codec, producer, flags, times, records."""
-    found: list[tuple[Any, ...]] = []
-    offset = 0
-    while True:
-        answer = case.prepare(fetch_request(case, offset, topic_id, max_wait_ms=0, partition_max_bytes=1 << 26))
-        [data] = answer.responses[0].partitions
-        assert data.error_code == 0
-        records = bytes(data.records or b"")
-        if not records:
-            return found
-        for position, header in walk(records):
-            rows = [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(records, position)]
-            has_horizon = bool(header.attributes & DELETE_HORIZON)
-            found.append(
-                (
-                    header.base_offset, header.last_offset, header.records_count, header.attributes,
-                    header.producer_id, header.producer_epoch, header.base_sequence, header.max_timestamp,
-                    "horizon" if has_horizon else header.base_timestamp, rows,
-                )
-            )  # fmt: skip
-            offset = header.next_offset
-
-
 def compact(side: Side, case: Case) -> None:
     """Let the cleaner go, wait until it is through, and stop it again."""
     active = side.active_base(case.name)
@@ -135,13 +73,13 @@ def compact(side: Side, case: Case) -> None:
 
 
 def test_same_input_leaves_the_same_batches_as_in_kafka(sides: Any) -> None:
-    theirs, ours, _, broker = sides
+    theirs, ours, broker = sides
     now_ms = int(time.time() * 1000) - DIRTY_MS
     name = "compacted"
     results: dict[str, list[Any]] = {}
     for side in (theirs, ours):
         case = Case(side.peer, 0, name)
-        topic_id = new_topic(case)
+        topic_id = new_topic(case, TOPIC_OPTIONS)
         results[side.peer.name] = []
         for round_number in range(3):
             send(case, topic_id, batches(round_number, 400 if round_number == 0 else 150, now_ms))
@@ -191,10 +129,10 @@ def read_by_consumer(address: str, topic: str) -> dict[bytes, bytes]:
 
 
 def test_dump_log_segments_finds_nothing_wrong_with_a_compacted_directory(sides: Any, tmp_path: Path) -> None:
-    _, ours, _, broker = sides
+    _, ours, _ = sides
     name = "dumped"
     case = Case(ours.peer, 0, name)
-    topic_id = new_topic(case)
+    topic_id = new_topic(case, TOPIC_OPTIONS)
     now_ms = int(time.time() * 1000) - DIRTY_MS
     for round_number in range(2):
         send(case, topic_id, batches(round_number, 250, now_ms))

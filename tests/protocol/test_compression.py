@@ -101,6 +101,17 @@ def test_gzip_of_any_level_and_of_several_members() -> None:
         decompress("gzip", zlib.compress(TEXT))
 
 
+# Of lz4 the default level, 9, is the fast compressor, as in Kafka.
+@pytest.mark.parametrize(("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 17), ("zstd", -20, 19)])
+def test_levels(codec: str, fast: int, small: int) -> None:
+    data = b"".join(b"record %d of many, value %d;" % (n, n * n) for n in range(3000))
+    sizes = [len(compress(codec, data, level)) for level in (fast, small)]
+    assert sizes[1] < sizes[0]
+    for level in (fast, small):
+        assert decompress(codec, compress(codec, data, level)) == data
+    assert compress(codec, data) == compress(codec, data, {"gzip": -1, "lz4": 9, "zstd": 3}[codec])
+
+
 @pytest.mark.parametrize("options", [{}, {"store_size": False}, {"content_checksum": True, "block_checksum": True}])
 @pytest.mark.parametrize("linked", [False, True])
 def test_lz4_frames_of_other_writers(options: dict[str, bool], linked: bool) -> None:

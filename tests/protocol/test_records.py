@@ -287,9 +287,30 @@ def test_holes_left_by_compaction_are_kept(records: ModuleType) -> None:
 def test_batch_emptied_by_compaction_is_read_as_none(records: ModuleType) -> None:
     batch = raw_batch(records, b"", 0, last_offset_delta=3, base_offset=5)
     assert records.decode_batch(batch) == []
-    assert records.validate_batch(batch)[1:] == (-1, -1, 0, False)
+    assert records.validate_batch(batch)[1:] == (-1, -1, -1, 0, False)
     columns = records.decode_columns(batch + batch)
     assert (columns.count, columns.next_offset, list(columns.key_offsets)) == (0, 9, [0])
+
+
+@pytest.mark.parametrize("source", NAMES)
+@pytest.mark.parametrize("target", NAMES)
+def test_batch_in_another_codec_holds_the_same_and_says_the_same(records: ModuleType, source: str, target: str) -> None:
+    head = {"producer_id": 5, "producer_epoch": 2, "base_sequence": 9, "base_offset": 7, "partition_leader_epoch": 3}
+    batch = records.build_batch(ROWS, source, **head)
+    made, summary = records.with_codec(b"xx" + batch, 2, target)
+    before, after = records.read_header(batch), records.read_header(made)
+    assert records.verify_crc(made, 0, len(made)) and after.codec == NAMES.index(target)
+    assert fields(records.decode_batch(made)) == ROWS
+    for name in ("base_offset", "last_offset", "base_timestamp", "max_timestamp", "last_sequence", "producer_epoch"):
+        assert getattr(after, name) == getattr(before, name)
+    assert (summary.null_keys, summary.min_timestamp, summary.max_timestamp) == (2, T0 - 900, T0 + 70_000)
+    assert made == records.build_batch(ROWS, target, **head)
+
+
+def test_smallest_timestamp_is_that_of_a_record_that_has_one(records: ModuleType) -> None:
+    batch = records.build_batch([(-1, b"k", b"v", ()), (T0 + 3, b"k", b"v", ()), (T0 - 3, b"k", b"v", ())])
+    assert records.validate_batch(batch).min_timestamp == T0 - 3
+    assert records.validate_batch(records.build_batch([(-1, b"k", b"v", ())])).min_timestamp == -1
 
 
 def test_timestamps_wrap_as_in_java(records: ModuleType) -> None:

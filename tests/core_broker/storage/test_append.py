@@ -9,7 +9,7 @@ import pytest
 from isthmus.core_broker.storage.log import LogConfig, OffsetMismatch, Origin
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.records import decode_batch, iter_records, read_header, verify_crc
+from isthmus.protocol.records import build_batch, decode_batch, iter_records, read_header, verify_crc
 
 from .support import NOW_MS, append, at, batch, contents, open_log, spans
 
@@ -124,6 +124,71 @@ def test_timestamps_too_far_from_now_are_refused_under_create_time(files, tmp_pa
     refused(log, batch(1, timestamp=NOW_MS - 5001), ErrorCode.INVALID_TIMESTAMP)
     append(log, batch(1, timestamp=NOW_MS + 1000))
     append(log, batch(1, timestamp=NOW_MS - 5000))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_every_record_is_looked_at_where_the_past_is_limited(files, tmp_path, codec):
+    log = open_log(files, tmp_path, LogConfig(message_timestamp_before_max_ms=5000))
+    rows = [(NOW_MS, b"k", b"v", ()), (NOW_MS - 5001, b"k", b"v", ())]
+    refused(log, build_batch(rows, codec), ErrorCode.INVALID_TIMESTAMP)
+    assert append(log, build_batch([rows[0], (-1, b"k", b"v", ())], codec)).next_offset == 2
+    log = open_log(files, tmp_path / "stamped", LogConfig(message_timestamp_type="LogAppendTime"))
+    assert append(log, build_batch(rows, codec)).next_offset == 2
+
+
+@pytest.mark.parametrize("kind", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("source", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression_type_brings_clients_batches_into_its_codec(files, tmp_path, kind, source):
+    log = open_log(files, tmp_path, LogConfig(compression_type=kind))
+    data = batch(3, size=200, codec=source, producer_id=7, producer_epoch=1, base_sequence=0)
+    first, again = append(log, data, epoch=4), append(log, data, epoch=4)
+    assert (first.next_offset, again.duplicate, again.first_offset) == (3, True, 0)
+    stored = contents(log)
+    assert first.size_bytes == len(stored) == log.size_bytes
+    header = read_header(stored)
+    assert header.codec == {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[kind]
+    assert verify_crc(stored, 0, len(stored)) and header.partition_leader_epoch == 4
+    assert decode_batch(stored) == decode_batch(data)
+    if kind == {"none": "uncompressed"}.get(source, source):
+        assert stored[16:] == data[16:]  # of that codec already: as it came, at whatever level
+    assert open_log(files, tmp_path, recovery_point=0).log_end_offset == 3
+
+
+def test_compression_level_and_log_append_time_together(files, tmp_path):
+    rows = [(5, b"k%d" % n, b"value %d" % (n * n), ()) for n in range(500)]
+    sizes = {}
+    for level in (1, 19):
+        config = LogConfig(
+            compression_type="zstd", compression_zstd_level=level, message_timestamp_type="LogAppendTime"
+        )
+        log = open_log(files, tmp_path / str(level), config)
+        sizes[level] = append(log, build_batch(rows)).size_bytes
+        assert {record.timestamp_ms for record in decode_batch(contents(log))} == {NOW_MS}
+    assert sizes[19] < sizes[1]
+
+
+def test_max_message_bytes_holds_before_and_after_the_codec_is_changed(files, tmp_path):
+    data = batch(20, size=300, codec="gzip")
+    config = LogConfig(compression_type="uncompressed", max_message_bytes=len(data))
+    refused(open_log(files, tmp_path, config), data, ErrorCode.MESSAGE_TOO_LARGE)
+    plain = batch(20, size=300)
+    config = LogConfig(compression_type="gzip", max_message_bytes=len(plain) - 1)
+    refused(open_log(files, tmp_path, config), plain, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def test_batch_that_cannot_be_decompressed_is_refused_where_its_codec_changes(files, tmp_path):
+    broken = patched(batch(2, codec="gzip"), 61, b"not gzip")
+    assert append(open_log(files, tmp_path / "kept"), broken).next_offset == 2
+    log = open_log(files, tmp_path, LogConfig(compression_type="lz4"))
+    refused(log, broken, ErrorCode.CORRUPT_MESSAGE)
+
+
+@pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.MIRROR])
+def test_other_logs_batches_keep_their_codec(files, tmp_path, origin):
+    log = open_log(files, tmp_path, LogConfig(compression_type="zstd"))
+    data = at(batch(2, codec="gzip"), 0)
+    append(log, data, origin=origin)
+    assert contents(log) == data
 
 
 def test_log_append_time_stamps_the_batch_under_a_new_crc(files, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from isthmus.core_broker.storage.log import LogConfig, Origin
@@ -38,6 +40,14 @@ def test_segment_ends_by_record_time_since_its_first_batch(make):
     for timestamp in (5000, 6000, 6001, 3000, 7001, 7002):
         append(log, batch(1, timestamp=timestamp))
     assert bases(log) == [0, 2, 5]
+
+
+def test_jitter_ends_each_segment_earlier_by_its_own_part(make):
+    log = make(segment_bytes=1 << 30, segment_ms=1000, segment_jitter_ms=400)
+    for timestamp in range(5000, 25_000, 10):
+        append(log, batch(1, timestamp=timestamp))
+    ages = [(b - a) * 10 for a, b in itertools.pairwise(bases(log))]
+    assert all(600 <= age <= 1010 for age in ages) and len(set(ages)) > 5
 
 
 def test_segment_without_times_ends_by_the_clock(make):
