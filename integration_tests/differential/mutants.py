@@ -80,10 +80,10 @@ MUTANTS: tuple[Mutant, ...] = (
         (1,),
     ),
     Mutant(
-        "a_session_does_not_tell_that_an_error_is_over",
+        "a_session_tells_an_error_once",
         f"{BROKER}.server.fetch_sessions",
-        "self.high_watermark = -1  # so that its end is told too",
-        "pass",
+        "bool(data.records) or bool(data.error_code)",
+        "bool(data.records)",
         (1,),
     ),
     Mutant(
@@ -179,7 +179,9 @@ class MutationError(Exception):
 
 def mutate(name: str) -> None:
     """From now on a mutant's module is imported with its fault. Raises MutationError for an unknown mutant."""
-    found = next((mutant for mutant in MUTANTS if mutant.name == name), None)
+    from .group_mutants import GROUP_MUTANTS
+
+    found = next((mutant for mutant in (*MUTANTS, *GROUP_MUTANTS) if mutant.name == name), None)
     if found is None:
         raise MutationError(f"there is no mutant {name}")
     sys.meta_path.insert(0, _Finder(found))

@@ -33,6 +33,7 @@ from ..record_errors import record_errors
 
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
 LOG_OVERHEAD = 12  # bytes of a batch before and with its length
+HEADER_SIZE = 61
 MAGIC = 2
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 CODEC, ZSTD = 7, 4
@@ -141,8 +142,10 @@ def _check_form(records: Any, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
     if magic == MAGIC and end > size:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
-    if magic == MAGIC and FORM.size <= size - end >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+    more = size - end
+    if magic == MAGIC and end >= HEADER_SIZE and more >= FORM.size:
+        if more >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
