@@ -68,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_consumer_at_the_end_of_an_epoch_has_diverged",
         f"{APIS}.fetch",
-        "end_offset < wanted.fetch_offset",
-        "end_offset <= wanted.fetch_offset",
+        "end_offset < asked.fetch_offset",
+        "end_offset <= asked.fetch_offset",
         (1,),
     ),
     Mutant(
