@@ -10,6 +10,8 @@ import typer
 
 from ..client import Admin
 from ..deploy.errors import DeployError
+from ..protocol.errors import DecodeError
+from ..protocol.messages import consumer_protocol
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -42,7 +44,8 @@ def describe(
         print(json.dumps(facts, indent=2))
         return
     output.out.print(f"[bold]{group}[/bold]  {facts['state']}  protocol {facts['protocol'] or '-'}")
-    output.show(facts["members"], ("member", "client", "host"), False, "no members")
+    members = [{**each, "assigned": in_words(each["assigned"])} for each in facts["members"]]
+    output.show(members, ("member", "client", "host", "assigned"), False, "no members")
     columns = ("topic", "partition", ("committed_offset", "committed"), ("end_offset", "end"), "lag")
     output.show(facts["offsets"], columns, False, "no committed offsets")
 
@@ -60,7 +63,15 @@ async def _describe(group: str, bootstrap: str) -> dict[str, Any]:
         end = ends[tp][0]
         row = {"topic": tp.topic, "partition": tp.partition, "committed_offset": offset}
         offsets.append({**row, "end_offset": end, "lag": end - offset})
-    members = [{"member": each.member_id, "client": each.client_id, "host": each.client_host} for each in said.members]
+    members = [
+        {
+            "member": each.member_id,
+            "client": each.client_id,
+            "host": each.client_host,
+            "assigned": assigned(each.member_assignment) if said.protocol_type == "consumer" else {},
+        }
+        for each in said.members
+    ]
     return {
         "group": group,
         "state": said.group_state,
@@ -68,3 +79,16 @@ async def _describe(group: str, bootstrap: str) -> dict[str, Any]:
         "members": members,
         "offsets": offsets,
     }
+
+
+def assigned(data: Any) -> dict[str, list[int]]:
+    """topic -> partitions, of what a group's leader gave to a member; nothing where that cannot be read."""
+    try:
+        found = consumer_protocol.decode_assignment(data)
+    except DecodeError:
+        return {}
+    return {each.topic: sorted(each.partitions) for each in sorted(found.assigned_partitions, key=lambda p: p.topic)}
+
+
+def in_words(partitions: dict[str, list[int]]) -> str:
+    return " ".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in partitions.items())

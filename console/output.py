@@ -17,7 +17,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-FOLDED = ("address", "reason")  # texts that may be long; a column of nothing but empty ones is left out
+FOLDED = ("address", "assigned", "reason")  # texts that may be long; a column of nothing but empty ones is left out
 MIN_FOLDED = 20
 MAX_WIDTH = 10_000
 
