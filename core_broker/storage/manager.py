@@ -63,7 +63,8 @@ class ManagerConfig:
     """The broker options of a data directory."""
 
     recovery_threads: int = 2  # logs opened at once
-    checkpoint_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms, also of log starts
+    checkpoint_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
+    log_start_interval_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_interval_ms: int = 5_000
     retention_interval_ms: int = 300_000
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
@@ -370,7 +371,7 @@ class LogManager:
         config = self.config
         jobs = [  # name, interval in s, work
             ("recovery points", config.checkpoint_interval_ms / 1000, self.save_recovery_points),
-            ("log starts", config.checkpoint_interval_ms / 1000, self.save_log_starts),
+            ("log starts", config.log_start_interval_ms / 1000, self.save_log_starts),
             ("high watermarks", config.high_watermark_interval_ms / 1000, self.save_high_watermarks),
             ("retention", config.retention_interval_ms / 1000, self.enforce_retention),
             ("flush.ms", FLUSH_TICK_MS / 1000, self._flush_old),

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.core_broker.config import TOPIC_OPTIONS
+
 from .peer import NO_SUCH_ID, Peer
 
 MINUTE_MS = 60_000
@@ -146,7 +148,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     *(
         Difference(f"{configs}[{name}]", LEFT_OUT, OUR_OWN)
         for configs in ("CreateTopics.topics.configs", "DescribeConfigs.results.configs")
-        for name in ("durability", "mirror.link", "mirror.source.cluster.id", "mirror.source.topic.id")
+        for name in (option.name for option in TOPIC_OPTIONS if option.own)
     ),
     Difference("CreateTopics.topics.configs", BY_NAME, HASHED),
     Difference(
