@@ -122,6 +122,11 @@ class Topology(_Strict):
         return self
 
 
+PARTS: dict[str, type[BaseModel]] = {
+    "datacenters": Datacenter, "topics": Topic, "mirrors": Mirror, "workers": Worker,
+}  # fmt: skip
+
+
 class Misreference(Exception):
     def __init__(self, loc: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -181,7 +186,10 @@ def explain(error: dict[str, Any]) -> str:
     """A pydantic error in words that name the way out."""
     match error["type"]:
         case "extra_forbidden":
-            return "is not a key of this part; see the topology reference for those that are"
+            keys = keys_beside(error["loc"])
+            close = difflib.get_close_matches(str(error["loc"][-1]), keys, 1)
+            hint = f": did you mean '{close[0]}'?" if close else ""
+            return f"is not a key of this part, which has {', '.join(keys)}{hint}"
         case "missing":
             return "is missing"
         case "string_pattern_mismatch":
@@ -191,6 +199,14 @@ def explain(error: dict[str, Any]) -> str:
         case "value_error":
             return str(error["ctx"]["error"])
     return str(error["msg"])
+
+
+def keys_beside(loc: tuple[str | int, ...]) -> list[str]:
+    """The keys of the part that `loc` ends in: a field, then a name or number, then a field of that, and so on."""
+    part: type[BaseModel] = Topology
+    for field in loc[:-1:2]:
+        part = PARTS[str(field)]
+    return list(part.model_fields)
 
 
 def line_of(node: Node | None, loc: tuple[str | int, ...]) -> int:

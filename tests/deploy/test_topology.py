@@ -51,6 +51,15 @@ def test_defaults(tmp_path):
         (("source: here", "source: hree"), "t.yaml:7: mirrors.0.source: no datacenter is called 'hree': did you mean"),
         (("target: there", "target: here"), "t.yaml:8: mirrors.0.target: a mirror needs two different datacenters"),
         (("topics: [a]", "topics: [a]\n    topcs: [b]"), "t.yaml:10: mirrors.0.topcs: is not a key of this part"),
+        (
+            ("mirrors:", "mirors: []\nmirrors:"),
+            "t.yaml:5: mirors: is not a key of this part, which has name, datacenters,",
+        ),
+        (
+            ("here: {}", "here: {topics: {topics: {partition: 3}}}"),
+            "partition: is not a key of this part, which has partitions, options: did you mean",
+        ),
+        (("here: {}", "here: {xyz: 1}"), "xyz: is not a key of this part, which has brokers, listen, options, topics"),
         (("topics: [a]", "topics: [a]\n    rename: x"), "t.yaml:10: mirrors.0.rename: Value error, 'x'"),
         (("here: {}", "here: {brokers: 3}"), "t.yaml:3: datacenters.here.brokers: this release runs one broker"),
         (("here: {}", "here: {listen: nowhere}"), "t.yaml:3: datacenters.here.listen: 'nowhere' is not HOST:PORT"),
