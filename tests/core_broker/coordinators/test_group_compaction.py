@@ -10,8 +10,8 @@ from isthmus.protocol.messages import offset_commit as oc
 
 from .desk import Desk, commit_request, simulated
 
-PARTITIONS = 400
-ROUNDS = 8
+PARTITIONS = 40
+ROUNDS = 16
 OPTIONS = {
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.delete.retention.ms": "1000",
@@ -26,7 +26,7 @@ def test_groups_read_from_a_compacted_log_are_what_they_were():
         member, generation = await desk.member("active")
         await desk.commit(5, group="deleted")
         await desk.ask(dlg.Request(groups_names=["deleted"]), 2)
-        for number in range(ROUNDS):  # some hundred KB each, of which only the last counts
+        for number in range(ROUNDS):  # 160 KB each, of which only the last counts
             await desk.commit(number, group="simple")
             await commit_all(desk, number)
             beat = hb.Request(group_id="active", member_id=member, generation_id=generation)
@@ -53,7 +53,7 @@ def test_groups_read_from_a_compacted_log_are_what_they_were():
 async def commit_all(desk: Desk, offset: int) -> None:
     request = commit_request(0, group="large", topic="many")
     request.topics[0].partitions = [
-        oc.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="x" * 1000)
+        oc.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="x" * 4000)
         for index in range(PARTITIONS)
     ]
     answer = await desk.ask(request, 8)
