@@ -135,7 +135,11 @@ class Broker:
             groups=groups,
             purgatory=self._purgatory,
             producer_ids=ProducerIds(controller, self.node_id),
-            fetch_sessions=FetchSessions(config["max.incremental.fetch.session.cache.slots"], runtime.random),
+            fetch_sessions=FetchSessions(
+                config["max.incremental.fetch.session.cache.slots"],
+                config["max.incremental.fetch.session.partitions"],
+                runtime.random,
+            ),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             loggers=Loggers(self._follow_levels),
@@ -246,6 +250,7 @@ def manager_config(config: BrokerConfig) -> ManagerConfig:
     return ManagerConfig(
         recovery_threads=config["file.pool.threads"],
         checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+        log_start_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         high_watermark_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         retention_interval_ms=config["log.retention.check.interval.ms"],
         cleaner=cleaner_config(config),

@@ -63,7 +63,7 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
     O("max.compaction.lag.ms", _L, str(MAX_LONG), "Longest time a record stays uncompacted", 1,
       broker="log.cleaner.max.compaction.lag.ms"),
     O("max.decompressed.message.bytes", _I, "2147483639", "Largest batch once decompressed", 1, 2147483639,
-      broker="max.decompressed.message.bytes", inert="decompression is bounded by what a batch claims to hold"),
+      broker="max.decompressed.message.bytes", inert="what is decompressed has a bound of its own"),
     O("max.message.bytes", _I, "1048588", "Largest batch, as it is on the wire", 0, broker="message.max.bytes"),
     O("message.timestamp.after.max.ms", _L, "3600000", "How far a record's timestamp may lie in the future", 0,
       broker="log.message.timestamp.after.max.ms"),
@@ -151,6 +151,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("log.roll.jitter.hours", _I, "0", "segment.jitter.ms, in hours", 0),
     O("max.connections", _I, "40000", "Most connections at a time (Kafka: no limit)", 1, dynamic=True),
     O("max.incremental.fetch.session.cache.slots", _I, "1000", "Most fetch sessions (KIP-227)", 0),
+    O("max.incremental.fetch.session.partitions", _I, "500000", "Most partitions in all fetch sessions "
+      "together; past it clients fetch without", 0, own=True),
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),
     O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1),

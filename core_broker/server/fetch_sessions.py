@@ -1,7 +1,8 @@
 """Fetch sessions (KIP-227): what a client fetches is remembered, so that requests and answers name changes only.
 
 A session has an epoch that each request raises by one; a request that does not fit is refused, and the client begins
-anew. Sessions are bounded (`max.incremental.fetch.session.cache.slots`); who may take whose place when there is no
+anew. Sessions are bounded (`max.incremental.fetch.session.cache.slots`), and so are their partitions
+(`max.incremental.fetch.session.partitions`); who may take whose place when there is no
 slot left is Kafka's rule: a stale session goes first, then, for a newcomer that has at least as many partitions, the
 smallest one that has lived for a while, followers' sessions last. Nothing here reads a log.
 """
@@ -98,13 +99,9 @@ class FetchSession:
         self.by_id = by_id
         self.partitions = partitions
         self.epoch = 1  # of the next request
-        self.created_s = now_s
-        self.touch(now_s)
-
-    def touch(self, now_s: float) -> None:
-        self.last_used_s = now_s
-        self.size = len(self.partitions)
-        self.evictable = now_s - self.created_s > EVICTION_S  # by consumers too
+        self.size = len(partitions)  # when it was last used
+        self.created_s = self.last_used_s = now_s
+        self.evictable = False  # by consumers too
 
     def moved(self, key: Key) -> None:
         """The partition had records: others come first next time, when a limit may leave no room for all."""
@@ -112,20 +109,18 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of a broker, at most `slots`."""
+    """The sessions of a broker: at most `slots`, with at most `max_partitions` in all of them together."""
 
-    def __init__(self, slots: int, chance: random.Random) -> None:
+    def __init__(self, slots: int, max_partitions: int, chance: random.Random) -> None:
         self.slots = slots
+        self.max_partitions = max_partitions
+        self.partitions_count = 0
         self.evictions = 0
         self._chance = chance
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions_count(self) -> int:
-        return sum(session.size for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
         """The session that a request goes on with. Raises KafkaError."""
@@ -139,17 +134,36 @@ class FetchSessions:
         return session
 
     def open(self, partitions: dict[Key, Wanted], privileged: bool, by_id: bool, now_s: float) -> int:
-        """The id of a new session; NO_SESSION when there is no slot for it."""
+        """The id of a new session; NO_SESSION when there is no room for it."""
+        if self.partitions_count + len(partitions) > self.max_partitions:
+            return NO_SESSION
         if len(self._sessions) >= self.slots and not self._evict(privileged, len(partitions), now_s):
             return NO_SESSION
         session_id = self._chance.randrange(1, MAX_ID)
         while session_id in self._sessions:
             session_id = self._chance.randrange(1, MAX_ID)
         self._sessions[session_id] = FetchSession(session_id, privileged, by_id, partitions, now_s)
+        self.partitions_count += len(partitions)
         return session_id
 
+    def used(self, session: FetchSession, now_s: float) -> None:
+        """A request has gone on with a session, and perhaps changed its partitions.
+
+        Raises KafkaError when it has grown past the bound of all; then it is closed, and the client goes on without.
+        """
+        self.partitions_count += len(session.partitions) - session.size
+        session.size = len(session.partitions)
+        if self.partitions_count > self.max_partitions:
+            self.close(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_s = now_s
+        session.evictable = now_s - session.created_s > EVICTION_S
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions_count -= session.size
 
     def _evict(self, privileged: bool, size: int, now_s: float) -> bool:
         """Make room for a session of so many partitions, if one may go for it."""
@@ -167,7 +181,7 @@ class FetchSessions:
             chosen = min(candidates, key=lambda session: (session.privileged, session.size, session.id))
             if (privileged, size, 0) < (chosen.privileged, chosen.size, chosen.id):
                 return False
-        del self._sessions[chosen.id]
+        self.close(chosen.id)
         self.evictions += 1
         return True
 

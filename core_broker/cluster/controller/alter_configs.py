@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....protocol.errors import KafkaError
+from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.alter_configs import AlterConfigsResource
-from .common import Decision, Result, View
+from .common import MAX_RECORDS_PER_COMMAND, TOO_MANY_OPTIONS, Decision, Result, View
 from .resources import AlteredResource, is_sealed, present_options, records_of_change
 
 
@@ -34,6 +34,8 @@ class AlterConfigs:
             except KafkaError as error:
                 item.error_code, item.error_message = error.code, error.message
             items.append(item)
+        if len(records) > MAX_RECORDS_PER_COMMAND:
+            return Decision(self.fail(KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_OPTIONS)))
         return Decision(Result(items), [] if self.validate_only else records)
 
     def fail(self, error: KafkaError) -> Result:

@@ -16,6 +16,7 @@ from ..image import MetadataImage
 
 MAX_RECORDS_PER_COMMAND = 10_000  # as in Kafka: one batch, applied as one
 TOO_MANY = "Excessively large number of partitions per request."
+TOO_MANY_OPTIONS = "Excessively large number of options per request."
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,7 +11,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from ...config import ConfigError, Option, Type, broker_option, topic_option
 from ..image import BROKER_RESOURCE
-from .common import Decision, Result, View
+from .common import MAX_RECORDS_PER_COMMAND, TOO_MANY_OPTIONS, Decision, Result, View
 from .resources import AlteredResource, present_options, records_of_change
 
 
@@ -38,6 +38,8 @@ class IncrementalAlterConfigs:
             except KafkaError as error:
                 item.error_code, item.error_message = error.code, error.message
             items.append(item)
+        if len(records) > MAX_RECORDS_PER_COMMAND:
+            return Decision(self.fail(KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY_OPTIONS)))
         return Decision(Result(items), [] if self.validate_only else records)
 
     def fail(self, error: KafkaError) -> Result:

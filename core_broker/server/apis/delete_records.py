@@ -52,7 +52,8 @@ def handle(request: Request, context: Context) -> Any:
         return response
     pending = Pending(lambda: _settled(moved, response, ErrorCode.REQUEST_TIMED_OUT))
     context.services.spawn(_save(moved, response, pending, context), "delete records")
-    return context.services.purgatory.add(pending, request.timeout_ms)
+    # The client's timeout is for replicas, of which there are none to wait for; this one is for the disk.
+    return context.services.purgatory.add(pending, context.services.config["request.timeout.ms"])
 
 
 def _partition(name: str, index: int, context: Context) -> Partition:

@@ -31,7 +31,7 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ..context import Context
-from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted, next_epoch
+from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted
 from ..leaders import leader_of
 
 STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
@@ -61,8 +61,10 @@ def handle(request: Request, context: Context) -> Any:
             return Response(error_code=error.code)
         _update(session, asked, request.forgotten_topics_data, by_id)
         if session.partitions:
-            session.touch(asyncio.get_running_loop().time())
-            session.epoch = next_epoch(session.epoch)
+            try:
+                sessions.used(session, asyncio.get_running_loop().time())
+            except KafkaError as error:
+                return Response(error_code=error.code)
             asked = session.partitions
         else:
             sessions.close(session.id)

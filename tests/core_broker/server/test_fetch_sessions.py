@@ -9,8 +9,8 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.fetch import FetchPartition, PartitionData
 
 
-def cache(slots):
-    return FetchSessions(slots, random.Random(7))
+def cache(slots, max_partitions=1000):
+    return FetchSessions(slots, max_partitions, random.Random(7))
 
 
 def partitions(count):
@@ -21,8 +21,7 @@ def is_there(sessions, session_id):
     try:
         sessions.resume(session_id, 1, False)
     except KafkaError as error:
-        assert error.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        return False
+        return error.code != ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     return True
 
 
@@ -63,7 +62,7 @@ def test_a_stale_session_goes_first():
 def used(sessions, size, now_s, privileged=False):
     """A session that has lived long and was used now."""
     session = sessions.open(partitions(size), privileged, False, 0.0)
-    sessions.resume(session, 1, False).touch(now_s)
+    sessions.used(sessions.resume(session, 1, False), now_s)
     return session
 
 
@@ -82,7 +81,7 @@ def test_followers_take_the_place_of_consumers_and_not_the_other_way_round():
     used(sessions, 9, EVICTION_S + 1)
     follower = sessions.open(partitions(1), True, False, EVICTION_S + 1)
     assert follower != NO_SESSION
-    sessions.resume(follower, 1, False).touch(2 * EVICTION_S + 3)
+    sessions.used(sessions.resume(follower, 1, False), 2 * EVICTION_S + 3)
     assert sessions.open(partitions(99), False, False, 2 * EVICTION_S + 3) == NO_SESSION
 
 
@@ -99,3 +98,23 @@ def test_only_what_is_new_is_told():
     assert told(error_code=1, high_watermark=6, log_start_offset=2)
     assert told(high_watermark=6, log_start_offset=2)  # that the error is over
     assert not told(high_watermark=6, log_start_offset=2)
+
+
+def test_partitions_of_all_sessions_are_bounded_together():
+    sessions = cache(9, max_partitions=5)
+    first = sessions.open(partitions(3), False, False, 0.0)
+    assert sessions.open(partitions(3), False, False, 0.0) == NO_SESSION
+    second = sessions.open(partitions(2), False, False, 0.0)
+    assert (len(sessions), sessions.partitions_count) == (2, 5)
+    session = sessions.resume(first, 1, False)
+    session.partitions.update(partitions(4))  # one more than there is room for
+    with pytest.raises(KafkaError) as caught:
+        sessions.used(session, 1.0)
+    assert caught.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (is_there(sessions, first), is_there(sessions, second), sessions.partitions_count) == (False, True, 2)
+    session = sessions.resume(second, 1, False)
+    session.partitions.popitem()
+    sessions.used(session, 1.0)
+    assert (session.epoch, sessions.partitions_count) == (2, 1)
+    sessions.close(second)
+    assert sessions.partitions_count == 0

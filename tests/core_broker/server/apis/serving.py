@@ -55,7 +55,9 @@ class Serving:
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
             producer_ids=SimpleNamespace(),  # type: ignore[arg-type]
             fetch_sessions=FetchSessions(
-                self.config["max.incremental.fetch.session.cache.slots"], self.runtime.random
+                self.config["max.incremental.fetch.session.cache.slots"],
+                self.config["max.incremental.fetch.session.partitions"],
+                self.runtime.random,
             ),
             cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
