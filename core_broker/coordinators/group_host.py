@@ -27,6 +27,7 @@ from .runtime import CoordinatorRuntime, Record, Replicas, Shard, told
 from .timers import Timers
 
 MAX_GROUPS = 100_000  # of one shard; more are told that there is no coordinator
+MAX_PLACES = 10_000  # groups whose partition is remembered, since Java's hash is slow in Python
 EXPIRE = "expire"
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class GroupHost:
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
         self._timers = Timers(self._fired)
+        self._places: dict[str, int] = {}
         self._shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
 
     # --- Life ---------------------------------------------------------------------------------------------------------
@@ -66,6 +68,8 @@ class GroupHost:
         if CONSUMER_OFFSETS in delta.deleted:
             for index in list(self._shards.shards):
                 self._shards.resign(index)
+        if CONSUMER_OFFSETS in delta.changed:
+            self._places.clear()  # there may be more partitions now
         for index in delta.changed.get(CONSUMER_OFFSETS, ()):
             partition = self._image.partition(CONSUMER_OFFSETS, index)
             if partition is not None and partition.leader == self._node_id:
@@ -113,7 +117,12 @@ class GroupHost:
         topic = self._image.topics.get(CONSUMER_OFFSETS)
         if topic is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} does not exist yet")
-        return self._shards.active(find.partition_for(group_id, len(topic.partitions)))
+        index = self._places.get(group_id)
+        if index is None:
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            index = self._places[group_id] = find.partition_for(group_id, len(topic.partitions))
+        return self._shards.active(index)
 
     @property
     def _commit_timeout_ms(self) -> int:
