@@ -181,6 +181,9 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 
+_FIXED_HERE = ("listeners", "listener.security.protocol.map")  # which Kafka can change while a broker runs
+
+
 def _broker_table() -> tuple[Option, ...]:
     """The rows above, and for each topic option the broker option that gives its default."""
     rows = {option.name: option for option in _OWN_BROKER_OPTIONS}
@@ -312,12 +315,14 @@ def validate_broker_options(options: Mapping[str, str]) -> None:
     What Kafka refuses too is INVALID_REQUEST, as it is there (KAFKA-13609); what it would take, and what has no effect
     here, is INVALID_CONFIG.
     """
-    fixed = [name for name in options if name in _BROKER and not _BROKER[name].dynamic]
+    fixed = [name for name in options if name in _BROKER and not _BROKER[name].dynamic and name not in _FIXED_HERE]
     if fixed:
         names = ", ".join(sorted(fixed))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {names}")
     for name, text in options.items():
         option = broker_option(name)
+        if name in _FIXED_HERE:
+            raise option.invalid(text, "it has no effect here while a broker runs: sockets are opened at its start")
         try:
             option.parse(text)
         except ConfigError as error:

@@ -117,6 +117,7 @@ def test_what_was_set_and_cannot_be_is_left_out_and_told():
         ("node.id", "2", ErrorCode.INVALID_REQUEST),  # read at start only
         ("log.segment.bytes", "much", ErrorCode.INVALID_REQUEST),
         ("no.such", "1", ErrorCode.INVALID_CONFIG),
+        ("listeners", "PLAINTEXT://:9092", ErrorCode.INVALID_CONFIG),
         ("log.preallocate", "true", ErrorCode.INVALID_CONFIG),  # Kafka has it, here it would change nothing
     ],
 )
