@@ -1,7 +1,8 @@
 """`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked.
 
-Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT. What is wrong with the
-command line or an option is one line and exit code 2; whatever else keeps it from starting, one line and exit code 1.
+Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT, within shutdown.timeout.ms, and
+at once on a second one. What is wrong with the command line or an option is one line and exit code 2; whatever else
+keeps it from starting, or from stopping in a controlled way, one line and exit code 1.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import logging
+import os
 import resource
 import signal
 import sys
+from typing import NoReturn
 
 import uvloop
 
@@ -22,6 +26,8 @@ from . import loggers
 from .broker import Broker, StartError
 from .config import BrokerConfig, ConfigError
 from .storage.files import RealFiles
+
+log = logging.getLogger("isthmus.core_broker.broker")
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 # A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
@@ -58,18 +64,43 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
 async def serve(config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            end_at_once("a second signal came")
+        stopping.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop)
     files = RealFiles(config["file.pool.threads"])
     broker = Broker(config, runtime.system(), files)
-    await broker.start()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    print(f"ready {broker.address}", flush=True)
-    await stopping.wait()
-    await broker.stop()
-    files.close()
+    starting = asyncio.ensure_future(broker.start())
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        print(f"ready {broker.address}", flush=True)
+        await stopped
+    limit_ms = config["shutdown.timeout.ms"]
+    too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"
+    watchdog = loop.call_later(limit_ms / 1000, end_at_once, too_long)
+    if starting.done():
+        await broker.stop()
+    else:
+        log.info("stopped before it was ready")
+        starting.cancel()
+        await asyncio.wait([starting])
+    await asyncio.to_thread(files.close)  # it waits for what the threads are at, which the watchdog must outlive
+    watchdog.cancel()
+
+
+def end_at_once(why: str) -> NoReturn:
+    """End the process without more ado: what is not on disk by now, the next start looks for."""
+    print(f"isthmus broker: ended at once: {why}; the next start recovers its logs", file=sys.stderr, flush=True)
+    os._exit(EXIT_FAILED)
 
 
 def raise_file_limit() -> int:

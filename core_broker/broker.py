@@ -6,6 +6,7 @@ can run a whole cluster of them in one process.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from enum import IntEnum
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 requests = logging.getLogger(REQUESTS)
+
+
+DRAIN_TIMEOUT_S = 3.0  # for clients to take the answers that are due to them when the broker stops
 
 
 class State(IntEnum):
@@ -200,14 +204,26 @@ class Broker:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
 
     async def stop(self) -> None:
-        """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left."""
+        """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left.
+
+        Appends that wait for the disk have it; long polls and rebalances are answered as if their time were over.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         self._state = State.SHUTTING_DOWN
         self.doing = "it stops"
         self._server.stop_listening()
+        self._server.begin_drain()
+        if self._replicas is not None:
+            await self._replicas.settle()
         self._purgatory.close()
+        left = await self._server.drained(DRAIN_TIMEOUT_S)
+        if left:
+            log.warning("%d clients did not take their answers within %.0f s", left, DRAIN_TIMEOUT_S)
         self._server.close_connections()
         await self._undo()
-        log.info("broker %d has stopped", self.node_id)
+        elapsed_s = loop.time() - began
+        log.info("broker %d has stopped in %.2f s", self.node_id, elapsed_s, extra={"elapsed_s": elapsed_s})
 
     async def _undo(self) -> None:
         self._server.stop_listening()

@@ -174,6 +174,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("replica.high.watermark.checkpoint.interval.ms", _L, "5000", "How often high watermarks are saved", 1),
     O("request.timeout.ms", _I, "30000", "How long a metadata change may take", 1),
     O("send.turn.bytes", _I, "4194304", "Most file bytes given to one socket in one turn of the loop", 65536, own=True),
+    O("shutdown.timeout.ms", _I, "60000", "How long a controlled stop may take; past it the process ends, and the next "
+      "start recovers its logs", 1, own=True),
     O("socket.listen.backlog.size", _I, "512", "Connections waiting to be accepted (Kafka: 50)", 1),
     O("socket.request.max.bytes", _I, "104857600", "Longest request", 1),
     O("socket.send.buffer.bytes", _I, "262144", "What a connection's socket buffers of answers; -1 leaves it to the "

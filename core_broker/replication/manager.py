@@ -161,6 +161,12 @@ class ReplicaManager:
             self.gone.add(partition.traffic)
             await self._logs.delete(topic.name, index)
 
+    async def settle(self) -> None:
+        """Wait until what was appended is on disk, where durability asks for that."""
+        for indexes in list(self.partitions.values()):
+            for partition in list(indexes.values()):
+                await partition.settle()
+
     def close(self) -> None:
         """Let all who wait go; the logs are closed by their manager."""
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")

@@ -251,6 +251,11 @@ class Partition:
         finally:
             self._sync_task = None
 
+    async def settle(self) -> None:
+        """Wait until what was appended is on disk, if anybody waits for that."""
+        if self._sync_task is not None:
+            await asyncio.wait([self._sync_task])
+
     def fail(self, error: Exception) -> None:
         """The log cannot be trusted any more: all waiters are told, and every use from now on is refused."""
         if self.failure is not None:

@@ -207,13 +207,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _continue(self) -> None:
         """What held up the next request is over."""
-        if self._held is not None and self._filled >= self._need:
+        if self._server.is_draining:
+            self.close()
+        elif self._held is not None and self._filled >= self._need:
             asyncio.get_running_loop().call_soon(self._next)  # not from within another connection's handler
         elif self._paused and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()
 
     def _next(self) -> None:
+        if self._server.is_draining and self.is_idle:
+            self.close()
         if self.busy or not self.writable or self._transport.is_closing():
             return
         if self._held is not None and self._filled >= self._need:
@@ -401,6 +405,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
         else:
             self._transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is due, nor on its way."""
+        return not self.busy and self.writable
 
     @property
     def waits_for_us(self) -> bool:

@@ -7,6 +7,7 @@ connections.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -106,6 +107,8 @@ class Server:
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
         self.tick = 0
+        self.is_draining = False
+        self._empty: asyncio.Future[None] | None = None  # while somebody waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
         self._max_held_bytes: int = config["queued.max.request.bytes"]
@@ -158,6 +161,21 @@ class Server:
             for server in listener.sockets:
                 server.close()
 
+    def begin_drain(self) -> None:
+        """Take no more requests: connections end, each once the answer that is due to it is sent."""
+        self.is_draining = True
+        for connection in list(self._connections.values()):
+            if connection.is_idle:
+                connection.close()
+
+    async def drained(self, timeout_s: float) -> int:
+        """Wait until all answers are sent, at most so long; gives how many connections are left."""
+        if self._connections:
+            self._empty = asyncio.get_running_loop().create_future()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty, timeout_s)
+        return len(self._connections)
+
     def close_connections(self) -> None:
         """End all connections at once."""
         if self._timer is not None:
@@ -191,6 +209,8 @@ class Server:
     def remove(self, connection: Connection) -> None:
         if self._connections.pop(id(connection), None) is not None:
             connection.listener.connections -= 1
+            if self._empty is not None and not self._connections and not self._empty.done():
+                self._empty.set_result(None)
 
     @property
     def held_bytes(self) -> int:

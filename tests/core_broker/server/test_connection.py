@@ -72,6 +72,7 @@ class FakeServer:
         self.tick = 0
         self.clock = lambda: self.now_ns
         self.now_ns = 1_000_000
+        self.is_draining = False
         self.told = []
         self.tell = lambda route, correlation, context, elapsed_ns: self.told.append((correlation, elapsed_ns))
         self.services = None
@@ -285,5 +286,36 @@ def test_times_of_requests_answered_at_once_and_after_a_wait():
         server.clock = lambda: 9_000_000  # asked again, while one waits of which it is not known when it came
         server.pending[2].complete(b"late")
         assert (route.requests, sum(route.latency.total()[0])) == (5, 2)
+
+    run(work)
+
+
+def test_a_server_that_drains_lets_a_connection_go_once_its_answer_is_sent():
+    def work():
+        server, transport = connect()
+        connection = transport.protocol
+        transport.feed(frame(b"wait") + frame(b"next", 2))
+        assert not connection.is_idle
+        server.is_draining = True
+        server.pending[0].complete(b"late")
+        assert transport.data == answer(b"late")
+        assert transport.closed
+        assert not transport.aborted
+        assert [body for _, body in server.seen] == [b"wait"]
+
+    run(work)
+
+
+def test_a_client_that_does_not_read_is_waited_for():
+    def work():
+        server, transport = connect()
+        connection = transport.protocol
+        transport.full = True
+        transport.feed(frame(b"one"))
+        assert not connection.is_idle
+        server.is_draining = True
+        assert not transport.closed
+        connection.resume_writing()
+        assert transport.closed
 
     run(work)
