@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...protocol.compaction import new_offset_map
-from ...protocol.errors import KafkaError
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch
 from ...runtime import Runtime
 from .cleaning import Plan, Replacement, Round
@@ -190,6 +190,8 @@ class Cleaner:
         # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
         # point does not vouch for what is before it.
         await log.sync()
+        if log.recovery_point < plan.first_uncleanable_offset:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "what is to be compacted is not on disk yet")
         if log.save_points is not None:
             await log.save_points()
         try:

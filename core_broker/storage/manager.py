@@ -43,6 +43,7 @@ from .config import MAX_INT64, LogConfig
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
 from .log import Log
+from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,9 @@ class LogManager:
         self._saved: dict[str, Offsets] = {}  # what the checkpoint files say, by their names
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._task: asyncio.Task[None] | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._unflushed: dict[Key, LogUpkeep] = {}  # logs with a closed segment that may not be on disk
+        self._flush_due = asyncio.Event()
         self._stopping = asyncio.Event()
         self._saving = asyncio.Lock()
         self.cleaner = Cleaner(
@@ -248,6 +252,7 @@ class LogManager:
             clean=self.was_clean and key in self._unopened,
         )
         log.save_points = self.save_points
+        log.on_roll = self._rolled
         self.logs[key] = log
         self._unopened.pop(key, None)
         if log.recovery_point < saved:
@@ -364,6 +369,7 @@ class LogManager:
         """Begin the recurring work; ends with `close`."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._recur(), name=f"logs of {self.data_dir}")
+            self._flusher = asyncio.get_running_loop().create_task(self._flush_closed(), name=f"flush {self.data_dir}")
             self.cleaner.start()
 
     async def _recur(self) -> None:
@@ -401,6 +407,26 @@ class LogManager:
                 except KafkaError as error:
                     logger.error("retention of %s-%d: %s", *key, error.message)
 
+    def _rolled(self, log: LogUpkeep) -> None:
+        key = partition_of(log.name)
+        if key is not None:
+            self._unflushed[key] = log
+            self._flush_due.set()
+
+    async def _flush_closed(self) -> None:
+        """Put segments on disk that were closed, one after the other, and say how far: what a start need not read."""
+        while not self._stopping.is_set():
+            await self._flush_due.wait()
+            self._flush_due.clear()
+            while self._unflushed and not self._stopping.is_set():
+                key, log = next(iter(self._unflushed.items()))
+                del self._unflushed[key]
+                if log.failure is None:
+                    try:
+                        await log.sync_closed()
+                    except KafkaError as error:
+                        logger.error("closed segments of %s-%d: %s", *key, error.message)
+
     async def _flush_old(self) -> None:
         wall_ms = self.runtime.wall_ms()
         for key, log in sorted(self.logs.items()):
@@ -416,9 +442,10 @@ class LogManager:
     async def close(self) -> None:
         """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well."""
         if self._task is not None:
-            self._stopping.set()  # not cancelled: what it began is finished
-            await asyncio.wait([self._task])
-            self._task = None
+            self._stopping.set()  # not cancelled: what they began is finished
+            self._flush_due.set()
+            await asyncio.wait([task for task in (self._task, self._flusher) if task is not None])
+            self._task = self._flusher = None
             await self.cleaner.stop()
         if self._lock is None:
             return

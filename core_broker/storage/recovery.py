@@ -3,6 +3,9 @@
 After a clean shutdown indexes and snapshots are believed. After anything else every batch from the recovery point's
 segment on is read and its CRC checked; the log ends after the last whole valid batch, what follows is cut off, and
 indexes, leader epochs and producer state are made anew from what is left. It blocks, so it runs by `Files.run`.
+
+A sync that failed leaves the file `sync-failed`. What is read after it may be in the page cache alone, whose pages the
+system takes for written: they are written over with themselves and synced, and only then is the log opened.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20  # of a segment at once
 _CRC_START = 21
+SYNC_FAILED = "sync-failed"
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -142,6 +146,8 @@ class _Loader:
 
     def load(self) -> Loaded:
         files, directory = self.files, self.directory
+        sync_failed = files.exists(f"{directory}/{SYNC_FAILED}")
+        self.clean = self.clean and not sync_failed
         bases = self._tidy()
         self._load_epochs()
         for number, base in enumerate(bases):
@@ -162,6 +168,8 @@ class _Loader:
         if not self.segments:
             self.segments.append(Segment.create(files, directory, self.log_start_offset, self.wall_ms))
             end = self.log_start_offset
+        if sync_failed:
+            self._write_again()
         active = self.segments[-1]
         active.open_indexes(files)
         start = max(self.log_start_offset, self.segments[0].base_offset)
@@ -179,6 +187,20 @@ class _Loader:
         recovery_point = end if self.clean else min(self.recovery_point, end)
         dirty = self.first_dirty_offset if self.first_dirty_offset <= end else 0
         return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, dirty, self.notes)
+
+    def _write_again(self) -> None:
+        """Put on disk what a sync that failed may have left in the page cache only, all from the recovery point on."""
+        for segment in self.segments:
+            if not segment.synced:
+                file, position = segment.file, 0
+                while position < file.size:
+                    data = file.pread(min(READ_BYTES, file.size - position), position)
+                    file.pwrite(data, position)
+                    position += len(data)
+                segment.sync(self.files, segment is not self.segments[-1])
+        self._note("a sync had failed: what came after the recovery point was written again and is on disk now")
+        self.files.unlink(f"{self.directory}/{SYNC_FAILED}")
+        self.files.sync_directory(self.directory)
 
     def _remove_stray_snapshots(self) -> None:
         """As Kafka: a snapshot stays that a segment begins at, and the last, which an earlier close has left."""

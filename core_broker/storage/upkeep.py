@@ -20,7 +20,7 @@ from .epochs import EPOCH_CHECKPOINT
 from .errors import StorageError
 from .files import Files
 from .reader import LogReader
-from .recovery import Loaded, load_producers, remove_snapshots
+from .recovery import SYNC_FAILED, Loaded, load_producers, remove_snapshots
 from .segment import SNAPSHOT_SUFFIX, Segment, file_name
 from .transactions import TransactionIndex
 
@@ -39,6 +39,7 @@ class LogUpkeep(LogReader):
         self._wall_ms = wall_ms  # of the last append
         self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
         self.save_points: Callable[[], Awaitable[None]] | None = None  # recovery point, first dirty offset
+        self.on_roll: Callable[[LogUpkeep], None] | None = None  # a segment was closed: `sync_closed` is due
         self.first_dirty_offset = loaded.first_dirty_offset  # all before it has been compacted
         self.cuts = 0  # how often the log was truncated
         self._cut = False  # a truncation is not on disk yet
@@ -87,6 +88,24 @@ class LogUpkeep(LogReader):
             logger.error("%s is offline: %s", self.name, failure)
         return failure
 
+    async def _fail_sync(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline after a sync that failed, and leave a note of it for the next start.
+
+        The system may take what it could not write for written: then the page cache shows what the disk will never
+        have, and further syncs say that all is well. A process that starts again would believe it (see recovery.py).
+        """
+        failure = self._fail(error, doing)
+        path = f"{self.directory}/{SYNC_FAILED}"
+        try:
+            await self.files.run(_note_failed_sync, self.files, path, str(failure).encode())
+        except OSError as second:
+            logger.error(
+                "%s: %s; unless the machine is started again, a broker that is may serve what the disk does not have",
+                self.name,
+                StorageError(second, self.directory, f"cannot write {SYNC_FAILED} in").message,
+            )
+        return failure
+
     # --- Segments -----------------------------------------------------------------------------------------------------
 
     def _roll(self, base_offset: int, wall_ms: int) -> Segment:
@@ -111,6 +130,8 @@ class LogUpkeep(LogReader):
         self._bases.append(base_offset)
         self._active = segment
         self._positions.clear()
+        if self.on_roll is not None:
+            self.on_roll(self)
         return segment
 
     def _write_snapshot(self) -> None:
@@ -135,25 +156,37 @@ class LogUpkeep(LogReader):
         """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
         async with self._maintenance:
             self._check_online()
-            await self._sync()
+            await self._sync(False)
 
-    async def _sync(self) -> None:
-        target = self.log_end_offset
+    async def sync_closed(self) -> None:
+        """Put all segments but the active one on disk, so that a start after a crash has no more than that one to read.
+
+        Raises StorageError, and then the log is offline.
+        """
+        async with self._maintenance:
+            self._check_online()
+            await self._sync(True)
+
+    async def _sync(self, only_closed: bool) -> None:
+        target = self._active.base_offset if only_closed else self.log_end_offset
         waiting = []
         for segment in reversed(self._segments):
             if segment.synced:
                 break
-            waiting.append((segment, segment is not self._active))
-        if target <= self.recovery_point and len(waiting) == 1 and not self.epochs.dirty and not self._cut:
+            if segment is not self._active or not only_closed:
+                waiting.append((segment, segment is not self._active))
+        if target <= self.recovery_point and len(waiting) <= 1 and not self.epochs.dirty and not self._cut:
             return
         epochs = self.epochs.encode() if self.epochs.dirty else None
         self.epochs.dirty = False
-        self.unsynced_since_ms = None
+        if not only_closed:
+            self.unsynced_since_ms = None
         try:
             await self.files.run(_sync_files, self.files, waiting)
         except OSError as error:
-            raise self._fail(error, "cannot sync") from error
-        self._cut = False
+            raise await self._fail_sync(error, "cannot sync") from error
+        if not only_closed:
+            self._cut = False
         if epochs is not None:
             try:
                 await self.files.run(self.files.write_atomic, f"{self.directory}/{EPOCH_CHECKPOINT}", epochs)
@@ -270,7 +303,7 @@ class LogUpkeep(LogReader):
                 try:
                     await self.files.run(fresh.file.sync)
                 except OSError as error:
-                    raise self._fail(error, "cannot sync") from error
+                    raise await self._fail_sync(error, "cannot sync") from error
             gone = self._segments[:count]
             del self._segments[:count], self._bases[:count]
             start = self._bases[0]
@@ -350,11 +383,11 @@ class LogUpkeep(LogReader):
         """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
         async with self._maintenance, self._cleaning:
             if self.failure is None:
-                await self._sync()
+                await self._sync(False)
                 try:
                     await self.files.run(self._finish)
                 except OSError as error:
-                    raise self._fail(error, "cannot close") from error
+                    raise await self._fail_sync(error, "cannot close") from error
             self.abandon()
 
     def _finish(self) -> None:
@@ -378,6 +411,16 @@ class LogUpkeep(LogReader):
 
 def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
     return next(work, None)
+
+
+def _note_failed_sync(files: Files, path: str, reason: bytes) -> None:
+    """In the page cache, too: it lasts as long as what it warns of."""
+    file = files.open(path)
+    try:
+        file.truncate(0)
+        file.append([reason])
+    finally:
+        file.close()
 
 
 def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:

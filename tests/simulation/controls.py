@@ -161,6 +161,13 @@ def producers_compacted_away(stack: contextlib.ExitStack) -> None:
     _replace(stack, Log, "last_records", lambda self: {})
 
 
+def restart_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
+    """A start after a failed sync takes what it reads for what is on the disk."""
+    from isthmus.core_broker.storage.recovery import SYNC_FAILED, _Loader
+
+    _replace(stack, _Loader, "_write_again", lambda self: self.files.unlink(f"{self.directory}/{SYNC_FAILED}"))
+
+
 def tombstones_at_once(stack: contextlib.ExitStack) -> None:
     """A tombstone goes with the first compaction that meets it, before its readers have."""
     from isthmus.core_broker.storage import cleaning
@@ -193,6 +200,7 @@ PLANTS: dict[str, Plant] = {
     "producers-compacted-away": producers_compacted_away,
     "producers-not-recovered": producers_not_recovered,
     "recovery-without-crc": recovery_without_crc,
+    "restart-believes-the-page-cache": restart_believes_the_page_cache,
     "tombstones-at-once": tombstones_at_once,
     "undecided-compacted": undecided_compacted,
 }

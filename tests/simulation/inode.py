@@ -12,10 +12,11 @@ Buffer = bytes | bytearray | memoryview
 class Inode:
     """`data` is what readers see. `undo` holds durable pages changed since the last sync, `durable_size` the size.
 
-    Bytes below `durable_size` outside `undo` are equal in both.
+    Bytes below `durable_size` outside `undo` are equal in both. `forgotten` are the pages of `undo` that a failed sync
+    has left unwritten: the system takes them for written, so that only another write to them gets them to the disk.
     """
 
-    __slots__ = ("data", "durable_size", "number", "path", "poisoned", "undo")
+    __slots__ = ("data", "durable_size", "forgotten", "number", "path", "undo")
 
     def __init__(self, number: int, path: str) -> None:
         self.number = number
@@ -23,13 +24,15 @@ class Inode:
         self.data = bytearray()
         self.durable_size = 0
         self.undo: dict[int, bytes] = {}
-        self.poisoned = False  # a sync failed: later syncs lie
+        self.forgotten: dict[int, None] = {}
 
     @property
     def dirty(self) -> bool:
         return bool(self.undo) or self.durable_size != len(self.data)
 
     def _keep(self, start: int, end: int) -> None:
+        for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
+            self.forgotten.pop(page, None)
         end = min(end, self.durable_size)
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES) if end > start else start // PAGE_BYTES):
             if page not in self.undo:
@@ -50,13 +53,17 @@ class Inode:
             del self.data[size:]
 
     def sync(self) -> None:
-        if self.poisoned:
-            return
-        self.durable_size = len(self.data)
-        self.undo.clear()
+        self.durable_size = size = len(self.data)
+        self.undo = {
+            page: old for page, old in self.undo.items() if page in self.forgotten and page * PAGE_BYTES < size
+        }
+        self.forgotten = dict.fromkeys(self.undo)
 
     def lost_by_failed_sync(self) -> None:
-        self.poisoned = True
+        """Nothing was written, and what should have been is not known any more."""
+        for page in range(self.durable_size // PAGE_BYTES, -(-len(self.data) // PAGE_BYTES)):
+            self.undo.setdefault(page, bytes(self.data[page * PAGE_BYTES : self.durable_size]).ljust(PAGE_BYTES, b"\0"))
+        self.forgotten = dict.fromkeys(self.undo)
 
     def durable(self) -> bytes:
         """The content that no crash can take."""
@@ -64,12 +71,11 @@ class Inode:
         durable.extend(bytes(self.durable_size - len(durable)))
         for page, old in sorted(self.undo.items()):
             durable[page * PAGE_BYTES : page * PAGE_BYTES + len(old)] = old
-        return bytes(durable)
+        return bytes(durable[: self.durable_size])
 
     def crash(self, chance: random.Random) -> tuple[str, int]:
         """Lose what was not synced, in a way drawn from `chance`; the way, and the bytes at the end that are gone."""
         if not self.dirty:
-            self.poisoned = False
             return "clean", 0
         volatile, durable = bytes(self.data), self.durable()
         how = chance.choices(("lost", "kept", "torn", "mixed"), (4, 2, 4, 2))[0]
@@ -84,7 +90,7 @@ class Inode:
         self.data = bytearray(content)
         self.durable_size = len(content)
         self.undo.clear()
-        self.poisoned = False
+        self.forgotten.clear()
         return how, max(0, len(volatile) - len(content))
 
 

@@ -72,6 +72,7 @@ FOUND_BY = {
     "producers-compacted-away": "compaction",
     "producers-not-recovered": "producers",
     "recovery-without-crc": "log",
+    "restart-believes-the-page-cache": "disk-faults",
     "tombstones-at-once": "compaction",
     "undecided-compacted": "compaction",
 }

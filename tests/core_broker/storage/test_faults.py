@@ -99,6 +99,45 @@ def test_failed_sync_takes_the_log_offline(tmp_path):
     assert log.recovery_point == 0
 
 
+def test_start_after_a_failed_sync_writes_again_what_the_disk_may_not_have(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path, SMALL)
+    for _ in range(4):
+        append(log, batch(1))
+    run(log.sync())
+    for _ in range(4):
+        append(log, batch(1))
+    files.trap = failing(errno.EIO, ("sync",), "0006.log")
+    with pytest.raises(StorageError):
+        run(log.sync())
+    note = tmp_path / "t-0" / "sync-failed"
+    assert "Input/output error" in note.read_text()
+    # The disk is still broken: the log is not served, and the error says what it was about.
+    with pytest.raises(StorageError, match=r"cannot open .*0006\.log: Input/output error"):
+        open_log(files, tmp_path, SMALL, recovery_point=4)
+    assert note.exists()
+    files.trap = ignore
+    before = len(files.calls)
+    log = open_log(files, tmp_path, SMALL, recovery_point=4)
+    again = [(kind, path[-8:]) for kind, path in files.calls[before:] if path.endswith(".log")]
+    for name in ("0003.log", "0006.log"):
+        assert again.index(("pwrite", name)) < again.index(("sync", name))
+    assert ("pwrite", "0000.log") not in again  # it was synced before
+    assert not note.exists() and log.log_end_offset == 8
+    assert any("a sync had failed" in line for line in log.recovery_notes)
+    assert run(log.sync()) is None
+
+
+def test_note_of_a_failed_sync_that_cannot_be_left_is_said(tmp_path, caplog):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    files.trap = failing(errno.EIO, ("sync", "open"))
+    with pytest.raises(StorageError):
+        run(log.sync())
+    assert "unless the machine is started again" in caplog.text
+
+
 def test_full_disk_does_not_end_a_sync_that_reached_it(tmp_path):
     files = BrokenFiles()
     log = open_log(files, tmp_path)
