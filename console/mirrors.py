@@ -77,7 +77,8 @@ def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -> list[dict[str, Any]]:
-    """Rows of one link, with both ends as the clusters tell them now; offsets are the same in both.
+    """Rows of one link, with both ends as the clusters tell them now; offsets are the same in both. An end whose topic
+    is gone is None, and so is the lag.
 
     Raises DeployError where `source` is not the cluster that the link's topics are mirrored from.
     """
@@ -86,15 +87,24 @@ async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -
         raise DeployError(f"--source is that of one link: name it, one of {', '.join(links)}")
     here = [TopicPartition(row["target_topic"], row["partition"]) for row in rows]
     there = [TopicPartition(row["source_topic"], row["partition"]) for row in rows]
-    for topic, options in (await Admin(target).describe_configs(sorted({tp.topic for tp in here}))).items():
+    ends_here, ends_there = await _ends(target, here), await _ends(source, there)
+    for topic, options in (await Admin(target).describe_configs(sorted({tp.topic for tp in ends_here}))).items():
         mirrored_from = next((each.value for each in options if each.name == SOURCE_CLUSTER_OPTION), None)
         if mirrored_from != source.cluster_id:
             raise DeployError(
                 f"--source is cluster {source.cluster_id}, but {topic} is mirrored from cluster {mirrored_from}"
             )
-    ends_here = await Admin(target).list_offsets(dict.fromkeys(here, "latest"))
-    ends_there = await Admin(source).list_offsets(dict.fromkeys(there, "latest"))
     for row, here_tp, there_tp in zip(rows, here, there, strict=True):
-        row["next_offset"], row["source_high_watermark"] = ends_here[here_tp][0], ends_there[there_tp][0]
-        row["lag_records"] = max(0, row["source_high_watermark"] - row["next_offset"])
+        end_here, end_there = ends_here.get(here_tp), ends_there.get(there_tp)
+        known = end_here is not None and end_there is not None
+        lag = max(0, (end_there or 0) - (end_here or 0)) if known else None
+        row |= {"next_offset": end_here, "source_high_watermark": end_there, "lag_records": lag}
     return rows
+
+
+async def _ends(client: Client, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """End offsets; those of topics that are not there are left out."""
+    admin = Admin(client)
+    topics = dict.fromkeys(await admin.list_topics())
+    found = await admin.list_offsets({tp: "latest" for tp in wanted if tp.topic in topics})
+    return {tp: offset for tp, (offset, *_) in found.items()}

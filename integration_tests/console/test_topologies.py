@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -105,6 +106,9 @@ def test_the_lag_of_a_mirror_that_hangs_is_what_the_clusters_say(running: Path):
     finally:
         os.kill(pid, signal.SIGCONT)
     until(0)
+    said(isthmus("topic", "delete", "weather", "-b", "jfk", folder=running))
+    rows = json.loads(said(isthmus(*at, "--source", "jfk", "--json", folder=running)))
+    assert [row["lag_records"] for row in rows] == [0, 0, 0, None]  # no topic, no lag
     text = error(isthmus(*at, "--source", "ewr", folder=running))
     assert text.startswith("--source is cluster ") and "jfk.flights is mirrored from cluster " in text
     text = error(isthmus("mirror", "status", "-b", "aggregate", "-s", "ewr", folder=running))
@@ -203,3 +207,15 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path):
         assert process.wait(WAIT_S) == 130
         assert process.stderr and "Traceback" not in process.stderr.read()
     assert left_behind(tmp_path / ".isthmus") == []
+
+
+def test_a_topology_whose_folder_is_removed_ends(tmp_path: Path):
+    """`isthmus down` could not find it any more."""
+    file = written(tmp_path, ONE)
+    said(isthmus("up", "-f", str(file), folder=tmp_path))
+    assert len(left_behind(tmp_path)) == 2  # the control: supervisor and broker
+    shutil.rmtree(tmp_path / ".isthmus")
+    deadline = time.monotonic() + WAIT_S
+    while left_behind(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -86,4 +86,6 @@ class Airports:
         ask = ("--source", self.addresses[name]) if measured else ()
         rows = json.loads(said(isthmus(*at, *ask, folder=folder)))
         assert len(rows) == len(PARTITIONS) + 1  # and the weather
-        return sum(row["lag_records"] for row in rows if row["topic"] == "flights")
+        lags = [row["lag_records"] for row in rows if row["topic"] == "flights"]
+        assert None not in lags, "a source was not seen"
+        return sum(lags)
