@@ -72,9 +72,7 @@ def test_batches_of_every_codec_are_stored_as_kafka_stores_them(sides: Any, kind
     assert len(results[0]) == len(batches)
 
 
-@pytest.mark.parametrize(
-    ("kind", "levels"), [("gzip", ("1", "9", "-1")), ("lz4", ("1", "9", "17")), ("zstd", ("-10", "3", "22"))]
-)
+@pytest.mark.parametrize(("kind", "levels"), [("gzip", ("1", "9", "-1"))])
 def test_levels_change_sizes_in_the_same_direction(sides: Any, kind: str, levels: tuple[str, ...]) -> None:
     chance = random.Random(kind)
     rows = [(5, b"k", b"".join(b"%d," % chance.randint(0, 999) for _ in range(40)), ()) for _ in range(200)]
@@ -158,7 +156,7 @@ def test_segments_end_where_kafkas_end(sides: Any, options: dict[str, str]) -> N
     now_ms = int(time.time() * 1000) - 10 * MINUTE_MS
     batches = []
     for n in range(150):
-        size = 900 if "segment.bytes" in options else 100
+        size = 3000 if "segment.bytes" in options else 100
         stamp = now_ms + 100 * n + chance.randint(-900, 900)
         batches.append(a_batch(chance, chance.choice(CODECS), stamp, count=chance.randint(1, 40), size=size))
     name = "roll-" + "-".join(options).replace(".", "_")[:100] + str(len(str(options)))
