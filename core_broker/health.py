@@ -20,7 +20,7 @@ from ..protocol.messages import api_versions, metadata
 from ..protocol.schema import Api
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
-TIMEOUT_S = 2.5  # of each wait; the image's health check gives the whole three
+TIMEOUT_S = 2.5  # of each wait; less than the image's health check gives the whole, so that the reason is seen
 ANSWER_MAX_BYTES = 16 << 20
 CLIENT_ID = "isthmus-health"
 

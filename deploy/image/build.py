@@ -116,7 +116,10 @@ def _had(tag: str, say: Say) -> str:
     """The tag, pulled if the engine does not hold it."""
     if not engine.has_image(tag):
         say(f"base {tag}: pulling it")
-        engine.docker("pull", "--quiet", tag, timeout_s=PULL_TIMEOUT_S)
+        try:
+            engine.docker("pull", "--quiet", tag, timeout_s=PULL_TIMEOUT_S)
+        except EngineError as error:
+            raise EngineError(f"{tag} is not here and cannot be pulled ({error})") from None
     return tag
 
 

@@ -6,7 +6,6 @@ import json
 import statistics
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,7 +14,7 @@ from integration_tests.containers.conftest import ContainerMaker
 from integration_tests.containers.containers import INSIDE, BrokerContainer
 from isthmus.deploy import engine
 from isthmus.deploy.engine import EngineError, EngineVersion, docker
-from isthmus.deploy.image.build import is_current
+from isthmus.deploy.image import build
 
 UID = 10001
 RECORDS = [f"record {i}" for i in range(1_000)]
@@ -23,7 +22,6 @@ STOP_S = 20
 STARTS = 5
 # What Python in the container prints: the users of all processes; which of some packages there are.
 ALL_UIDS = """
-from pathlib import Path
 print(*{status.read_text().split("Uid:")[1].split()[0] for status in Path("/proc").glob("[0-9]*/status")})
 """
 WHICH = """
@@ -116,9 +114,12 @@ def test_one_image_runs_every_part(words: tuple[str, ...], isthmus_image: str) -
 
 
 def test_an_image_of_other_source_is_known_as_such(isthmus_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_current(isthmus_image)
-    monkeypatch.setattr("isthmus.deploy.image.context._package", lambda name: Path(__file__).parent)
-    assert not is_current(isthmus_image)
+    digest = docker("image", "inspect", "--format", '{{index .Config.Labels "isthmus.source"}}', isthmus_image).strip()
+    monkeypatch.setattr(build, "copy_source", lambda folder: digest)
+    assert len(digest) == 64 and build.is_current(isthmus_image)
+    assert not build.is_current("isthmus:none")
+    monkeypatch.setattr(build, "copy_source", lambda folder: digest[::-1])
+    assert not build.is_current(isthmus_image)
 
 
 # --- What it does ---------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def test_the_console_in_the_container_reaches_its_broker(broker_container: Broke
 
 
 def test_health_follows_the_broker(make_container: ContainerMaker) -> None:
-    options = ("--health-interval=500ms", "--health-retries=2", "--health-timeout=3s", "--health-start-period=1s")
+    options = ("--health-interval=500ms", "--health-retries=2", "--health-timeout=20s", "--health-start-period=1s")
     broker = make_container(options=options)
     broker.until_health("healthy")
     broker.signal("STOP")  # the broker hangs: the process and its listener are there all the same
