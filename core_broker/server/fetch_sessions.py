@@ -81,7 +81,9 @@ class Wanted:
             news, self.log_start_offset = True, data.log_start_offset
         if data.error_code:
             self.high_watermark = -1  # so that its end is told too
-        if not news and self.partition is not None:
+        # What a limit left no room for has nothing to tell this time, and is not idle for that.
+        self.idle = None
+        if not news and self.partition is not None and self.asked.fetch_offset >= data.high_watermark:
             self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
         return news
 

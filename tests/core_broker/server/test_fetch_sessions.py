@@ -1,6 +1,7 @@
 """The session cache: epochs, its bound, and who goes when there is no slot left (KIP-227)."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_only_what_is_new_is_told():
     assert told(error_code=1, high_watermark=6, log_start_offset=2)
     assert told(high_watermark=6, log_start_offset=2)  # that the error is over
     assert not told(high_watermark=6, log_start_offset=2)
+
+
+def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
+    partition = SimpleNamespace(
+        high_watermark=5, failure=None, leader_epoch=0, log=SimpleNamespace(log_start_offset=0)
+    )  # fmt: skip
+    wanted = Wanted("t", bytes(16), FetchPartition(partition=0, fetch_offset=4))
+    wanted.partition = partition
+    nothing = PartitionData(high_watermark=5, log_start_offset=0, records=[])
+    assert wanted.tell(nothing) and not wanted.is_idle
+    assert not wanted.tell(nothing) and not wanted.is_idle  # a limit left no room for the last record
+    wanted.follow(Wanted("t", bytes(16), FetchPartition(partition=0, fetch_offset=5)))
+    assert not wanted.tell(nothing) and wanted.is_idle
+    partition.high_watermark = 6
+    assert not wanted.is_idle
+    assert wanted.tell(PartitionData(high_watermark=6, log_start_offset=0, records=[b"x"]))
+    assert not wanted.is_idle  # the client may ask for the same again
 
 
 def test_partitions_of_all_sessions_are_bounded_together():
