@@ -78,7 +78,7 @@ simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 soak: env peers  ## the kill tests on all flights, three times each; other people's test suites beside stock Kafka
-	$(BIN)/pytest integration_tests -m soak $(ARGS)
+	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
 
 bench: env peers  ## side by side with stock Kafka: make bench ARGS=list
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -8,6 +8,7 @@ option named in its row. Broker options marked `dynamic` can be changed while th
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -138,7 +139,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308", "Speed of compaction, bytes read and "
       "written together", dynamic=True),
     O("log.cleaner.threads", _I, "1", "Logs that are compacted at a time", 0, dynamic=True),
-    O("log.dirs", _LIST, "/tmp/isthmus", "The data directory; exactly one"),
+    O("log.dirs", _LIST, "/tmp/isthmus-logs", "The data directory; exactly one"),
     O("log.flush.offset.checkpoint.interval.ms", _I, "60000", "How often recovery points are saved", 1),
     O("log.flush.scheduler.interval.ms", _L, str(MAX_LONG), "flush.ms where log.flush.interval.ms is not set", 1),
     O("log.flush.start.offset.checkpoint.interval.ms", _I, "60000", "How often log start offsets are saved", 1),
@@ -218,7 +219,9 @@ class BrokerConfig(Mapping[str, Any]):
         self.of_this_broker: dict[str, str] = {}
         for name, text in self.given.items():
             if name not in _BROKER:
-                raise ConfigError(f"unknown option {name}: the options are listed in the configuration reference")
+                close = difflib.get_close_matches(name, _BROKER, 1)
+                hint = f"did you mean {close[0]}?" if close else "docs/reference/configuration.md lists those there are"
+                raise ConfigError(f"unknown option {name}: {hint}")
             _BROKER[name].check(text)
         self._values: dict[str, Any] = {}
         self._parse()

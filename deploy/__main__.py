@@ -1,6 +1,7 @@
 """The supervisor as a process of its own: `python -m isthmus.deploy -f topology.yaml --data FOLDER`.
 
-`isthmus up` starts it in the background; it runs the topology until SIGTERM or SIGINT and then stops all of it.
+`isthmus up` starts it in the background; it runs the topology until SIGTERM or SIGINT and then stops all of it. It
+does so, too, when its folder is removed, since nobody could find it any more, or the process of `--while` is gone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pathlib import Path
 
 from .errors import DeployError
 from .launch import Layout, launch
-from .supervisor import EXIT_CONFIG, Event, Supervisor
+from .supervisor import EXIT_CONFIG, Event, Supervisor, start_ticks
 from .topology import load
+
+LOOK_S = 1.0
 
 
 def say(event: Event) -> None:
@@ -23,7 +26,7 @@ def say(event: Event) -> None:
     print(f"{at} {event.process} {event.state}" + (f": {event.text}" if event.text else ""), flush=True)
 
 
-async def run(file: Path, folder: Path) -> int:
+async def run(file: Path, folder: Path, wanted_by: int | None) -> int:
     """Run until told to stop; 1 when something did not start (everything is stopped again then)."""
     layout = Layout.make(load(file), file, folder)
     supervisor = Supervisor(folder, say)
@@ -33,6 +36,8 @@ async def run(file: Path, folder: Path) -> int:
         loop.add_signal_handler(number, stop.set)
     launching = asyncio.create_task(launch(layout, supervisor))
     stopping = asyncio.create_task(stop.wait())
+    watching = asyncio.create_task(unwanted(supervisor.state_file, wanted_by))
+    watching.add_done_callback(lambda _: stop.set())
     try:
         await asyncio.wait((launching, stopping), return_when=asyncio.FIRST_COMPLETED)
         if launching.done():
@@ -42,17 +47,26 @@ async def run(file: Path, folder: Path) -> int:
     finally:
         launching.cancel()
         stopping.cancel()
+        watching.cancel()
         await supervisor.stop()
     return 0
+
+
+async def unwanted(state_file: Path, wanted_by: int | None) -> None:
+    """Return when somebody has removed the folder, or the process that wanted the topology is gone."""
+    began = start_ticks(wanted_by) if wanted_by else 0
+    while state_file.exists() and (wanted_by is None or start_ticks(wanted_by) == began != 0):
+        await asyncio.sleep(LOOK_S)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m isthmus.deploy", description=__doc__.splitlines()[0])
     parser.add_argument("-f", "--file", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--while", dest="wanted_by", type=int, metavar="PID", help="stop when this process is gone")
     options = parser.parse_args()
     try:
-        return asyncio.run(run(options.file.resolve(), options.data.resolve()))
+        return asyncio.run(run(options.file.resolve(), options.data.resolve(), options.wanted_by))
     except DeployError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CONFIG

@@ -270,8 +270,9 @@ class Supervisor:
     def save(self) -> None:
         statuses = [asdict(process.status) for process in self.processes.values()]
         fresh = self.state_file.with_suffix(".new")
-        fresh.write_text(json.dumps({"pid": os.getpid(), "start": start_ticks(os.getpid()), "processes": statuses}))
-        fresh.rename(self.state_file)
+        with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder
+            fresh.write_text(json.dumps({"pid": os.getpid(), "start": start_ticks(os.getpid()), "processes": statuses}))
+            fresh.rename(self.state_file)
 
 
 @dataclass(frozen=True)

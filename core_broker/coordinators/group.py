@@ -199,13 +199,14 @@ class Group(Generations):
         """A static member whose process started again takes its place under a new member id (KIP-345)."""
         old_leader = self.members.leader
         member = self._replace(old_id, new_id)
-        old_protocols = member.protocols
+        old_protocols, old_timeouts_ms = member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms)
         self._update(member, request, token)
         changes = self.state is State.STABLE and self.members.select_protocol() != self.protocol_name
         if self._on(Event.STATIC_CHANGED_REJOIN if changes else Event.STATIC_REJOIN) is Answer.STORED:
-            self.effects.append(
-                Store(self.value(), Replaced(instance_id, old_id, new_id, old_leader, old_protocols, caller.version))
-            )
+            tag = Replaced(
+                instance_id, old_id, new_id, old_leader, old_protocols, old_timeouts_ms, caller.version
+            )  # fmt: skip
+            self.effects.append(Store(self.value(), tag))
         else:
             self._maybe_complete()
 
@@ -234,7 +235,7 @@ class Group(Generations):
             return  # it left, or waits for the generation that began meanwhile
         token = self.members.await_join(member, None)
         if error:
-            self.members.update(member, tag.old_protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+            self.members.update(member, tag.old_protocols, *tag.old_timeouts_ms)
             self._replace(tag.new_id, tag.old_id)
             response = self._generation_for(NOBODY, False, tag.old_leader)
             response.error_code = error

@@ -176,6 +176,5 @@ class ReplicaManager:
 
 
 def _follow(partition: Partition, image: PartitionImage) -> None:
-    partition.replicas = list(image.replicas)
-    partition.isr = list(image.isr)
+    partition.place(image.replicas, image.isr)
     partition.become_leader(image.leader_epoch)

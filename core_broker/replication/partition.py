@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -42,6 +42,7 @@ class Partition:
         "index",
         "isr",
         "leader_epoch",
+        "least_in_sync",
         "log",
         "min_insync_replicas",
         "mirror_link",
@@ -61,6 +62,7 @@ class Partition:
         self.replicas: list[int] = []
         self.configs: dict[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
+        self.least_in_sync = 0  # for acks=all: min.insync.replicas, but no more than there are replicas
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
         self._holds_back = False  # an append may have to wait for a sync
@@ -82,18 +84,22 @@ class Partition:
         undecided = self.log.first_unstable_offset
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
 
-    @property
-    def least_in_sync(self) -> int:
-        """How many replicas must be in sync for acks=all: min.insync.replicas, but no more than there are."""
-        return min(self.min_insync_replicas, len(self.replicas))
-
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take the topic's options, parsed."""
         self.configs = dict(options)
         self.min_insync_replicas = options["min.insync.replicas"]
+        self._count_replicas()
         self.mirror_link = options["mirror.link"] or ""
         self.fsync = options["durability"] == "fsync"
         self._holds_back = self.fsync or options["flush.messages"] < MAX_LONG
+
+    def place(self, replicas: Sequence[int], isr: Sequence[int]) -> None:
+        """Take the brokers that hold it, and those of them that are in sync."""
+        self.replicas, self.isr = list(replicas), list(isr)
+        self._count_replicas()
+
+    def _count_replicas(self) -> None:
+        self.least_in_sync = min(self.min_insync_replicas, len(self.replicas))
 
     def become_leader(self, leader_epoch: int) -> None:
         """Lead under an epoch. A mirrored log holds its source's epochs and none of ours."""

@@ -156,7 +156,7 @@ class Demo:
             return Composed(topology, self.folder, self.options.port_base or PORT_BASE)
         if self.options.port_base is not None:
             raise DemoError("--port-base is for containers: it goes with --compose")
-        return Supervised(topology, self.folder)
+        return Supervised(topology, self.folder, self.kept)
 
     def clean(self) -> None:
         """Remove the folder, if it was made for this run."""

@@ -20,13 +20,14 @@ POLL_S = 0.1
 
 
 class Supervised:
-    """A stage on this machine; the supervisor is a process of its own, so that it may outlive the demo."""
+    """A stage on this machine; the supervisor is a process of its own, so that it can outlive the demo."""
 
     look_every_s = POLL_S  # it reads a file
     pace = 1.0
 
-    def __init__(self, topology: Topology, folder: Path) -> None:
+    def __init__(self, topology: Topology, folder: Path, kept: bool) -> None:
         self.topology = topology
+        self.kept = kept
         self.folder = folder.resolve()
         self.addresses: dict[str, str] = {}
         self.process: asyncio.subprocess.Process | None = None
@@ -50,9 +51,10 @@ class Supervised:
     async def start(self, say: Callable[[str], None]) -> None:
         log = self.folder / "logs" / "supervisor.log"
         log.parent.mkdir(parents=True, exist_ok=True)
+        until = [] if self.kept else ["--while", str(os.getpid())]  # whatever kills the demo
         with open(log, "wb") as sink:
             self.process = process = await asyncio.create_subprocess_exec(
-                *python("deploy"), "-f", str(TOPOLOGY), "--data", str(self.folder),
+                *python("deploy"), "-f", str(TOPOLOGY), "--data", str(self.folder), *until,
                 stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
         try:

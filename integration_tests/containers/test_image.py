@@ -22,6 +22,7 @@ STOP_S = 20
 STARTS = 5
 # What Python in the container prints: the users of all processes; which of some packages there are.
 ALL_UIDS = """
+from pathlib import Path
 print(*{status.read_text().split("Uid:")[1].split()[0] for status in Path("/proc").glob("[0-9]*/status")})
 """
 WHICH = """

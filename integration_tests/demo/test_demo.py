@@ -19,6 +19,7 @@ FLIGHTS = 30_000
 FEW = 2_000
 ROW = 1_234  # of the planted faults; it is a flight that departed
 START_S = 90
+GONE_S = 30
 
 
 def demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess:
@@ -82,6 +83,21 @@ def test_the_end_of_the_terminal_leaves_nothing(tmp_path):
             assert left_behind(tmp_path)
         assert process.wait(60) != 0
     assert left_behind(tmp_path) == []
+
+
+def test_a_demo_that_is_killed_takes_its_topology_with_it(tmp_path):
+    command = [*ISTHMUS, "--flights", str(FEW), "--calm", "--no-spark"]
+    command += ["--data", str(tmp_path / "d"), "--report", str(tmp_path / "r")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        while "replaying" not in process.stdout.readline():
+            assert process.poll() is None
+        assert left_behind(tmp_path)
+        process.kill()
+    deadline = time.monotonic() + GONE_S
+    while left := left_behind(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 def test_few_flights_and_unknown_faults_are_named_at_once(tmp_path):

@@ -131,7 +131,7 @@ def a_static_member_joins_a_full_group(case: Case) -> None:
         crew.gather(LEADER, "b", "c", STATIC)
         crew.assign()
         crew.ask("static late", crew.join_request("static late"))
-        crew.ask(STATIC, crew.join_request(STATIC, member_id=""))  # one who comes back has room
+        crew.ask(STATIC, crew.join_request(STATIC, member_id=""))  # there is no room even for one who comes back
         crew.see()
 
 

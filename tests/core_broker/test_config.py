@@ -27,8 +27,10 @@ def test_every_topic_option_names_a_broker_option_that_exists():
 
 
 def test_unknown_option_is_named():
-    with pytest.raises(ConfigError, match=r"no\.such\.option"):
+    with pytest.raises(ConfigError, match=r"no\.such\.option: docs/reference/configuration\.md lists"):
         BrokerConfig({"no.such.option": "1"})
+    with pytest.raises(ConfigError, match=r"num\.partition: did you mean num\.partitions\?"):
+        BrokerConfig({"num.partition": "1"})
     with pytest.raises(ConfigError, match=r"Unknown topic config name: nope"):
         validate_topic_options({"nope": "1"})
 

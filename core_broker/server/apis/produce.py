@@ -88,8 +88,8 @@ def handle(request: Request, context: Context) -> Any:
                 if name in INTERNAL:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
                 reached = partition
-                if partition.mirror_link or acks == -1:
-                    _check(partition, acks)
+                if partition.mirror_link or (acks == -1 and len(partition.isr) < partition.least_in_sync):
+                    raise _closed(partition)
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
                 if acks == 0:
@@ -152,18 +152,17 @@ def _check_form(records: Any, version: int) -> None:
         )
 
 
-def _check(partition: Partition, acks: int) -> None:
-    """Whether clients may write to the partition now. Raises KafkaError."""
+def _closed(partition: Partition) -> KafkaError:
+    """Why clients may not write to a partition now."""
     if partition.mirror_link:
-        raise KafkaError(
+        return KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"{partition.topic} is written by mirror link {partition.mirror_link}; produce to its source",
         )
-    if acks == -1 and len(partition.isr) < partition.least_in_sync:
-        raise KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.least_in_sync}",
-        )
+    return KafkaError(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.least_in_sync}",
+    )
 
 
 def _missing(version: int, name: str, index: int, context: Context) -> KafkaError:

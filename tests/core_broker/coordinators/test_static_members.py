@@ -131,10 +131,11 @@ def test_a_place_that_could_not_be_stored_is_given_back():
     table = Table()
     first, second = two_static(table)
     table.hold_stores = True
-    token = table.join(instance="two")
+    token = table.join(instance="two", session_ms=2 * SESSION_MS)
     table.finish_store(E.NOT_COORDINATOR)
     assert table.code(token) == E.NOT_COORDINATOR
     assert table.group.members.static_id("two") == second
+    assert table.group.members.get(second).session_timeout_ms == SESSION_MS
     assert table.heartbeat(second, instance="two") == E.NONE
 
 
