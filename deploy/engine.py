@@ -11,10 +11,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from .. import __version__
 from .errors import DeployError
@@ -50,6 +52,8 @@ _NO_IMAGE = (
     re.compile(r"^Pulling \S+ \((\S+)\)\.\.\.$", re.MULTILINE),  # compose 1, before its error
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_NO_ADDRESSES = re.compile(r"non-overlapping IPv4 address pool|address pools have been fully subnetted")
+_FULL = re.compile(r"no space left on device")
 _API = re.compile(r"client version (\S+) is too (old|new)")
 
 
@@ -163,6 +167,16 @@ def explain(said: str, code: int = 1) -> str:
         address = _ADDRESS.search(line)
         what = f"port {address.group(2)} of {address.group(1)}" if address else "a port"
         return f"{what} is taken: stop what listens there (`ss -ltnp`, `docker ps`), or choose another port"
+    if _NO_ADDRESSES.search(said):  # some thirty networks, where nobody has said otherwise
+        return (
+            "Docker has no addresses left for one more network: remove those that nobody uses (`docker network prune`; "
+            "`python -m isthmus.testing` shows what tests have left), or give it more (default-address-pools in "
+            "/etc/docker/daemon.json)"
+        )
+    if _FULL.search(said):
+        return (
+            f"{line}: make room (`docker system df` shows what takes it, `docker system prune` removes what is unused)"
+        )
     if _API.search(said):
         return f"{_PREFIXES.sub('', line)}: client and engine are too far apart, install matching versions"
     for pattern in _NO_IMAGE:
@@ -194,12 +208,12 @@ def dotted(version: Sequence[int]) -> str:
 def _call(
     command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
-    with _started(command, timeout_s):
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, stdin=subprocess.DEVNULL,
-            env={**os.environ, **(environment or {})},
-        )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+    with _started(command, environment, subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise _too_slow(command, timeout_s) from None
+    return process.returncode, out, err
 
 
 def _follow(
@@ -207,47 +221,64 @@ def _follow(
 ) -> tuple[int, str]:
     said: list[str] = []
     late = threading.Event()
-    with _started(command, timeout_s):
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})},
-        )  # fmt: skip
-    assert process.stdout
+    with _started(command, environment, subprocess.STDOUT) as process:
+        assert process.stdout
 
-    def stop() -> None:
-        late.set()
-        process.kill()
+        def stop() -> None:
+            late.set()
+            _end(process)
 
-    timer = threading.Timer(timeout_s, stop)
-    timer.start()
-    try:
-        with process:
+        timer = threading.Timer(timeout_s, stop)
+        timer.start()
+        try:
             for line in process.stdout:
                 said.append(line)
                 del said[:-SAID_MAX_LINES]
                 on_line(line.rstrip("\n"))
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        timer.cancel()
+            process.wait()
+        finally:
+            timer.cancel()
     if late.is_set():
         raise _too_slow(command, timeout_s)
     return process.returncode, "".join(said)
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], timeout_s: float) -> Iterator[None]:
-    """The errors of starting a command, and of waiting for it, as EngineError."""
+def _started(
+    command: Sequence[str], environment: Mapping[str, str] | None, stderr: int
+) -> Iterator[subprocess.Popen[str]]:
+    """A command at work; whatever is raised in here ends it. What keeps it from starting is an EngineError."""
     try:
-        yield
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace",
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     except FileNotFoundError:
         way = INSTALL if command[0] == "docker" else INSTALL_COMPOSE
         raise EngineError(f"there is no `{command[0]}` command: install it, {way}") from None
     except OSError as error:
         raise EngineError(f"`{command[0]}` cannot be run: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise _too_slow(command, timeout_s) from None
+    with process:
+        try:
+            yield process
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """kill -9 of a command and of what it started: compose and buildx are processes of `docker`'s, which would go on
+    without it, and hold its output open for who reads that. (A process group of its own would miss the terminal's
+    Ctrl-C, by which a person ends all of it.)"""
+    started = [process.pid]
+    for pid in started:
+        with contextlib.suppress(OSError):
+            tasks = Path(f"/proc/{pid}/task").iterdir()
+            started += [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    process.kill()
+    for pid in started[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _too_slow(command: Sequence[str], timeout_s: float) -> EngineError:

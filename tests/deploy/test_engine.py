@@ -6,7 +6,10 @@ Docker is a shell script on a PATH of the test's own, which says what the real o
 from __future__ import annotations
 
 import json
+import os
+import select
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,18 @@ def refusal(call: object, *arguments: str) -> str:
     text = str(caught.value)
     assert len(text.splitlines()) == 1
     return text
+
+
+def ended(pid: int) -> bool:
+    """Whether a process ends, now or soon."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], 30)[0])
+    finally:
+        os.close(process)
 
 
 def test_an_engine_that_answers_is_described(commands: Commands) -> None:
@@ -126,6 +141,26 @@ def test_a_taken_port_is_named(said: str, commands: Commands) -> None:
     assert "port 19092 of 127.0.0.1 is taken" in text and "choose another port" in text
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR: could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the "
+        "network",
+        "Error response from daemon: all predefined address pools have been fully subnetted",
+    ],
+)
+def test_an_engine_without_addresses_for_another_network(said: str, commands: Commands) -> None:
+    commands.says("docker", "", said, 1)
+    text = refusal(engine.docker, "network", "create", "x")
+    assert text.startswith("docker network create: Docker has no addresses left") and "`docker network prune`" in text
+
+
+def test_an_engine_whose_disk_is_full(commands: Commands) -> None:
+    commands.says("docker", "", "Error response from daemon: write /var/lib/docker/tmp/x: no space left on device", 1)
+    text = refusal(engine.docker, "import", "x")
+    assert "write /var/lib/docker/tmp/x: no space left on device: make room (`docker system df`" in text
+
+
 def test_any_other_refusal_is_its_last_meaningful_line(commands: Commands) -> None:
     said = "docker: Error response from daemon: Conflict: the name is in use.\n\nSee 'docker run --help'."
     commands.says("docker", "", said, 125)
@@ -146,12 +181,25 @@ def test_what_a_command_says_is_given_back(commands: Commands) -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_command_that_hangs_is_ended_and_named(follow: bool, commands: Commands) -> None:
-    commands.script("docker", "exec sleep 600")
+def test_a_command_that_hangs_is_ended_and_named(follow: bool, commands: Commands, tmp_path: Path) -> None:
+    """With what it started, as `docker compose` starts compose, which holds its output open."""
+    commands.script("docker", f"(sleep 600; echo) & echo $! >{tmp_path}/child; wait")
     lines: list[str] = []
     with pytest.raises(EngineError, match="docker build was not done within 0 s"):
-        engine.run(("docker", "build", "."), 0.05, lines.append if follow else None)
+        engine.run(("docker", "build", "."), 0.3, lines.append if follow else None)
     assert threading.active_count() == 1
+    assert ended(int((tmp_path / "child").read_text()))
+
+
+def test_what_hears_a_line_may_break_the_command_off(commands: Commands, tmp_path: Path) -> None:
+    commands.script("docker", f"(sleep 600; echo) & echo $! >{tmp_path}/child; echo line; wait")
+
+    def heard(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.run(("docker", "build", "."), 600, heard)
+    assert ended(int((tmp_path / "child").read_text()))
 
 
 def test_a_followed_command_that_fails_is_explained(commands: Commands) -> None:
