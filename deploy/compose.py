@@ -11,6 +11,7 @@ import copy
 import importlib.util
 import io
 import ipaddress
+import math
 import os
 import re
 import shlex
@@ -55,9 +56,11 @@ SHARED: dict[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
     "restart": "unless-stopped",
-    "stop_grace_period": "30s",  # from SIGTERM to SIGKILL
+    "stop_grace_period": "30s",  # from SIGTERM to SIGKILL; a mirror or worker is done, or gives up, in less
     "logging": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}},
 }
+BROKER_STOP_MS = 60_000  # the default of shutdown.timeout.ms
+BROKER_STOP_SPARE_S = 10
 NO_HEALTHCHECK = {"disable": True}  # the image's asks a broker; a mirror or worker has none to ask
 WIDTH = 118
 
@@ -215,10 +218,18 @@ def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> di
     return {
         **_python("core_broker", (*arguments, f"--set=advertised.listeners={advertised}")),
         **_contained(BROKER),
+        "stop_grace_period": f"{stop_grace_s(datacenter)}s",
         "networks": [name, WAN] if target else [name],
         "ports": [f"{address}:{OUTSIDE_PORT}"],
         "volumes": [f"{name}-data:{DATA}"],
     }
+
+
+def stop_grace_s(datacenter: Datacenter) -> int:
+    """How long Docker waits for a broker that stops: longer than the broker itself, which then says why it ends."""
+    said = str(datacenter.options.get("shutdown.timeout.ms", ""))
+    limit_ms = int(said) if said.isdecimal() else BROKER_STOP_MS  # what else is said, the broker refuses by name
+    return math.ceil(limit_ms / 1000) + BROKER_STOP_SPARE_S
 
 
 def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from isthmus.console.main import app
+from isthmus.core_broker.config import BrokerConfig
 from isthmus.deploy.compose import Place, compose_file, document, place, published, render
 from isthmus.deploy.errors import TopologyError
 from isthmus.deploy.launch import PORT_BASE
@@ -95,6 +96,16 @@ def test_every_container_is_bounded_and_can_write_nowhere_else():
         assert service["mem_limit"] and 0 < service["cpus"] <= 1 and service["pids_limit"]
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
         assert service["restart"] == ("no" if name.endswith("-topics") else "unless-stopped")
+
+
+def test_a_broker_may_end_its_stop_by_itself_before_docker_kills_it(tmp_path):
+    limit_s = BrokerConfig()["shutdown.timeout.ms"] / 1000
+    for name, service in flights()["services"].items():
+        grace_s = int(service["stop_grace_period"].removesuffix("s"))
+        assert grace_s > limit_s if name.endswith("-broker") else grace_s == 30
+    options = "{a: {options: {shutdown.timeout.ms: 90500}}, b: {options: {shutdown.timeout.ms: soon}}}"
+    made = document(topology(f"datacenters: {options}\n", tmp_path), {})["services"]
+    assert [made[f"{name}-broker"]["stop_grace_period"] for name in "ab"] == ["101s", "70s"]
 
 
 def test_ports_are_on_loopback_and_advertised_as_they_are_published():
