@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import docker.errors
+import requests  # which docker is made with
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
@@ -35,6 +36,7 @@ INSIDE_PORT, OUTSIDE_PORT = 9092, 9093  # in the container
 LOOPBACK = "127.0.0.1"
 POLL_S = 0.1
 STOP_TIMEOUT_S = 10
+NOT_STARTED = "the broker is not started: use it in a `with`, or call start()"
 
 
 class DockerBroker(IsthmusContainer, DockerContainer):
@@ -45,7 +47,8 @@ class DockerBroker(IsthmusContainer, DockerContainer):
     def __init__(self, image: str | None = None, *, options: Mapping[str, Option] | None = None, port: int = 0) -> None:
         wanted = image or own_image()
         require_docker(wanted)
-        DockerContainer.__init__(self, wanted)
+        with _plain_errors():
+            DockerContainer.__init__(self, wanted)
         self._options = dict(options or {})
         self._fixed_port = port
         self._port = 0
@@ -59,8 +62,15 @@ class DockerBroker(IsthmusContainer, DockerContainer):
     @property
     def bootstrap(self) -> str:
         if not self._port:
-            raise IsthmusTestingError("the broker is not started: use it in a `with`, or call start()")
+            raise IsthmusTestingError(NOT_STARTED)
         return f"{self._host}:{self._port}"
+
+    @property
+    def _running(self) -> Any:
+        """The engine's own object of the container."""
+        if self._container is None:
+            raise IsthmusTestingError(NOT_STARTED)
+        return self._container
 
     @property
     def _host(self) -> str:
@@ -110,7 +120,7 @@ class DockerBroker(IsthmusContainer, DockerContainer):
         return [*listeners, f"--set=advertised.listeners={told}", *options]
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
-        with contextlib.suppress(docker.errors.NotFound), _plain_errors():
+        with _plain_errors(), contextlib.suppress(docker.errors.NotFound):
             DockerContainer.stop(self, force, delete_volume)
         self._container = None
         self._held.release()
@@ -118,10 +128,11 @@ class DockerBroker(IsthmusContainer, DockerContainer):
         self._paused = self._killed = False
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        reaper, container = _reaper(os.getpid()), self.get_wrapped_container()
+        reaper, container = _reaper(os.getpid()), self._running
         deadline = time.monotonic() + timeout_s
         while not reaper.keeper.call("serves", bootstrap=self.bootstrap):
-            container.reload()
+            with _plain_errors():
+                container.reload()
             if container.status not in ("created", "running", "restarting"):
                 raise IsthmusTestingError(f"the broker is {container.status}: {_last_line(self.logs())}")
             if time.monotonic() > deadline:
@@ -134,29 +145,29 @@ class DockerBroker(IsthmusContainer, DockerContainer):
         if self._killed:
             raise IsthmusTestingError("the broker is killed: restart it first")
         with _plain_errors():
-            self.get_wrapped_container().pause()
+            self._running.pause()
         self._paused = True
 
     def unpause(self) -> None:
         if not self._paused:
             raise IsthmusTestingError("the broker is not paused")
         with _plain_errors():
-            self.get_wrapped_container().unpause()
+            self._running.unpause()
         self._paused = False
 
     def kill(self) -> None:
         if self._killed:
             raise IsthmusTestingError("the broker is killed already: restart brings it back")
         with _plain_errors():
-            self.get_wrapped_container().kill()
-            self.get_wrapped_container().wait()
+            self._running.kill()
+            self._running.wait()
         self._paused, self._killed = False, True
 
     def restart(self) -> None:
         if self._paused:
             self.unpause()
         with _plain_errors():
-            self.get_wrapped_container().restart(timeout=STOP_TIMEOUT_S)
+            self._running.restart(timeout=STOP_TIMEOUT_S)
         self._killed = False
         self.wait_ready()
 
@@ -169,7 +180,7 @@ class DockerBroker(IsthmusContainer, DockerContainer):
 
     def logs(self) -> str:
         with _plain_errors():
-            return str(self.get_wrapped_container().logs().decode(errors="replace"))
+            return str(self._running.logs().decode(errors="replace"))
 
     def __exit__(self, *error: Any) -> None:
         self.stop()
@@ -180,7 +191,16 @@ class _Reaper:
 
     def __init__(self) -> None:
         self.owner = str(Owner.this_process())
-        self.keeper = Keeper({"keep": "containers", "owner": self.owner})
+        self._keeper = self._started()
+
+    @property
+    def keeper(self) -> Keeper:
+        if not self._keeper.runs:  # somebody killed it; later containers need one, too
+            self._keeper = self._started()
+        return self._keeper
+
+    def _started(self) -> Keeper:
+        return Keeper({"keep": "containers", "owner": self.owner})
 
 
 @functools.cache
@@ -206,11 +226,11 @@ def _plain_errors() -> Iterator[None]:
     """What the engine refuses, in one line with the way out."""
     try:
         yield
-    except docker.errors.NotFound:
-        raise
     except docker.errors.DockerException as error:
         said = getattr(error, "explanation", None) or str(error)
         raise IsthmusTestingError(f"Docker: {engine.explain(str(said))}") from None
+    except requests.RequestException as error:
+        raise IsthmusTestingError(f"Docker's engine does not answer any more: {error}") from None
 
 
 def _last_line(log: str) -> str:

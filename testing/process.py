@@ -41,6 +41,10 @@ class Keeper:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Ask for what a coroutine of what is kept gives. IsthmusTestingError is what it refused, or that it died."""
         return self._ask(name, arguments, CALL_TIMEOUT_S)

@@ -101,7 +101,11 @@ class Testbed:
     async def heal_wan(self, mirrors: list[str]) -> None:
         for link in self._parts.mirrors(mirrors):
             if self._cut.pop(link.name, None):
-                await self._backend.heal(link)
+                try:
+                    await self._backend.heal(link)
+                except BaseException:
+                    self._cut[link.name] = link  # what could not be mended is still cut
+                    raise
 
     async def repair(self, timeout_s: float) -> None:
         """Undo every fault, and wait until all is ready."""

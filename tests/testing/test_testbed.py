@@ -126,6 +126,20 @@ def test_a_line_is_cut_once_and_healed_once() -> None:
     assert calls == ["cut north-office", "cut south-office", "heal north-office", "heal south-office"]
 
 
+def test_a_line_that_could_not_be_healed_is_still_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested, calls = bed()
+    run(tested.cut_wan(["north-office"]))
+
+    async def refuses(backend: Told, link: Mirror) -> None:
+        raise IsthmusTestingError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Told, "heal", refuses)
+        assert refused(tested.heal_wan([])) == "not now"
+    run(tested.repair(1.0))
+    assert calls[1] == "heal north-office"
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     tested, _ = bed()
     assert refused(tested.unpause("north")) == "north-broker is not paused"
