@@ -101,21 +101,27 @@ class Sender:
         if self._left == 0:
             self._range_done()
             return 0
-        file_fd = source.file.fileno() if self._fd >= 0 else None
-        if file_fd is None:
-            size = min(self._left, READ_BYTES)
-            data = source.file.pread(size, self._position)
+        data = b""
+        try:
+            held = source.file.hold() if self._fd >= 0 else None
+            if held is None:
+                data = source.file.pread(min(self._left, READ_BYTES), self._position)
+        except OSError as error:
+            source.unreadable(error)
+            self._fail(error)
+            return -1
+        if held is None:
             if data:
                 self._transport.write(data)
             sent = len(data)
         else:
             try:
-                sent = os.sendfile(self._fd, file_fd, self._position, min(self._left, budget))
+                sent = os.sendfile(self._fd, held.fd, self._position, min(self._left, budget))
             except BlockingIOError:
                 self._wait_writable()
                 return -1
             except OSError as error:
-                self._fail(error)
+                self._fail(self._cause(source, error))
                 return -1
         if sent == 0:
             self._fail(OSError(f"{source.file.path} ends before the range at {self._position}, {self._left} bytes"))
@@ -125,6 +131,17 @@ class Sender:
         if self._left == 0:
             self._range_done()
         return sent
+
+    def _cause(self, source: Any, error: OSError) -> OSError:
+        """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
+        if isinstance(error, ConnectionError):
+            return error
+        try:
+            source.file.pread(1, self._position)
+        except OSError as refused:
+            source.unreadable(refused)
+            return OSError(refused.errno, os.strerror(refused.errno or 0), source.file.path)
+        return error
 
     def _range_done(self) -> None:
         self._left = -1

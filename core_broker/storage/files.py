@@ -3,6 +3,9 @@
 `Files` and `File` are the seam: production has `RealFiles`, the simulator its own with faults and timed completions.
 Every method but `Files.run` may block and raises OSError (with its errno) when the disk refuses. What may take long
 (fsync, cold reads, scans) goes through `Files.run`; what ends in the page cache is called directly.
+
+A `RealFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
+sake is opened again by its name when it is used. So partitions may be more than descriptors.
 """
 
 from __future__ import annotations
@@ -13,7 +16,11 @@ import errno
 import fcntl
 import itertools
 import os
+import resource
 import shutil
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -22,6 +29,9 @@ Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
+MAX_OPEN = 10_000  # files that are held open, if nothing else is said
+READ_BYTES = 4096  # of a small file at once
+_READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 IOV_MAX = 1024  # buffers in one writev (Linux)
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
 
@@ -35,10 +45,11 @@ class TornWrite(OSError):
 
 
 class File(Protocol):
-    """One open file, read and written. `size` is what this object has written or found, never stat'ed again.
+    """One file, read and written. `size` is what this object has written or found, never stat'ed again.
 
-    A file lives as long as someone refers to it: who deletes a segment drops its reference, and ranges still being
-    sent keep it readable although its name is gone.
+    It may be closed while nobody uses it, and is then found again by its name: who is about to take the name away
+    calls `keep`. A file that is kept lives as long as someone refers to it: who deletes a segment drops its reference,
+    and ranges still being sent keep it readable although its name is gone.
     """
 
     path: str
@@ -60,8 +71,14 @@ class File(Protocol):
 
     def close(self) -> None: ...
 
-    def fileno(self) -> int | None:
-        """The descriptor, for sendfile and mmap; None where there is none."""
+    def keep(self) -> None:
+        """Stay open from now on, whatever the bound: the name is about to go or to change."""
+
+    def renamed(self, path: str) -> None:
+        """It is called `path` from now on; it need not stay open any more."""
+
+    def hold(self) -> Descriptor | None:
+        """The open descriptor, for sendfile: it stays open while this is referred to. None where there is none."""
 
 
 class Volume(NamedTuple):
@@ -120,12 +137,15 @@ class Files(Protocol):
 class FileRange:
     """Bytes of a file to be sent or read. Holding the range holds the file open, even one deleted meanwhile."""
 
-    __slots__ = ("file", "position", "size_bytes")
+    __slots__ = ("file", "position", "size_bytes", "unreadable")
 
-    def __init__(self, file: File, position: int, size_bytes: int) -> None:
+    def __init__(
+        self, file: File, position: int, size_bytes: int, unreadable: Callable[[OSError], None] = lambda error: None
+    ) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
+        self.unreadable = unreadable  # is told when the disk refuses to read it
 
     def __len__(self) -> int:
         return self.size_bytes
@@ -135,38 +155,176 @@ class FileRange:
 
     def read(self) -> bytes:
         """The bytes, copied out; may block when they are cold. Shorter when the file was truncated since."""
-        return self.file.pread(self.size_bytes, self.position)
+        try:
+            return self.file.pread(self.size_bytes, self.position)
+        except OSError as error:
+            self.unreadable(error)
+            raise
+
+
+class Descriptor:
+    """An open file of the operating system, closed as soon as nobody refers to it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
+class OpenFiles:
+    """The files that are open: at most `limit`, and those whose names are gone.
+
+    Past it the file goes that was not used for longest, about: each has a second chance if it was used since its
+    first. A file that somebody uses meanwhile is closed when that is over.
+    """
+
+    __slots__ = ("_files", "_lock", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(limit, 1)
+        self._files: OrderedDict[int, weakref.ref[RealFile]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def open(self, path: str, flags: int) -> int:
+        """A new descriptor; when the process may not have one more, half of those here are closed for it."""
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        self._shrink(len(self._files) // 2)
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                raise OSError(
+                    errno.EMFILE,
+                    f"{os.strerror(errno.EMFILE)}: this process may have {most} (raise it with `ulimit -n` or "
+                    "LimitNOFILE, or lower max.connections)",
+                    path,
+                ) from None
+            raise
+
+    def admit(self, file: RealFile) -> None:
+        """It was opened."""
+        with self._lock:
+            self._files[id(file)] = weakref.ref(file)
+        if len(self._files) > self.limit:
+            self._shrink(self.limit)
+
+    def forget(self, file: RealFile) -> None:
+        """It is closed, and was not by this object."""
+        self._files.pop(id(file), None)
+
+    def keep(self, file: RealFile) -> None:
+        """From now on it is not for this object to close."""
+        with self._lock:  # else it may be about to
+            file.is_kept = True
+            self._files.pop(id(file), None)
+
+    def _shrink(self, most: int) -> None:
+        with self._lock:
+            chances = len(self._files)
+            while len(self._files) > most:
+                key, reference = self._files.popitem(last=False)
+                file = reference()
+                if file is None or file.is_kept:
+                    continue
+                if file.is_used and chances > 0:
+                    chances -= 1
+                    file.is_used = False
+                    self._files[key] = reference
+                else:
+                    file.let_go()
 
 
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "_is_new", "path", "size")
+    __slots__ = (
+        "__weakref__",
+        "_descriptor",
+        "_inode",
+        "_is_closed",
+        "_is_new",
+        "_open_files",
+        "is_kept",
+        "is_used",
+        "path",
+        "size",
+    )
 
-    def __init__(self, path: str, *, create: bool) -> None:
-        self._fd = -1
-        self._is_new = False
-        flags = os.O_RDWR | os.O_CLOEXEC
+    def __init__(self, path: str, open_files: OpenFiles, *, create: bool) -> None:
+        self._descriptor: Descriptor | None = None
+        self._open_files = open_files
+        self._is_new = self._is_closed = False
+        self.is_kept = False  # it stays open whatever the bound
+        self.is_used = True  # since it was last looked at by who looks for one to close
+        self.path = path
         try:
-            self._fd = os.open(path, flags)
+            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE))
         except FileNotFoundError:
             if not create:
                 raise
-            self._fd = os.open(path, flags | os.O_CREAT, 0o644)
+            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE | os.O_CREAT))
             self._is_new = True
+        about = os.fstat(self._descriptor.fd)
+        self.size = about.st_size
+        self._inode = about.st_ino
+        open_files.admit(self)
+
+    def _opened(self) -> Descriptor:
+        """What calls go to. Whoever refers to it keeps it open, though another thread may take it from here."""
+        self.is_used = True
+        return self._descriptor or self._open_again()
+
+    def _open_again(self) -> Descriptor:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        held = Descriptor(self._open_files.open(self.path, _READ_WRITE))
+        if os.fstat(held.fd).st_ino != self._inode:
+            raise OSError(errno.ESTALE, "another file has taken its name", self.path)
+        self._descriptor = held
+        if not self.is_kept:
+            self._open_files.admit(self)
+        return held
+
+    def let_go(self) -> None:
+        """Close it for now."""
+        self._descriptor = None
+
+    def keep(self) -> None:
+        self._open_files.keep(self)
+        self._opened()
+
+    def renamed(self, path: str) -> None:
         self.path = path
-        self.size = os.fstat(self._fd).st_size
+        if self.is_kept:
+            self.is_kept = False
+            self._open_files.admit(self)
+
+    def hold(self) -> Descriptor | None:
+        return self._opened()
 
     def append(self, parts: Sequence[Buffer]) -> None:
         start = self.size
         total = sum(map(len, parts))
+        self.is_used = True
+        held = self._descriptor or self._open_again()
         try:
-            written = os.pwritev(self._fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
+            written = os.pwritev(held.fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
             if written != total:
-                self._write_rest(parts, start, written, total)
+                self._write_rest(held.fd, parts, start, written, total)
         except OSError as error:
             try:
-                os.ftruncate(self._fd, start)
+                os.ftruncate(held.fd, start)
             except OSError as second:
                 raise TornWrite(
                     error.errno,
@@ -176,7 +334,7 @@ class RealFile:
             raise OSError(error.errno, os.strerror(error.errno or 0), self.path) from error
         self.size = start + total
 
-    def _write_rest(self, parts: Sequence[Buffer], start: int, written: int, total: int) -> None:
+    def _write_rest(self, fd: int, parts: Sequence[Buffer], start: int, written: int, total: int) -> None:
         """The short write of a full disk, a signal or more buffers than one call takes: go on until all or an error."""
         skip = written
         for part in parts:
@@ -187,7 +345,7 @@ class RealFile:
             view = view[skip:]
             skip = 0
             while len(view):
-                n = os.pwrite(self._fd, view, start + written)
+                n = os.pwrite(fd, view, start + written)
                 if n == 0:
                     raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
                 written += n
@@ -195,13 +353,14 @@ class RealFile:
         assert written == total
 
     def pread(self, n: int, position: int) -> bytes:
-        data = os.pread(self._fd, n, position)
+        held = self._opened()
+        data = os.pread(held.fd, n, position)
         if len(data) == n or not data:
             return data
         pieces = [data]  # a read stops short at 2 GiB or a signal
         got = len(data)
         while got < n:
-            data = os.pread(self._fd, n - got, position + got)
+            data = os.pread(held.fd, n - got, position + got)
             if not data:
                 break
             pieces.append(data)
@@ -209,20 +368,23 @@ class RealFile:
         return b"".join(pieces)
 
     def pwrite(self, data: Buffer, position: int) -> None:
+        held = self._opened()
         view = memoryview(data)
         while len(view):
-            n = os.pwrite(self._fd, view, position)
+            n = os.pwrite(held.fd, view, position)
             position += n
             view = view[n:]
         self.size = max(self.size, position)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        held = self._opened()
+        os.ftruncate(held.fd, size)
         self.size = size
 
     def sync(self) -> None:
+        held = self._opened()
         try:
-            os.fdatasync(self._fd)
+            os.fdatasync(held.fd)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from error
         if self._is_new:
@@ -230,15 +392,12 @@ class RealFile:
             self._is_new = False
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def fileno(self) -> int | None:
-        return self._fd
+        self._is_closed = True
+        self._descriptor = None
+        self._open_files.forget(self)
 
     def __del__(self) -> None:
-        self.close()
+        self._open_files.forget(self)
 
 
 class _RealLock:
@@ -271,12 +430,13 @@ class _RealLock:
 class RealFiles:
     """The operating system's files, with a bounded pool of threads for what may block."""
 
-    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+    def __init__(self, max_threads: int = MAX_THREADS, max_open: int = MAX_OPEN) -> None:
+        self.open_files = OpenFiles(max_open)
         self._temporary = itertools.count()  # two writers of one file must not share a temporary one
         self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
 
     def open(self, path: str, *, create: bool = True) -> File:
-        return RealFile(path, create=create)
+        return RealFile(path, self.open_files, create=create)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -304,16 +464,21 @@ class RealFiles:
         shutil.rmtree(path)
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        held = Descriptor(self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        size = os.fstat(held.fd).st_size  # 0 of what the system makes up, as in /proc
+        found = os.read(held.fd, max(size, READ_BYTES))
+        while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
+            found += data
+        return found
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         temporary = f"{path}.{next(self._temporary)}{TEMPORARY_SUFFIX}"
         try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            held = Descriptor(self.open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC))
+            view = memoryview(data)
+            while len(view):
+                view = view[os.write(held.fd, view) :]
+            os.fsync(held.fd)
             os.rename(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -2,8 +2,9 @@
 
 Offset index: (int32 last offset of a batch minus the segment's base, int32 position of that batch). Time index:
 (int64 largest timestamp so far, int32 relative last offset of the batch that has it), timestamps rising. Big-endian.
-The active segment's indexes live in memory and reach their files when the segment closes: after a crash they are
-made anew from the log. A closed segment keeps nothing in memory; its files are searched in place.
+What an active segment's indexes gain lives in memory and reaches their files when the segment closes: after a crash
+they are made anew from the log. What the files had when the segment was opened stays there, and so does all of a
+closed segment's: files are searched in place. So a partition that is only there costs no memory for its indexes.
 """
 
 from __future__ import annotations
@@ -31,27 +32,40 @@ def _big_endian(values: array) -> array:
 class OffsetIndex:
     """Relative offset -> position of a batch that begins at or before it."""
 
-    __slots__ = ("_positions", "_relative", "_written")
+    __slots__ = ("_before", "_positions", "_relative", "_written")
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0) -> None:
+        """before: entries that the file has and memory has not."""
         self._relative = array("i")
         self._positions = array("i")
-        self._written = 0  # entries that the file has
+        self._before = before
+        self._written = before  # entries that the file has
 
     def __len__(self) -> int:
-        return len(self._relative)
+        return self._before + len(self._relative)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is in memory."""
+        return not self._before
 
     def append(self, relative_offset: int, position: int) -> None:
         self._positions.append(position)  # before what a search on another thread goes by
         self._relative.append(relative_offset)
 
-    def lookup(self, relative_offset: int) -> int:
-        """Where to begin to look for an offset: the last entry at or below it, else the segment's start."""
+    def lookup(self, relative_offset: int) -> int | None:
+        """Where to begin to look for an offset: the last entry at or below it, else the segment's start.
+
+        None when the file must be asked.
+        """
         found = bisect_right(self._relative, relative_offset)
-        return self._positions[found - 1] if found else 0
+        if found:
+            return self._positions[found - 1]
+        return None if self._before else 0
 
     def truncate(self, position: int) -> None:
-        """Forget batches at or after a position."""
+        """Forget batches at or after a position. The index must be whole."""
+        assert not self._before
         kept = len(self._positions)
         while kept and self._positions[kept - 1] >= position:
             kept -= 1
@@ -59,6 +73,7 @@ class OffsetIndex:
         self._written = min(self._written, kept)
 
     def encode(self, start: int = 0) -> bytes:
+        start -= self._before
         pairs = array("i", bytes(8 * (len(self._relative) - start)))
         pairs[0::2] = self._relative[start:]
         pairs[1::2] = self._positions[start:]
@@ -82,33 +97,44 @@ class OffsetIndex:
 class TimeIndex:
     """Timestamp -> relative offset of a batch, all batches before which are older."""
 
-    __slots__ = ("_relative", "_timestamps", "_written")
+    __slots__ = ("_before", "_last_before", "_relative", "_timestamps", "_written")
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0, last: tuple[int, int] = (-1, 0)) -> None:
+        """before: entries that the file has and memory has not, the last of which is `last`."""
         self._timestamps = array("q")
         self._relative = array("i")
-        self._written = 0
+        self._before = before
+        self._last_before = last
+        self._written = before
 
     def __len__(self) -> int:
-        return len(self._timestamps)
+        return self._before + len(self._timestamps)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is in memory."""
+        return not self._before
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Takes an entry only when its timestamp is larger than all before it."""
-        if timestamp > (self._timestamps[-1] if self._timestamps else -1):
+        if timestamp > self.last[0]:
             self._relative.append(relative_offset)  # before what a search on another thread goes by
             self._timestamps.append(timestamp)
 
-    def lookup(self, timestamp: int) -> int:
-        """The relative offset of the last entry at or below a timestamp, else 0."""
+    def lookup(self, timestamp: int) -> int | None:
+        """The relative offset of the last entry at or below a timestamp, else 0. None when the file must be asked."""
         found = bisect_right(self._timestamps, timestamp)
-        return self._relative[found - 1] if found else 0
+        if found:
+            return self._relative[found - 1]
+        return None if self._before else 0
 
     @property
     def last(self) -> tuple[int, int]:
-        return (self._timestamps[-1], self._relative[-1]) if self._timestamps else (-1, 0)
+        return (self._timestamps[-1], self._relative[-1]) if self._timestamps else self._last_before
 
     def truncate(self, relative_offset: int) -> None:
-        """Forget entries at or after a relative offset."""
+        """Forget entries at or after a relative offset. The index must be whole."""
+        assert not self._before
         kept = len(self._relative)
         while kept and self._relative[kept - 1] >= relative_offset:
             kept -= 1
@@ -116,6 +142,7 @@ class TimeIndex:
         self._written = min(self._written, kept)
 
     def encode(self, start: int = 0) -> bytes:
+        start -= self._before
         return b"".join(map(TIME_ENTRY.pack, self._timestamps[start:], self._relative[start:]))
 
     def write(self, files: Files, path: str) -> None:
@@ -157,17 +184,18 @@ def search_time_index(files: Files, path: str, timestamp: int) -> int:
     return entry[1] if entry else 0
 
 
-def last_time_entry(files: Files, path: str) -> tuple[int, int]:
-    """The largest timestamp of a closed segment and the relative offset of its batch; (-1, 0) when it has none."""
+def last_time_entry(files: Files, path: str) -> tuple[int, tuple[int, int]]:
+    """How many entries a time index has, and the last: the largest timestamp of its segment and the relative offset of
+    that batch; (-1, 0) when there is none."""
     size = files.size(path)
     if size < TIME_ENTRY.size:
-        return -1, 0
+        return 0, (-1, 0)
     file = files.open(path, create=False)
     try:
-        timestamp, relative = TIME_ENTRY.unpack(file.pread(TIME_ENTRY.size, size - TIME_ENTRY.size))
+        last = TIME_ENTRY.unpack(file.pread(TIME_ENTRY.size, size - TIME_ENTRY.size))
     finally:
         file.close()
-    return timestamp, relative
+    return size // TIME_ENTRY.size, last
 
 
 def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ in 31 bits above its base, as Kafka's index format wants.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,7 +68,10 @@ def offset_of(name: str) -> int | None:
 
 
 class Segment:
-    """Batches from `base_offset` on. `offsets` and `times` are the active segment's indexes, None when closed."""
+    """Batches from `base_offset` on.
+
+    `offsets` and `times` are the active segment's indexes, None when it is closed: then their files are searched.
+    """
 
     __slots__ = (
         "aborted",
@@ -180,14 +184,18 @@ class Segment:
 
     def load_indexes(self, files: Files) -> None:
         """Bring the indexes into memory: searches do not need their files from now on."""
-        if self.offsets is None or self.times is None:
+        if self.offsets is None or self.times is None or not (self.offsets.is_whole and self.times.is_whole):
+            self.write_indexes(files)
             times = TimeIndex.load(files.read(self.path(TIME_INDEX_SUFFIX)))
             self.offsets = OffsetIndex.load(files.read(self.path(INDEX_SUFFIX)))
             self.times = times
 
     def open_indexes(self, files: Files) -> None:
-        """The segment is active again."""
-        self.load_indexes(files)
+        """The segment is active again. What its indexes have stays in their files."""
+        if self.offsets is None or self.times is None:
+            count, last = last_time_entry(files, self.path(TIME_INDEX_SUFFIX))
+            self.offsets = OffsetIndex(files.size(self.path(INDEX_SUFFIX)) // OFFSET_ENTRY.size)
+            self.times = TimeIndex(count, last)
         self.synced = False
 
     def sync(self, files: Files, is_closed: bool) -> None:
@@ -229,9 +237,8 @@ class Segment:
         if relative > MAX_RELATIVE:
             return None
         offsets = self.offsets  # a search on another thread may see the segment close
-        if offsets is not None:
-            start = offsets.lookup(relative)
-        else:
+        start = None if offsets is None else offsets.lookup(relative)
+        if start is None:
             start = search_offset_index(files, self.path(INDEX_SUFFIX), relative)
         for batch in self.batches(start):
             if batch.last_offset >= offset:
@@ -241,9 +248,8 @@ class Segment:
     def find_timestamp(self, files: Files, timestamp: int, start_offset: int) -> BatchAt | None:
         """The first batch from `start_offset` on that may hold a record of `timestamp` or later."""
         times = self.times
-        if times is not None:
-            relative = times.lookup(timestamp)
-        else:
+        relative = None if times is None else times.lookup(timestamp)
+        if relative is None:
             relative = search_time_index(files, self.path(TIME_INDEX_SUFFIX), timestamp)
         found = self.find(files, max(self.base_offset + relative, start_offset))
         if found is None:
@@ -266,7 +272,7 @@ class Segment:
         if not is_sane(files, index, OFFSET_ENTRY, file.size) or not is_sane(files, times, TIME_ENTRY, file.size):
             return None
         segment.offsets = segment.times = None
-        timestamp, relative = last_time_entry(files, times)
+        _, (timestamp, relative) = last_time_entry(files, times)
         segment.max_timestamp, segment.max_timestamp_offset = timestamp, base_offset + relative
         end = 0
         for batch in segment.batches():
@@ -285,6 +291,7 @@ class Segment:
 
     def truncate(self, files: Files, batch: BatchAt) -> None:
         """Cut a batch and all after it off. The segment must be active."""
+        self.load_indexes(files)
         assert self.offsets is not None and self.times is not None
         self.offsets.truncate(batch.position)
         self.times.truncate(batch.base_offset - self.base_offset)
@@ -296,7 +303,7 @@ class Segment:
         if not batch.position:
             self.first_timestamp = -1
         self.bytes_since_index = 0
-        start = self.offsets.lookup(MAX_RELATIVE)
+        start = self.offsets.lookup(MAX_RELATIVE) or 0
         for kept in self.batches(start):
             self.last_offset = kept.last_offset
             if kept.max_timestamp > self.max_timestamp:
@@ -305,6 +312,8 @@ class Segment:
 
     def unlink(self, files: Files) -> None:
         """Remove the files, the log first. Ranges that are being sent keep the log readable."""
+        with contextlib.suppress(OSError):  # if it cannot be opened now, who still wants to read it cannot either
+            self.file.keep()
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if files.exists(path):

@@ -35,6 +35,7 @@ def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
     for segment in old:
         segment.load_indexes(files)
     new.aborted = TransactionIndex.read(files, new)
+    new.file.keep()
     for path in [new.path(suffix) for suffix in _LOG_LAST]:
         if files.exists(path):
             files.rename(path, path.removesuffix(CLEANED) + SWAP)
@@ -46,7 +47,7 @@ def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
     """Remove what was replaced and give the new segment its name. Raises OSError; then only a new start can go on."""
     _take_place(files, new, [segment.base_offset for segment in old])
     new.tail = ""
-    new.file.path = new.path(LOG_SUFFIX)
+    new.file.renamed(new.path(LOG_SUFFIX))
     new.aborted = new.offsets = new.times = None
 
 

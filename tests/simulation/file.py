@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,12 +32,13 @@ class Held:
 class SimFile:
     """An open file of one process."""
 
-    __slots__ = ("_closed", "_files", "_inode", "_is_new", "path", "size")
+    __slots__ = ("_closed", "_files", "_inode", "_is_kept", "_is_new", "path", "size")
 
     def __init__(self, files: SimFiles, inode: Inode, path: str, is_new: bool) -> None:
         self._files = files
         self._inode = inode
         self._closed = False
+        self._is_kept = False
         self._is_new = is_new
         self.path = path
         self.size = len(inode.data)  # what this object knows, as in production
@@ -44,7 +47,11 @@ class SimFile:
         self._files.process.check_alive()
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        return self._files.disk
+        disk = self._files.disk
+        # In production it may be closed whenever it is not in use, and is found again by its name: here it always is.
+        if not self._is_kept and disk.names.get(self._files.absolute(self.path)) is not self._inode:
+            raise OSError(errno.ESTALE, "its name is gone, and nobody kept it open", self.path)
+        return disk
 
     def append(self, parts: Sequence[Buffer]) -> None:
         disk = self._check()
@@ -58,7 +65,7 @@ class SimFile:
             disk.step("tear", self.path)
         except OSError as error:
             self._put(data[: disk.random.randint(0, len(data))], position)
-            raise TornWrite(error.errno, "planned", self.path) from error
+            raise TornWrite(error.errno, os.strerror(error.errno or 0), self.path) from error
         self._put(data, position)
         disk.sim.trace.add("append", disk.name, self.path, position, data)
         disk.crash_point(process)
@@ -117,5 +124,13 @@ class SimFile:
     def close(self) -> None:
         self._closed = True
 
-    def fileno(self) -> int | None:
+    def keep(self) -> None:
+        self._check()
+        self._is_kept = True
+
+    def renamed(self, path: str) -> None:
+        self.path = path
+        self._is_kept = False
+
+    def hold(self) -> None:
         return None

@@ -54,6 +54,7 @@ class SimDisk:
         self.crash_hook: Callable[[], None] | None = None
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
+        self.inspect: Callable[[str, str], None] | None = None  # is told of each call, and may raise an OSError for it
         self._faults: list[tuple[str, str, int, int]] = []
         self._inodes = 0
 
@@ -63,8 +64,14 @@ class SimDisk:
         """Let one coming `operation` (append, sync, rename, …) on a path with `containing` in it raise `error`."""
         self._faults.append((operation, containing, error, after))
 
+    def look(self, operation: str, path: str) -> None:
+        """One call is about to happen."""
+        if self.inspect is not None:
+            self.inspect(operation, path)
+
     def step(self, operation: str, path: str) -> None:
         """One durable operation is about to happen: raise what was planned for it."""
+        self.look(operation, path)
         self.operations += 1
         if self.crash_from and self.crash_from in path:
             self.crash_from = ""
@@ -175,9 +182,12 @@ class SimFiles:
         self.disk = disk
         self.process = process
 
+    def absolute(self, path: str | os.PathLike[str]) -> str:
+        return posixpath.normpath("/" + os.fspath(path).lstrip("/"))
+
     def _path(self, path: str | os.PathLike[str]) -> str:
         self.process.check_alive()
-        return posixpath.normpath("/" + os.fspath(path).lstrip("/"))
+        return self.absolute(path)
 
     def _change(self, operation: str, path: str, change: Callable[[], None]) -> None:
         disk = self.disk
@@ -198,6 +208,8 @@ class SimFiles:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self._change("create", path, lambda: (self.disk.new_inode(path), None)[1])
             inode = self.disk.names[path]
+        else:
+            self.disk.look("open", path)
         return SimFile(self, inode, path, is_new)
 
     def exists(self, path: str) -> bool:
@@ -213,14 +225,18 @@ class SimFiles:
         path = self._path(path)
         if path not in self.disk.directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.disk.look("listdir", path)
         names = {posixpath.basename(p) for p in self.disk.names if posixpath.dirname(p) == path}
         names |= {posixpath.basename(p) for p in self.disk.directories if p != "/" and posixpath.dirname(p) == path}
         return sorted(names)
 
     def size(self, path: str) -> int:
-        return len(self._inode(path).data)
+        inode = self._inode(path)
+        self.disk.look("size", self._path(path))
+        return len(inode.data)
 
     def volume(self, path: str) -> Volume:
+        self.disk.look("volume", self._path(path))
         capacity = self.disk.capacity_bytes
         return Volume(self._path(path), capacity, capacity - self.disk.used_bytes)
 
@@ -264,7 +280,9 @@ class SimFiles:
             self._change("rmdir", name, lambda n=name: self._apply("rmdir", n))  # type: ignore[misc]
 
     def read(self, path: str) -> bytes:
-        return bytes(self._inode(path).data)
+        inode = self._inode(path)
+        self.disk.look("read", self._path(path))
+        return bytes(inode.data)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Temporary file, sync, rename, sync of the directory: a crash leaves the old content or the new."""
@@ -285,6 +303,7 @@ class SimFiles:
 
     def lock(self, path: str) -> Held:
         path = self._path(path)
+        self.disk.look("lock", path)
         if path in self.disk.locks:
             raise DirectoryLocked(f"{posixpath.dirname(path)} is in use by another process")
         held = Held(self.disk, path)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from isthmus.core_broker.storage.files import File, RealFiles
+from isthmus.core_broker.storage.files import Descriptor, File, RealFiles
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
 from isthmus.protocol.records import build_batch, walk
 
@@ -160,5 +160,12 @@ class BrokenFile:
     def close(self) -> None:
         self._file.close()
 
-    def fileno(self) -> int | None:
-        return self._file.fileno()
+    def keep(self) -> None:
+        self._file.keep()
+
+    def renamed(self, path: str) -> None:
+        self._file.renamed(path)
+        self.path = path
+
+    def hold(self) -> Descriptor | None:
+        return self._file.hold()
