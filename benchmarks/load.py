@@ -46,9 +46,11 @@ def run(
     seconds: float = 3.0,
     max_bytes: int = 1 << 62,
     answer_bytes: int | None = None,
+    rotate: bool = False,
 ) -> dict[str, float]:
     """Load `address` until `seconds` have passed or `max_bytes` were sent and received; connection i sends
-    frames[i % len(frames)]. answer_bytes: size of a right answer with its size field; else what comes first."""
+    frames[i % len(frames)], with `rotate` each time the next that is its. answer_bytes: size of a right answer with its
+    size field; else what comes first."""
     host, _, port = address.rpartition(":")
     buffer = bytearray(BUFFER_BYTES)
     lines: dict[int, tuple[socket.socket, bytearray, list[int]]] = {}
@@ -59,8 +61,24 @@ def run(
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             lines[line.fileno()] = line, bytearray(frames[number % len(frames)]), [0, 0]
             epoll.register(line, select.EPOLLIN)
+        if rotate:
+            turns = {fd: _Turns(frames, number, connections) for number, fd in enumerate(lines)}
+            return _many(epoll, lines, buffer, seconds, max_bytes, answer_bytes, turns)
         loop = _one if connections == 1 else _many
         return loop(epoll, lines, buffer, seconds, max_bytes, answer_bytes)
+
+
+class _Turns:
+    """The frames that one of several connections sends in turn, such that together they send all of them."""
+
+    def __init__(self, frames: Sequence[bytes], number: int, connections: int) -> None:
+        self.frames = [bytearray(frame) for frame in frames[number % len(frames) :: connections]]
+        self.next = 0
+
+    def take(self) -> bytearray:
+        frame = self.frames[self.next]
+        self.next = (self.next + 1) % len(self.frames)
+        return frame
 
 
 def _check(buffer: bytearray, got: int, correlation: int, answer_bytes: int | None) -> int:
@@ -83,6 +101,7 @@ def _many(
     seconds: float,
     max_bytes: int,
     answer_bytes: int | None,
+    turns: dict[int, _Turns] | None = None,
 ) -> dict[str, float]:
     clock = time.perf_counter
     pack = CORRELATION.pack_into
@@ -121,6 +140,8 @@ def _many(
             if not going:
                 flying -= 1
                 continue
+            if turns is not None:
+                frame = turns[fd].take()
             state[0] = correlation = (state[0] + 1) & 0x7FFFFFFF
             pack(frame, CORRELATION_AT, correlation)
             line.sendall(frame)
@@ -181,11 +202,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--max-bytes", type=int, default=1 << 62)
     parser.add_argument("--answer-bytes", type=int)
+    parser.add_argument("--rotate", action="store_true", help="each connection sends its share of the frames in turn")
     options = parser.parse_args()
     try:
         print(json.dumps(run(
             options.address, [path.read_bytes() for path in options.frames], connections=options.connections,
             seconds=options.seconds, max_bytes=options.max_bytes, answer_bytes=options.answer_bytes,
+            rotate=options.rotate,
         )))  # fmt: skip
     except (OSError, UnexpectedAnswer) as error:
         print(f"load: {error}", file=sys.stderr)

@@ -1,0 +1,201 @@
+"""The case of many partitions on one broker, and what throughput and memory are against their number.
+
+`python -m benchmarks.partitions --counts 10,100,1000,10000 --kafka 10,100,1000,4000` runs the case once a count on a
+fresh broker and prints one JSON line for each, of which a plot can be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from isthmus.protocol.header import RequestHeader, decode_response_header, frame_request
+from isthmus.protocol.messages import create_topics, delete_topics, list_offsets, produce
+
+from .cases import SAMPLE_BYTES, Bench, Sample, _run, rates
+from .frames import CLIENT_ID, PRODUCE_VERSION, batch, random_batch, spread_frame
+from .load import ask
+from .sides import Side, age_s, isthmus, kafka
+
+COUNT = 4000
+TOPIC_PARTITIONS = 100
+ADMIN_VERSION, OFFSETS_VERSION = 5, 6
+TIMEOUT_MS = 60_000
+USABLE_S = 120.0
+POLL_S = 0.02
+# What one request of the load has: a batch of 16 KB, as a Java client sends it, for each of ten partitions.
+REQUEST_PARTITIONS = 10
+BATCH_RECORDS, VALUE_BYTES = 16, 1024
+CONNECTIONS = 8
+SETTLE_S = 3.0
+IDLE_S = 12.0  # long enough for what recurs every few seconds
+MIB = 1 << 20
+_runs = itertools.count()
+
+
+class Partitions(Bench):
+    """4,000 partitions (40 topics of 100): created, written to, left alone, started again."""
+
+    count = COUNT
+    warm_s = 0.0
+
+    def warm(self, seconds: float) -> None:
+        """Each sample loads its own broker process, before it measures, for so long."""
+        self.warm_s = seconds
+
+    def measure(self, seconds: float) -> Sample:
+        run = next(_runs)
+        each = min(self.count, TOPIC_PARTITIONS)
+        topics = [f"many-{run:03d}-{number:04d}" for number in range(self.count // each)]
+        create_s = self._create(topics, each)
+        small = batch([b"x" * 100])
+        for topic in topics:
+            _all_right(asked(self.side, produce, spread_frame(topic, range(each), small), PRODUCE_VERSION))
+        sample = {"create": create_s, "rss": self.side.rss_bytes() / MIB}
+        frames = self._frames(topics, each)
+        if self.warm_s:
+            load_in_turn(self.side, frames, self.warm_s)
+        got, cpu_s = load_in_turn(self.side, frames, seconds)
+        sample |= rates(got["bytes"], got["seconds"], cpu_s)
+        time.sleep(SETTLE_S)
+        before = self.side.cpu_seconds()
+        time.sleep(IDLE_S)
+        sample["idle"] = (self.side.cpu_seconds() - before) / IDLE_S * 100
+        sample["loaded"] = self.side.rss_bytes() / MIB
+        sample["stop"], sample["start"] = self._restart(topics, each)
+        deleted = delete_topics.Request(topic_names=topics, timeout_ms=TIMEOUT_MS)
+        asked(self.side, delete_topics, framed(delete_topics, deleted, ADMIN_VERSION), ADMIN_VERSION)
+        return sample
+
+    def _frames(self, topics: Sequence[str], each: int) -> list[bytes]:
+        data = random_batch(BATCH_RECORDS, VALUE_BYTES)
+        step = min(REQUEST_PARTITIONS, each)
+        parts = [range(start, start + step) for start in range(0, each, step)]
+        # Neighbours in time are of other topics: nothing is near in one request that is not near in the next.
+        return [spread_frame(topic, part, data) for part in parts for topic in topics]
+
+    def _create(self, topics: Sequence[str], each: int) -> float:
+        """Seconds from the request to create all topics until every partition answers."""
+        wanted = [
+            create_topics.CreatableTopic(
+                name=topic, num_partitions=each, replication_factor=1,
+                configs=[create_topics.CreatableTopicConfig(name="retention.ms", value="-1")],
+            )
+            for topic in topics
+        ]  # fmt: skip
+        request = create_topics.Request(topics=wanted, timeout_ms=TIMEOUT_MS)
+        frame = framed(create_topics, request, ADMIN_VERSION)
+        start = time.perf_counter()
+        answer = asked(self.side, create_topics, frame, ADMIN_VERSION)
+        refused = [topic.name for topic in answer.topics if topic.error_code]
+        if refused:
+            raise RuntimeError(f"{self.side.name} did not create {refused[0]} and {len(refused) - 1} others")
+        offsets = offsets_frame(topics, each)
+        while not all_answer(self.side, offsets):
+            if time.perf_counter() - start > USABLE_S:
+                raise RuntimeError(f"{self.side.name}: not all partitions can be used after {USABLE_S} s")
+            time.sleep(POLL_S)
+        return time.perf_counter() - start
+
+    def _restart(self, topics: Sequence[str], each: int) -> tuple[float, float]:
+        """Seconds of a controlled stop, and from the start of the next process until every partition answers."""
+        offsets = offsets_frame(topics, each)
+        start = time.perf_counter()
+        self.side.stop()
+        stop_s = time.perf_counter() - start
+        self.side.launch()
+        while age_s(self.side.pid) < USABLE_S:
+            with contextlib.suppress(OSError):
+                if all_answer(self.side, offsets):
+                    return stop_s, age_s(self.side.pid)
+            time.sleep(POLL_S)
+        raise RuntimeError(f"{self.side.name}: not all partitions answer {USABLE_S} s after its start")
+
+
+def framed(module: ModuleType, request: Any, version: int) -> bytes:
+    header = RequestHeader(module.API.key, version, 0, CLIENT_ID)
+    return b"".join(map(bytes, frame_request(header, module.API.encode_request(request, version))))
+
+
+def asked(side: Side, module: ModuleType, frame: bytes, version: int) -> Any:
+    """The decoded answer to a request on a connection of its own."""
+    answer = ask(side.address, frame)
+    at = decode_response_header(answer, module.API.response_header_version(version))[1]
+    return module.API.decode_response(answer, at, version)
+
+
+def offsets_frame(topics: Sequence[str], each: int) -> bytes:
+    """The end offsets of all partitions in one request."""
+    partitions = [list_offsets.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(each)]
+    wanted = [list_offsets.ListOffsetsTopic(name=topic, partitions=partitions) for topic in topics]
+    return framed(list_offsets, list_offsets.Request(replica_id=-1, topics=wanted), OFFSETS_VERSION)
+
+
+def all_answer(side: Side, offsets: bytes) -> bool:
+    answer = asked(side, list_offsets, offsets, OFFSETS_VERSION)
+    return not any(each.error_code for topic in answer.topics for each in topic.partitions)
+
+
+def _all_right(answer: Any) -> None:
+    for topic in answer.responses:
+        for each in topic.partition_responses:
+            if each.error_code:
+                raise RuntimeError(f"{topic.name}-{each.index} was not written to: error {each.error_code}")
+
+
+def load_in_turn(side: Side, frames: Sequence[bytes], seconds: float) -> tuple[dict[str, float], float]:
+    """All frames again and again by a load in a process of its own, and the broker's CPU-seconds meanwhile."""
+    answer = ask(side.address, frames[0])
+    _all_right(produce.API.decode_response(answer, _body_at(answer), PRODUCE_VERSION))
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        paths = [Path(folder) / str(number) for number in range(len(frames))]
+        for path, frame in zip(paths, frames, strict=True):
+            path.write_bytes(frame)
+        return _run(
+            side, "benchmarks.load", side.address, *map(str, paths), f"--connections={min(CONNECTIONS, len(frames))}",
+            f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}", f"--answer-bytes={len(answer) + 4}", "--rotate",
+        )  # fmt: skip
+
+
+def _body_at(answer: bytes) -> int:
+    return decode_response_header(answer, produce.API.response_header_version(PRODUCE_VERSION))[1]
+
+
+def sweep(makers: Iterator[tuple[Any, int]], seconds: float, warm_s: float) -> Iterator[dict[str, Any]]:
+    """The case once on a fresh broker for each (maker of a side, number of partitions)."""
+    for make, count in makers:
+        with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder, make(Path(folder)) as side:
+            bench = Partitions(side, seconds)
+            bench.count = count
+            bench.warm(warm_s)
+            yield {"side": side.name, "partitions": count, **bench.measure(seconds)}
+
+
+def _counts(text: str) -> list[int]:
+    return [int(each) for each in text.split(",") if each]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.partitions", description=__doc__)
+    parser.add_argument("--counts", type=_counts, default=[10, 100, 1000, 10_000], help="numbers of partitions")
+    parser.add_argument("--kafka", type=_counts, default=[], help="the same for Kafka (default: none)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of load that is measured (default 3)")
+    parser.add_argument("--warm", type=float, default=4.0, help="of load before it (default 4)")
+    given = parser.parse_args()
+    runs = [(isthmus, count) for count in given.counts] + [(kafka, count) for count in given.kafka]
+    for line in sweep(iter(runs), given.seconds, given.warm):
+        print(json.dumps(line), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
