@@ -2,6 +2,7 @@
 
 Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), one node each, data on the same disk.
 Only Kafka's delay before a deleted topic's files go is shortened, so that a run does not fill the disk; we have none.
+And it looks for topics with `flush.ms` every second: by default never.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,7 +28,10 @@ from integration_tests.peers.peers import (
     rss_bytes,
 )
 
-KAFKA_SETTINGS = {"log.segment.delete.delay.ms": 1000}
+KAFKA_SETTINGS = {
+    "log.segment.delete.delay.ms": 1000,
+    "log.flush.scheduler.interval.ms": 1000,  # else it never looks at a topic's flush.ms
+}
 READY_POLL_S = 0.005
 READY_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
@@ -44,6 +48,7 @@ class Side:
     """A running broker: `name`, `address`, `pid`."""
 
     name: str
+    fsync_options: dict[str, str]  # of a topic whose every answer comes after an fsync
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,15 +61,26 @@ class Side:
     def pid(self) -> int:
         raise NotImplementedError
 
+    @property
+    def data_folder(self) -> Path:
+        raise NotImplementedError
+
+    def log_files(self, topic: str) -> list[Path]:
+        """The segments of a topic's partitions, those that are about to be deleted too."""
+        return sorted(self.data_folder.glob(f"{topic}[-.]*/*.log*"))
+
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
 
     def rss_bytes(self) -> int:
         return rss_bytes(self.pid)
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
-        config = {"retention.ms": "-1"}
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
+
+    def create_topic(self, name: str, partitions: int = 1, options: Mapping[str, str] | None = None) -> None:
+        admin = self.admin()
+        config = {"retention.ms": "-1", **(options or {})}
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         admin.create_topics([wanted], request_timeout=ADMIN_TIMEOUT_S)[name].result()
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
@@ -77,7 +93,7 @@ class Side:
         raise RuntimeError(f"{self.name} has no leader for {name} after {ADMIN_TIMEOUT_S} s")
 
     def delete_topic(self, name: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": WARNINGS})
+        admin = self.admin()  # its futures end with it
         admin.delete_topics([name], request_timeout=ADMIN_TIMEOUT_S)[name].result()
 
     def restart(self) -> float:
@@ -101,6 +117,7 @@ class Side:
 
 class Isthmus(Side):
     name = "Isthmus"
+    fsync_options = {"durability": "fsync"}
 
     def __init__(self, folder: Path, process: BrokerProcess) -> None:
         super().__init__(folder)
@@ -109,6 +126,10 @@ class Isthmus(Side):
     @property
     def address(self) -> str:
         return self.process.address
+
+    @property
+    def data_folder(self) -> Path:
+        return self.process.folder / "data"
 
     @property
     def pid(self) -> int:
@@ -123,6 +144,7 @@ class Isthmus(Side):
 
 class Kafka(Side):
     name = "Kafka"
+    fsync_options = {"flush.messages": "1"}
 
     def __init__(self, folder: Path, made: Cluster) -> None:
         super().__init__(folder)
@@ -131,6 +153,10 @@ class Kafka(Side):
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.node.properties["log.dirs"])
 
     @property
     def pid(self) -> int:

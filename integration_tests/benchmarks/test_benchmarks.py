@@ -25,7 +25,7 @@ def bench(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 
 
 def test_every_case_gives_all_its_figures(tmp_path: Path) -> None:
-    run, table = bench(tmp_path, "all", "--alone", "--seconds", "0.5", "--warm", "0.1")
+    run, table = bench(tmp_path, "all", "--alone", "--seconds", "0.5", "--warm", "0.1", "--cold-gb", "0.1")
     found = [(row["case"], row["unit"]) for row in run["results"]]
     assert found == [(case.name, metric.unit) for case in CASES if ISTHMUS in case.sides for metric in case.metrics]
     assert all(row["Isthmus"]["median"] > 0 for row in run["results"] if row["case"] != "idle")
