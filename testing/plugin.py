@@ -14,6 +14,8 @@ next one finds everything running; the data of earlier tests stays, so use topic
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -39,6 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (scope := config.getini(SCOPE)) not in SCOPES:
+        raise pytest.UsageError(f"{SCOPE} = {scope}: is none of {', '.join(SCOPES)}")
     config.stash[_running] = {}
     config.addinivalue_line("markers", f"{TOPOLOGY}(file): topology file, or its text, of the fixture {TOPOLOGY}")
     config.addinivalue_line("markers", f"{CONTAINER}(**arguments): IsthmusContainer's, of the fixture {CONTAINER}")
@@ -93,10 +97,7 @@ def _asks(item: pytest.Item) -> bool:
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> Any:
-    scope = config.getini(SCOPE)
-    if scope not in SCOPES:
-        raise pytest.UsageError(f"{SCOPE} = {scope}: is none of {', '.join(SCOPES)}")
-    return scope
+    return config.getini(SCOPE)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -130,7 +131,9 @@ def isthmus_container(request: pytest.FixtureRequest) -> Iterator[IsthmusContain
 
     parameter: _Parameter | None = getattr(request, "param", None)
     args, kwargs = (parameter.args, parameter.kwargs) if parameter else ((), {})
-    yield from _kept(request, IsthmusContainer(*args, **kwargs))
+    with _in_a_line():
+        made = _made(CONTAINER, IsthmusContainer, *args, **kwargs)
+    yield from _kept(request, made)
 
 
 @pytest.fixture(scope=_scope)
@@ -139,19 +142,21 @@ def isthmus_topology(request: pytest.FixtureRequest) -> Iterator[IsthmusTopology
     from . import IsthmusTopology
 
     parameter: _Parameter | None = getattr(request, "param", None)
+    config = request.config
     if parameter:
         if len(parameter.args) != 1:
-            raise pytest.UsageError(f'write @pytest.mark.{TOPOLOGY}("topology.yaml")')
-        [file] = parameter.args
-        made = IsthmusTopology(_located(file, Path(parameter.folder)), **parameter.kwargs)
-    elif file := request.config.getini(TOPOLOGY):
-        config = request.config
-        made = IsthmusTopology(_located(file, config.inipath.parent if config.inipath else config.rootpath))
+            pytest.fail(f'write @pytest.mark.{TOPOLOGY}("topology.yaml")', pytrace=False)
+        [file], folder, kwargs = parameter.args, Path(parameter.folder), parameter.kwargs
+    elif file := config.getini(TOPOLOGY):
+        folder, kwargs = config.inipath.parent if config.inipath else config.rootpath, {}
     else:
-        raise pytest.UsageError(
+        pytest.fail(
             f'{TOPOLOGY} needs a topology: mark the test, @pytest.mark.{TOPOLOGY}("topology.yaml"), or set '
-            f"{TOPOLOGY} = topology.yaml in pytest's configuration"
+            f"{TOPOLOGY} = topology.yaml in pytest's configuration",
+            pytrace=False,
         )
+    with _in_a_line():
+        made = _made(TOPOLOGY, IsthmusTopology, _located(file, folder), **kwargs)
     yield from _kept(request, made)
 
 
@@ -159,9 +164,30 @@ def _located(file: str | Path, folder: Path) -> str | Path:
     return file if isinstance(file, str) and "\n" in file else folder / file
 
 
+def _made(fixture: str, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        inspect.signature(kind.__init__).bind(None, *args, **kwargs)
+    except TypeError as error:
+        pytest.fail(f"@pytest.mark.{fixture}: {error}", pytrace=False)
+    return kind(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _in_a_line() -> Iterator[None]:
+    """What a user got wrong, or a machine lacks, is said without where in here it was found."""
+    from ..deploy.errors import DeployError
+
+    try:
+        yield
+    except DeployError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
 def _kept(request: pytest.FixtureRequest, made: Any) -> Iterator[Any]:
     running = request.config.stash[_running]
-    with made:
+    with contextlib.ExitStack() as stack:
+        with _in_a_line():
+            stack.enter_context(made)
         running[request.fixturename or ""] = made
         try:
             yield made

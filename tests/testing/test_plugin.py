@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from isthmus.testing import choice, container, topology
+from isthmus.testing import IsthmusContainer, IsthmusTopology, choice, container, topology
 from isthmus.testing.errors import IsthmusTestingError
 
 
@@ -28,7 +28,7 @@ class Suite:
     def run(self, *arguments: str) -> str:
         """What pytest said."""
         done = self.pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "isthmus.testing.plugin", *arguments)
-        return done.stdout.str()
+        return done.stdout.str() + done.stderr.str()
 
 
 @pytest.fixture
@@ -99,7 +99,8 @@ def test_scope_session_gives_all_tests_one(suite: Suite) -> None:
 
 def test_a_scope_that_is_none_is_refused(suite: Suite) -> None:
     suite.write("pytest.ini", "[pytest]\nisthmus_scope = package\n").write("test_x.py", TWO_TESTS)
-    assert "isthmus_scope = package: is none of function, class, module, session" in suite.run()
+    said = suite.run()
+    assert said.strip() == "ERROR: isthmus_scope = package: is none of function, class, module, session"
 
 
 def test_a_module_wide_fixture_of_the_user_may_ask_for_it(suite: Suite) -> None:
@@ -177,6 +178,32 @@ def test_what_does_not_start_is_an_error_of_the_tests_that_need_it(suite: Suite)
     said = suite.write("test_x.py", "def test_a(isthmus_topology): pass\ndef test_b(): pass\n").run()
     assert "1 passed, 1 error" in said
     assert "a port is taken: stop what uses it" in said
+    assert "plugin.py" not in said  # where in here it was found helps nobody
+
+
+WRONG = """
+import pytest
+
+@pytest.mark.isthmus_container(option={"num.partitions": 3})
+def test_a(isthmus_container): pass
+@pytest.mark.isthmus_topology("one.yaml", fixed=True)
+def test_b(isthmus_topology): pass
+@pytest.mark.isthmus_topology()
+def test_c(isthmus_topology): pass
+@pytest.mark.isthmus_topology("not-there.yaml")
+def test_d(isthmus_topology): pass
+"""
+
+
+def test_a_marker_that_is_wrong_is_a_line(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "IsthmusContainer", IsthmusContainer)
+    monkeypatch.setattr(topology, "IsthmusTopology", IsthmusTopology)
+    said = suite.write("test_x.py", WRONG).run()
+    assert "4 errors" in said and "Error: " not in said and "plugin.py" not in said
+    assert "@pytest.mark.isthmus_container: got an unexpected keyword argument 'option'" in said
+    assert "@pytest.mark.isthmus_topology: got an unexpected keyword argument 'fixed'" in said
+    assert 'write @pytest.mark.isthmus_topology("topology.yaml")' in said
+    assert "not-there.yaml: cannot be read: No such file or directory" in said
 
 
 def test_a_failed_test_comes_with_the_ends_of_the_logs(suite: Suite) -> None:
