@@ -42,5 +42,9 @@ def compose(
             )
     else:
         part = output.with_name(f".{output.name}.new")
-        part.write_text(text)
-        os.replace(part, output)
+        try:
+            part.write_text(text)
+            os.replace(part, output)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise DeployError(f"{output}: cannot be written: {error.strerror}") from None

@@ -106,11 +106,14 @@ def heading(topology: Topology, file: str, output: str, port_base: int) -> str:
 
 
 def place(worker: Worker, file: Path, beside: Path) -> Place:
-    """An app of this package is in the image; any other is mounted with the folder it lies in."""
+    """An app of this package is in the image; any other is mounted with the folder it lies in. TopologyError: the file
+    is not there (where a folder is missing, compose would make an empty one of root's)."""
     path, _, name = worker.app.rpartition(":")
     if not path.endswith(".py"):
         return Place(worker.app)
     app = file.parent / path
+    if not app.is_file():
+        raise TopologyError(f"{file}: the app of worker {worker.name} is to be {app}: there is no such file")
     if module := packaged(app):
         return Place(f"{module}:{name}")
     return Place(f"{APPS}/{app.name}:{name}", relative(app.parent, beside))
@@ -236,8 +239,10 @@ def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:
     """Makes what is not there yet, and ends."""
     lines = []
     for topic, each in datacenter.topics.items():
-        words = ["isthmus", "topic", "create", topic, "--if-missing", f"--partitions={each.partitions}"]
-        words += [f"--set={key}={plain(value)}" for key, value in each.options.items()]
+        options = ["--if-missing", f"--partitions={each.partitions}"]
+        options += [f"--set={key}={plain(value)}" for key, value in each.options.items()]
+        words = ["isthmus", "topic", "create"]
+        words += [*options, "--", topic] if topic.startswith("-") else [topic, *options]
         lines.append(shlex.join(words))
     return {
         "entrypoint": ["sh", "-euc"],

@@ -136,6 +136,11 @@ def test_topics_are_made_by_commands_that_the_shell_reads_as_they_were_meant(tmp
     assert shlex.split(script.replace("$$", "$")) == [*words, "--set=cleanup.policy=delete, compact; $HOME"]
 
 
+def test_a_topic_whose_name_begins_like_an_option_is_a_topic(tmp_path):
+    made = document(topology("datacenters: {a: {topics: {-t: {}}}}\n", tmp_path), {})["services"]["a-topics"]
+    assert made["command"] == ["isthmus topic create --if-missing --partitions=1 -- -t\n"]
+
+
 def test_a_dollar_is_no_variable(tmp_path):
     text = "datacenters: {a: {}, b: {}}\nmirrors: [{name: m, source: a, target: b, topics: ['^flights$']}]\n"
     assert "--topics=^flights$$" in document(topology(text, tmp_path), {})["services"]["m-mirror"]["command"]
@@ -187,6 +192,14 @@ def test_any_other_app_is_mounted_with_its_folder_and_cannot_be_written(tmp_path
     assert service["command"] == ["/apps/counts.py:app", "--bootstrap=a-broker:9092"]
     elsewhere = place(made.workers[0], tmp_path / "t.yaml", tmp_path / "made" / "here")
     assert elsewhere.folder == "../../apps"
+
+
+def test_an_app_that_is_not_there_is_named(tmp_path):
+    topology("datacenters: {a: {}}\nworkers: [{name: w, app: 'apps/counts.py:app', datacenter: a}]\n", tmp_path)
+    with pytest.raises(TopologyError) as caught:
+        compose_file(tmp_path / "t.yaml", tmp_path / "c.yaml")
+    words = f"the app of worker w is to be {tmp_path}/apps/counts.py: there is no such file"
+    assert str(caught.value) == f"{tmp_path}/t.yaml: {words}"
 
 
 def test_a_module_is_named_as_it_is(tmp_path):
@@ -260,6 +273,16 @@ def test_check_writes_nothing_and_says_how_to(tmp_path, monkeypatch):
     assert isthmus("-f", "t.yaml", "-o", "c.yaml", "--check")[0] == 0
     (tmp_path / "t.yaml").write_text("name: small\ndatacenters: {b: {}}\n")
     assert isthmus("-f", "t.yaml", "-o", "c.yaml", "--check")[0] == 1
+
+
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path, monkeypatch):
+    topology("datacenters: {a: {}}\n", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for where, why in (("no/such/c.yaml", "No such file or directory"), ("folder", "Is a directory")):
+        code, _, error = isthmus("-f", "t.yaml", "-o", where)
+        assert (code, str(error)) == (1, f"{where}: cannot be written: {why}")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "t.yaml"]
 
 
 def test_without_a_name_it_is_printed(tmp_path, monkeypatch):
