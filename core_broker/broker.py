@@ -32,6 +32,7 @@ from .storage.cleaner import CleanerConfig
 from .storage.errors import StorageError
 from .storage.files import Files
 from .storage.manager import LogManager, ManagerConfig
+from .storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from .metrics.monitor import Monitor
@@ -112,7 +113,6 @@ class Broker:
         await replicas.apply(image.everything())
         self.doing = "it registers with the cluster"
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
-        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
         registered = await controller.submit_wait(
@@ -144,6 +144,7 @@ class Broker:
                 config["max.incremental.fetch.session.partitions"],
                 runtime.random,
             ),
+            read_ahead=ReadAhead(files, config["cold.read.ahead.bytes"]),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             loggers=Loggers(self._follow_levels),

@@ -159,7 +159,10 @@ class ReplicaManager:
         for index, partition in self.partitions.pop(topic.name, {}).items():
             partition.close(gone)
             self.gone.add(partition.traffic)
-            await self._logs.delete(topic.name, index)
+            try:
+                await self._logs.delete(topic.name, index)
+            except KafkaError as error:
+                log.error("%s; the next start removes it or sets it aside", error.message)
 
     async def settle(self) -> None:
         """Wait until what was appended is on disk, where durability asks for that."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from typing import TYPE_CHECKING
+
 from ...protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from .segment import Segment
 
 
 class OffsetMismatch(KafkaError):
@@ -13,6 +19,16 @@ class OffsetMismatch(KafkaError):
         self.next_offset = next_offset
 
 
+SHORTAGES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+GONE = frozenset((errno.ENOENT, errno.ESTALE))  # a truncation or retention has taken the file away meanwhile
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether a file call was refused for want of room (on the disk, of descriptors, of memory), or because its file is
+    gone: nothing is broken, and the same may go through later."""
+    return error.errno in SHORTAGES or error.errno in GONE
+
+
 class StorageError(KafkaError):
     """A file call failed. `errno` is the system's."""
 
@@ -20,3 +36,12 @@ class StorageError(KafkaError):
         reason = error.strerror or str(error) or type(error).__name__
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} {error.filename or path}: {reason}")
         self.errno = error.errno
+
+
+class NotCached(Exception):
+    """A read needs what the page cache does not have, and was told not to wait: `log.bring` waits, then it goes."""
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        super().__init__(f"offset {offset} of {segment!r}")
+        self.segment = segment
+        self.offset = offset

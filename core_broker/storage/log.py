@@ -121,7 +121,7 @@ class Log(LogUpkeep):
         except OSError as error:
             if isinstance(error, TornWrite):
                 raise self._fail(error, "cannot append to") from error
-            raise StorageError(error, file.path, "cannot append to") from error
+            raise self._refuse(error, "cannot append to") from error
         # The batches are in the log; nothing below may refuse them.
         interval = self.config.index_interval_bytes
         epochs = self.epochs

@@ -170,10 +170,12 @@ class LogManager:
 
     def _tidy(self) -> None:
         for name in self.files.listdir(self.data_dir):
-            if name.endswith(DELETE_SUFFIX):
-                self.files.rmtree(self._path(name))
-            elif name.endswith(".tmp"):
-                self.files.unlink(self._path(name))
+            if name.endswith((DELETE_SUFFIX, ".tmp")):
+                remove = self.files.rmtree if name.endswith(DELETE_SUFFIX) else self.files.unlink
+                try:
+                    remove(self._path(name))
+                except OSError as error:  # it only takes room: the partitions need not wait for it
+                    logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
         marker = self._path(CLEAN_SHUTDOWN)
@@ -296,7 +298,8 @@ class LogManager:
     async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
         """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
 
-        Their data is kept: what does not know them may be what is wrong. Raises StorageError.
+        Their data is kept: what does not know them may be what is wrong. One that cannot be renamed stays as it is; it
+        has another topic's id, and gives way to whoever needs its name.
         """
         renamed = []
         for topic, index in [key for key in self._unopened if is_stray(*key)]:
@@ -304,7 +307,8 @@ class LogManager:
             try:
                 self.files.rename(self._path(f"{topic}-{index}"), self._path(name))
             except OSError as error:
-                raise StorageError(error, self._path(f"{topic}-{index}"), "cannot rename") from error
+                logger.error("%s", StorageError(error, self._path(f"{topic}-{index}"), "cannot rename").message)
+                continue
             del self._unopened[topic, index]
             logger.warning("%s-%d belongs to no topic; kept as %s", topic, index, name)
             renamed.append(name)

@@ -5,6 +5,7 @@ Gives file ranges, never bytes; looks into records only to find a timestamp's of
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,11 +13,14 @@ from typing import Any, NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
 from .epochs import LeaderEpochs
-from .errors import StorageError
+from .errors import NotCached, StorageError, is_passing
 from .files import FileRange, Files
+from .index_window import IndexWindows, locate
 from .recovery import Loaded
 from .segment import HEADER, HEADER_SIZE, Segment
 from .transactions import AbortedTransaction, TransactionIndex
+
+logger = logging.getLogger(__name__)
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
 
@@ -49,16 +53,45 @@ class LogReader:
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1]
         self._positions: dict[int, int] = {}  # in the active segment, by the offset that begins there
+        self.windows = IndexWindows()  # the manager has one for all logs
+        self.cuts = 0  # how often the log was truncated
+        self._unreadable = self._tell_unreadable  # made once, for all ranges that are given out
 
     def _check_online(self) -> None:
         if self.failure is not None:
             raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
 
-    def read(self, offset: int, max_bytes: int, upper_offset: int | None = None, min_one: bool = True) -> LogSlice:
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline: what memory and disk hold may differ from now on, or the disk is broken."""
+        failure = StorageError(error, self.directory, doing)
+        if self.failure is None:
+            self.failure = failure
+            logger.error("%s is offline until the broker starts again: %s", self.name, failure.message)
+        return failure
+
+    def _refuse(self, error: OSError, doing: str) -> StorageError:
+        """Of a call that was refused and has changed nothing: where that passes the log goes on, else it is offline.
+
+        Kafka takes all logs of the directory offline, whatever the error.
+        """
+        return StorageError(error, self.directory, doing) if is_passing(error) else self._fail(error, doing)
+
+    def _tell_unreadable(self, error: OSError) -> None:
+        """Whoever was given a range of this log could not read it."""
+        self._refuse(error, "cannot read from")
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int | None = None,
+        min_one: bool = True,
+        may_wait: bool = True,
+    ) -> LogSlice:
         """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
 
         min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
-        of log start and log end, StorageError.
+        of log start and log end, StorageError; and NotCached where it would have to wait for the disk and may not.
         """
         self._check_online()
         end = self.log_end_offset
@@ -79,32 +112,58 @@ class LogReader:
                     break
                 segment = self._segments[number]
                 number += 1
-                position = 0 if ranges else self._position_of(segment, offset)
-                limit = segment.file.size if upper > segment.last_offset else self._position_of(segment, upper)
+                position = 0 if ranges else self._position_of(segment, offset, may_wait)
+                limit = (
+                    segment.file.size if upper > segment.last_offset else self._position_of(segment, upper, may_wait)
+                )
                 size = limit - position
                 if size > room:
                     if not ranges:
-                        first = next(segment.batches(position))
+                        first = next(segment.batches(position, may_wait=may_wait))
                         if first.size_bytes > room:
                             if not min_one:
                                 break
                             room = min(first.size_bytes, size)
                     size = room
                 if size > 0:
-                    ranges.append(FileRange(segment.file, position, size))
+                    ranges.append(FileRange(segment.file, position, size, self._unreadable))
                     room -= size
+        except BlockingIOError:
+            raise NotCached(segment, offset) from None
         except OSError as error:
-            raise StorageError(error, self.directory, "cannot read from") from error
+            raise self._refuse(error, "cannot read from") from error
         return LogSlice(ranges, sum(map(len, ranges)))
 
-    def _position_of(self, segment: Segment, offset: int) -> int:
-        """Where the first batch with `offset` or later is in a segment; its end if there is none."""
+    def _position_of(self, segment: Segment, offset: int, may_wait: bool) -> int:
+        """Where the first batch with `offset` or later is in a segment; its end if there is none.
+
+        Raises BlockingIOError where it may not wait for the disk and would have to.
+        """
         if segment is self._active:
             position = self._positions.get(offset)
             if position is not None:
                 return position
-        found = segment.find(self.files, offset)
-        return segment.file.size if found is None else found.position
+        start = segment.start_of(offset)
+        if start is None:
+            start = self.windows.start_of(segment, offset - segment.base_offset)
+            if start is None:
+                if not may_wait:
+                    raise BlockingIOError
+                start = segment.start_on_disk(self.files, offset)
+        for batch in segment.batches(start, may_wait=may_wait):
+            if batch.last_offset >= offset:
+                return batch.position
+        return segment.file.size
+
+    async def bring(self, missing: NotCached) -> None:
+        """Wait for what a read needed: the same read finds it then. Errors of the disk are for that read to tell."""
+        cuts = self.cuts
+        try:
+            window = await self.files.run_read(locate, self.files, missing.segment, missing.offset)
+        except OSError:
+            return
+        if window is not None and cuts == self.cuts:
+            self.windows.keep(missing.segment, window)
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Aborted spans that overlap offsets from `offset` to before `upper_offset`, by their first offset."""
@@ -116,7 +175,7 @@ class LogReader:
                 if any(entry.last_stable_offset >= upper_offset for entry in entries):
                     break
         except OSError as error:
-            raise StorageError(error, self.directory, "cannot read from") from error
+            raise self._refuse(error, "cannot read from") from error
         return sorted(found, key=lambda entry: entry.first_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -149,7 +208,7 @@ class LogReader:
         try:
             return await self.files.run(search, self.files, self.log_start_offset, *args)
         except OSError as error:
-            raise StorageError(error, self.directory, "cannot read from") from error
+            raise self._refuse(error, "cannot read from") from error
 
 
 def _search_timestamp(files: Files, start_offset: int, segment: Segment, timestamp: int) -> TimestampOffset | None:

@@ -17,7 +17,7 @@ from . import retention, swap
 from .cleaning import Replacement
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
-from .errors import StorageError
+from .errors import StorageError, is_passing
 from .files import Files
 from .reader import LogReader
 from .recovery import SYNC_FAILED, Loaded, load_producers, remove_snapshots
@@ -41,7 +41,6 @@ class LogUpkeep(LogReader):
         self.save_points: Callable[[], Awaitable[None]] | None = None  # recovery point, first dirty offset
         self.on_roll: Callable[[LogUpkeep], None] | None = None  # a segment was closed: `sync_closed` is due
         self.first_dirty_offset = loaded.first_dirty_offset  # all before it has been compacted
-        self.cuts = 0  # how often the log was truncated
         self._cut = False  # a truncation is not on disk yet
         self._maintenance = asyncio.Lock()
         self._cleaning = asyncio.Lock()
@@ -80,14 +79,6 @@ class LogUpkeep(LogReader):
         """Whether flush.messages asks for a `sync` before what was appended counts as written."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
-    def _fail(self, error: OSError, doing: str) -> StorageError:
-        """Take the log offline: what memory and disk hold may differ from now on."""
-        failure = StorageError(error, self.directory, doing)
-        if self.failure is None:
-            self.failure = failure
-            logger.error("%s is offline: %s", self.name, failure)
-        return failure
-
     async def _fail_sync(self, error: OSError, doing: str) -> StorageError:
         """Take the log offline after a sync that failed, and leave a note of it for the next start.
 
@@ -117,7 +108,7 @@ class LogUpkeep(LogReader):
                 self._write_snapshot()
             segment = Segment.create(self.files, self.directory, base_offset, wall_ms)
         except OSError as error:
-            raise StorageError(error, self.directory, "cannot roll to a new segment in") from error
+            raise self._refuse(error, "cannot roll to a new segment in") from error
         if active.size_bytes:
             active.offsets = active.times = None
         elif base_offset != active.base_offset:
@@ -193,6 +184,8 @@ class LogUpkeep(LogReader):
             except OSError as error:
                 # The data is on disk. What this file lacks a recovery finds in the log, from the old recovery point on.
                 self.epochs.dirty = True
+                if not is_passing(error):
+                    raise self._fail(error, "cannot write leader epochs to") from error
                 logger.warning("%s", StorageError(error, self.directory, "cannot write leader epochs to").message)
                 return
         for segment, is_closed in waiting:
@@ -227,6 +220,7 @@ class LogUpkeep(LogReader):
             self._bases.pop()
         self._active = active = self._segments[-1]
         active.open_indexes(files)
+        self.windows.drop(active)
         found = active.find(files, offset)
         if found is not None:
             active.truncate(files, found)
@@ -312,7 +306,7 @@ class LogUpkeep(LogReader):
             try:
                 await self.files.run(_remove, self.files, self.directory, gone, start)
             except OSError as error:
-                raise StorageError(error, self.directory, "cannot delete old segments of") from error
+                raise self._refuse(error, "cannot delete old segments of") from error
             return count
 
     # --- Compaction ---------------------------------------------------------------------------------------------------
@@ -324,7 +318,7 @@ class LogUpkeep(LogReader):
             try:
                 return await self.files.run(_next, work)
             except OSError as error:
-                raise StorageError(error, self.directory, "cannot compact") from error
+                raise self._refuse(error, "cannot compact") from error
 
     async def end_cleaning(self, unfinished: Segment) -> None:
         """Remove what a round that will not go on has written. Raises StorageError."""
@@ -333,7 +327,7 @@ class LogUpkeep(LogReader):
                 try:
                     await self.files.run(swap.discard, self.files, unfinished)
                 except OSError as error:
-                    raise StorageError(error, self.directory, "cannot remove the rest of a compaction in") from error
+                    raise self._refuse(error, "cannot remove the rest of a compaction in") from error
 
     async def replace_segments(self, new: Segment, old: Sequence[Segment], cuts: int) -> bool:
         """Let a cleaned segment take the place of closed ones; False, and nothing done, when the log has changed.
@@ -353,7 +347,7 @@ class LogUpkeep(LogReader):
                     await files.run(swap.discard, files, new)
                 except OSError as second:
                     raise self._fail(second, "cannot undo a compaction in") from error
-                raise StorageError(error, self.directory, "cannot compact") from error
+                raise self._refuse(error, "cannot compact") from error
             number = self._bases.index(old[0].base_offset)  # an append may have rolled meanwhile
             self._segments[number : number + len(old)] = [new]
             self._bases[number : number + len(old)] = [new.base_offset]

@@ -88,7 +88,10 @@ class Controller:
             _answer(callback, command.fail(refused))
         if self._task is not None:
             await self._task
-        await self.log.close()
+        try:
+            await self.log.close()
+        except KafkaError as error:
+            logger.error("closing: %s", error.message)  # all that was answered is on disk, and the next start reads it
 
     async def _work(self) -> None:
         try:

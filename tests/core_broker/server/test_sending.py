@@ -1,11 +1,17 @@
 """Parts leave in order: bytes by the transport, ranges by sendfile, both waiting for a slow reader."""
 
 import asyncio
+import errno
 import os
 import socket
 
+import pytest
+
 from isthmus.core_broker.server.sending import Sender
 from isthmus.core_broker.storage.files import FileRange, RealFiles
+from isthmus.core_broker.storage.read_ahead import ReadAhead
+
+FILES = RealFiles(1)
 
 
 class Owner:
@@ -51,7 +57,7 @@ def make_file(tmp_path, size):
 def test_ranges_without_a_socket_are_read_in_order(tmp_path):
     file, content = make_file(tmp_path, 3_000_000)
     transport, owner = Transport(), Owner()
-    sender = Sender(owner, transport, 1 << 30)
+    sender = Sender(owner, transport, 1 << 30, ReadAhead(FILES))
     parts = [
         b"head",
         FileRange(file, 10, 20),
@@ -71,7 +77,7 @@ def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path):
         ours.setblocking(False)
         theirs.setblocking(False)
         owner = Owner()
-        sender = Sender(owner, Transport(ours), 1 << 20)
+        sender = Sender(owner, Transport(ours), 1 << 20, ReadAhead(FILES))
         before = len(os.listdir("/proc/self/fd"))
         assert not sender.send([b"head", FileRange(file, 0, len(content)), b"tail"])
         got = bytearray()
@@ -97,7 +103,7 @@ def test_turn_is_bounded(tmp_path):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         owner = Owner()
-        sender = Sender(owner, Transport(ours), 30_000)
+        sender = Sender(owner, Transport(ours), 30_000, ReadAhead(FILES))
         assert not sender.send([FileRange(file, 0, 100_000)])
         theirs.setblocking(False)
         assert len(theirs.recv(1_000_000)) == 30_000
@@ -118,17 +124,65 @@ def test_turn_is_bounded(tmp_path):
 def test_truncated_file_ends_the_connection_and_holds_nothing(tmp_path):
     file, _ = make_file(tmp_path, 1000)
     owner = Owner()
-    sender = Sender(owner, Transport(), 1 << 20)
+    sender = Sender(owner, Transport(), 1 << 20, ReadAhead(FILES))
     assert not sender.send([FileRange(file, 900, 500), b"never"])
     assert "ends before the range" in str(owner.error)
     assert owner.was_sent == 0
+
+
+class BadSector:
+    """The file, whose bytes the disk refuses to give to anyone."""
+
+    def __init__(self, file):
+        self.file = file
+        self.path = file.path
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def pread(self, n, position):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_path, monkeypatch, has_socket):
+    file, content = make_file(tmp_path, 1000)
+    bad = BadSector(file)
+    told = []
+
+    def sendfile(to, source, position, size):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("os.sendfile", sendfile)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        owner = Owner()
+        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ReadAhead(FILES))
+        assert not sender.send([FileRange(bad, 0, 100, told.append)])
+        assert [error.errno for error in told] == [errno.EIO]
+        assert "Input/output error" in str(owner.error)
+        assert not sender._parts
+
+
+def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch):
+    file, _ = make_file(tmp_path, 1000)
+    told = []
+    monkeypatch.setattr("os.sendfile", lambda *_: (_ for _ in ()).throw(BrokenPipeError(errno.EPIPE, "gone")))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        owner = Owner()
+        assert not Sender(owner, Transport(ours), 1 << 20, ReadAhead(FILES)).send(
+            [FileRange(BadSector(file), 0, 100, told.append)]
+        )
+        assert isinstance(owner.error, BrokenPipeError)
+        assert not told
 
 
 def test_nothing_is_written_while_the_transport_is_full(tmp_path):
     file, content = make_file(tmp_path, 1000)
     owner, transport = Owner(), Transport()
     owner.writable = False
-    sender = Sender(owner, transport, 1 << 20)
+    sender = Sender(owner, transport, 1 << 20, ReadAhead(FILES))
     assert not sender.send([b"x", FileRange(file, 0, 1000)])
     assert transport.data == b""
     owner.writable = True

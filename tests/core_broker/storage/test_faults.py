@@ -29,8 +29,8 @@ def ignore(kind: str, path: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_refused_append_changes_nothing_and_names_file_and_reason(tmp_path, number):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_append_refused_for_want_of_room_changes_nothing_and_names_file_and_reason(tmp_path, number):
     files = BrokenFiles()
     log = open_log(files, tmp_path)
     data = batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -49,11 +49,12 @@ def test_refused_append_changes_nothing_and_names_file_and_reason(tmp_path, numb
     assert append(log, following).duplicate
 
 
-def test_append_that_cannot_be_cut_back_takes_the_log_offline(tmp_path):
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, OSError), (errno.EROFS, OSError), (errno.ENOSPC, TornWrite)])
+def test_append_that_a_broken_disk_refuses_takes_the_log_offline(tmp_path, number, error):
     files = BrokenFiles()
     log = open_log(files, tmp_path)
     append(log, batch(1))
-    files.trap = failing(errno.EIO, error=TornWrite)
+    files.trap = failing(number, error=error)
     with pytest.raises(StorageError):
         append(log, batch(1))
     files.trap = ignore
@@ -152,18 +153,21 @@ def test_full_disk_does_not_end_a_sync_that_reached_it(tmp_path):
     assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
 
-def test_failed_deletion_keeps_the_log_in_use(tmp_path):
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.EMFILE, True), (errno.EIO, False)])
+def test_failed_deletion_loses_nothing(tmp_path, number, goes_on):
     files = BrokenFiles()
     log = open_log(files, tmp_path, SMALL)
     for _ in range(9):
         append(log, batch(1))
     log.advance_start(6)
-    files.trap = failing(errno.EIO, ("unlink",))
+    files.trap = failing(number, ("unlink",))
     with pytest.raises(StorageError):
         run(log.enforce_retention(9, NOW_MS))
     files.trap = ignore
-    assert append(log, batch(1)).first_offset == 9
-    assert open_log(files, tmp_path, SMALL, log_start_offset=6).log_end_offset == 10
+    assert (log.failure is None) == goes_on
+    if goes_on:
+        assert append(log, batch(1)).first_offset == 9
+    assert open_log(files, tmp_path, SMALL, log_start_offset=6).log_end_offset == 9 + goes_on
 
 
 @pytest.mark.parametrize("kind", ["truncate", "unlink", "write_atomic"])
@@ -181,17 +185,38 @@ def test_failed_truncation_takes_the_log_offline(tmp_path, kind):
     assert 4 <= open_log(files, tmp_path, SMALL).log_end_offset <= 9
 
 
-def test_unreadable_log_is_an_error_of_the_read_alone(tmp_path):
+def reopened(tmp_path):
     files = BrokenFiles()
     log = open_log(files, tmp_path)
     for _ in range(3):
         append(log, batch(1))
     run(log.close())
-    log = open_log(files, tmp_path, clean=True)
+    return files, open_log(files, tmp_path, clean=True)
+
+
+@pytest.mark.parametrize("use", [lambda log: log.read(1, 1000), lambda log: run(log.offset_for_timestamp(0))])
+def test_log_that_cannot_be_read_is_offline_until_the_next_start(tmp_path, use, caplog):
+    files, log = reopened(tmp_path)
+    files.trap = failing(errno.EMFILE, ("pread",))
+    with pytest.raises(StorageError, match="Too many open files"):
+        use(log)
+    assert log.failure is None
     files.trap = failing(errno.EIO, ("pread",))
-    with pytest.raises(StorageError):
-        log.read(1, 1000)
-    with pytest.raises(StorageError):
-        run(log.offset_for_timestamp(0))
+    with pytest.raises(StorageError, match="Input/output error"):
+        use(log)
     files.trap = ignore
-    assert log.read(1, 1000).size_bytes
+    with pytest.raises(KafkaError, match="Input/output error"):
+        append(log, batch(1))
+    assert "t-0 is offline until the broker starts again: cannot read from" in caplog.text
+    assert open_log(files, tmp_path).read(1, 1000).size_bytes
+
+
+def test_range_that_cannot_be_read_takes_its_log_offline(tmp_path):
+    files, log = reopened(tmp_path)
+    [part] = log.read(0, 1000).ranges
+    assert part.read()
+    files.trap = failing(errno.EIO, ("pread",))
+    with pytest.raises(OSError, match="Input/output error"):
+        part.read()
+    with pytest.raises(KafkaError, match="Input/output error"):
+        log.read(0, 1000)
