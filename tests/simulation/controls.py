@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from . import group_plants
+from . import group_plants, retention_plants, session_plants
 
 Plant = Callable[[contextlib.ExitStack], None]
 
@@ -28,8 +28,12 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 def recovery_without_crc(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.storage import recovery
 
-    real = recovery.headers
-    _replace(stack, recovery, "headers", lambda file, position, verify: real(file, position, False))
+    def scanned(file: Any, scan: Any) -> Iterator[Any]:
+        for position, header in recovery.headers(file, 0, False):
+            scan.take(file.pread(recovery.HEADER_SIZE, position), file.size - position, header[4])
+            yield scan
+
+    _replace(stack, recovery, "scanned", scanned)
 
 
 def producers_not_recovered(stack: contextlib.ExitStack) -> None:
@@ -191,6 +195,8 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
 # name -> how it is planted; which scenario finds it is in test_scenarios.py
 PLANTS: dict[str, Plant] = {
     **group_plants.PLANTS,
+    **retention_plants.PLANTS,
+    **session_plants.PLANTS,
     "ack-before-write": ack_before_write,
     "answers-out-of-order": answers_out_of_order,
     "append-without-expected-offset": append_without_expected_offset,

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from .batch import Summary, run_seeds
+from .controls import PLANTS
+from .invariants import INVARIANTS
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 PROCESSES = 2
@@ -31,6 +33,7 @@ LIVELY = {
     "disk-faults": {"disk_EIO": 0.2, "disk_ENOSPC": 0.2, "power_cuts": 1.0, "acked": 0.95},
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
     "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
+    "fetch-sessions": {"left_out": 0.5, "sessions_lost": 0.3, "resets": 0.05, "fault_cut": 0.4, "power_cuts": 0.2},
     "groups": {
         "coordinator_in_CompletingRebalance": 0.2,
         "coordinator_in_Empty": 1.0,
@@ -51,6 +54,7 @@ LIVELY = {
         "told_of_loss": 0.02,
         "acked": 0.95,
     },
+    "retention": {"retained_away": 0.5, "deleted_on_request": 0.5, "power_cuts": 0.6, "kills": 0.5},
     "streams": {"fault_worker": 0.4, "fault_broker": 0.3, "stream_batches": 1.0},
     "wire-mirror": {"mirrored_batches": 1.0, "cuts": 0.5, "power_cuts": 0.4},
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
@@ -65,14 +69,25 @@ FOUND_BY = {
     "commits-answered-before-they-are-safe": "groups",
     "commits-of-anybody": "groups",
     "compaction-before-sync": "compaction",
+    "deleted-records-come-back": "retention",
     "expiry-decided-early": "offset-expiry",
+    "forgotten-partitions-stay": "fetch-sessions",
     "generation-not-read": "groups",
     "interrupted-swap-thrown-away": "compaction",
+    "leader-epoch-not-raised": "fetch-sessions",
+    "limit-leaves-out-for-good": "fetch-sessions",
+    "log-start-not-told": "fetch-sessions",
     "members-not-awaited-after-a-restart": "groups",
     "producers-compacted-away": "compaction",
     "producers-not-recovered": "producers",
+    "reads-past-the-high-watermark": "fetch-sessions",
     "recovery-without-crc": "log",
     "restart-believes-the-page-cache": "disk-faults",
+    "retention-from-the-newest-on": "retention",
+    "retention-never": "retention",
+    "retention-past-the-high-watermark": "retention",
+    "retention-takes-one-more": "retention",
+    "session-epochs-not-checked": "fetch-sessions",
     "tombstones-at-once": "compaction",
     "undecided-compacted": "compaction",
 }
@@ -106,4 +121,13 @@ def test_every_seed_holds_and_its_faults_happened(name: str) -> None:
 def test_a_planted_bug_is_found(plant: str) -> None:
     summary = run_seeds(FOUND_BY[plant], range(200), plant=plant, processes=PROCESSES, stop_at_failure=True)
     assert summary.failed, f"200 seeds of {FOUND_BY[plant]} do not see {plant}"
+    print(f"{plant}: seed {summary.failed[0].seed} of {FOUND_BY[plant]}")
     assert summary.failed[0].error_type == "AssertionError", failures(summary)
+
+
+def test_every_invariant_is_checked_and_broken_by_a_planted_bug() -> None:
+    for each in INVARIANTS:
+        assert bool(each.not_yet) != bool(each.scenarios and each.plants), each.what
+        assert set(each.scenarios) <= set(LIVELY), each.what
+        assert {FOUND_BY[plant] for plant in each.plants} <= set(each.scenarios), each.what
+    assert {plant for each in INVARIANTS for plant in each.plants} == set(FOUND_BY) == set(PLANTS)

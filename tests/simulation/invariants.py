@@ -1,0 +1,82 @@
+"""What must hold of one broker whatever happens to it, the scenarios that check it, and planted bugs that break it.
+
+The list is that of what brokers promise each other and their clients; what needs replicas or transactions is named with
+the reason why it is not checked yet. test_scenarios.py sees to it that every bug is found, and that each line has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Invariant:
+    what: str
+    scenarios: tuple[str, ...] = ()
+    plants: tuple[str, ...] = ()
+    not_yet: str = ""
+
+
+REPLICAS = "needs replicas"
+TRANSACTIONS = "there are no transactions yet"
+
+INVARIANTS = (
+    Invariant(
+        "what was acknowledged is not lost, but by a power cut where durability=page_cache takes that risk",
+        ("producers", "wire-producers", "log", "disk-faults"),
+        ("ack-before-write", "restart-believes-the-page-cache", "recovery-without-crc"),
+    ),
+    Invariant(
+        "an offset of a partition never has two values, nor does a reader see one that is lost",
+        ("fetch-sessions", "producers"),
+        ("reads-past-the-high-watermark",),
+    ),
+    Invariant("the high watermark does not go back", ("fetch-sessions",), ("reads-past-the-high-watermark",)),
+    Invariant("no read goes past the high watermark", ("fetch-sessions",), ("reads-past-the-high-watermark",)),
+    Invariant("leader epochs rise, each life has its own", ("fetch-sessions", "log"), ("leader-epoch-not-raised",)),
+    Invariant(
+        "a session leaves nothing out for good, and tells every change",
+        ("fetch-sessions",),
+        (
+            "limit-leaves-out-for-good", "log-start-not-told", "forgotten-partitions-stay",
+            "session-epochs-not-checked",
+        ),
+    ),
+    Invariant(
+        "idempotent producers: nothing twice, no gap, in order",
+        ("producers", "wire-producers", "cuts", "compaction"),
+        ("producers-not-recovered", "producers-compacted-away", "answers-out-of-order"),
+    ),
+    Invariant(
+        "a group's committed offset does not go back unless somebody asks for it, and lives as long as it is to",
+        ("groups", "offset-expiry"),
+        ("commits-answered-before-they-are-safe", "commits-of-anybody", "expiry-decided-early"),
+    ),
+    Invariant("one owner a partition and generation", ("groups",), ("generation-not-read",)),
+    Invariant(
+        "every partition has its owner once a group is stable", ("groups",), ("members-not-awaited-after-a-restart",)
+    ),
+    Invariant(
+        "the log start does not go back once it was told", ("retention", "fetch-sessions"),
+        ("deleted-records-come-back",),
+    ),
+    Invariant(
+        "retention takes what is past its bounds, in the end all of it, and never what is past the high watermark",
+        ("retention",),
+        (
+            "retention-past-the-high-watermark", "retention-takes-one-more", "retention-from-the-newest-on",
+            "retention-never",
+        ),
+    ),
+    Invariant(
+        "compaction keeps the last value of every key, and tombstones for as long as they are to stay",
+        ("compaction",),
+        (
+            "cleaned-segment-not-synced", "compaction-before-sync", "interrupted-swap-thrown-away",
+            "tombstones-at-once", "undecided-compacted",
+        ),
+    ),
+    Invariant("a mirror is a prefix of its source", ("wire-mirror", "mirror"), ("append-without-expected-offset",)),
+    Invariant("one leader an epoch; committed prefixes are equal; the ISR comes back", not_yet=REPLICAS),
+    Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
+)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Planted bugs of fetch sessions and of what readers may see; `controls.py` has how they are used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+Plant = Callable[[contextlib.ExitStack], None]
+
+
+def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value: object) -> None:
+    stack.enter_context(mock.patch.object(target, attribute, value))
+
+
+def limit_leaves_out_for_good(stack: contextlib.ExitStack) -> None:
+    """A partition that a limit left no room for counts as one that has nothing to tell."""
+    from isthmus.core_broker.server.fetch_sessions import Wanted
+
+    real = Wanted.tell
+
+    def tell(self: Wanted, data: Any) -> bool:
+        news = real(self, data)
+        if not news and self.partition is not None:
+            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
+        return news
+
+    _replace(stack, Wanted, "tell", tell)
+
+
+def session_epochs_not_checked(stack: contextlib.ExitStack) -> None:
+    """A request that is sent again goes on with the session, though its first answer never came."""
+    from isthmus.core_broker.server.fetch_sessions import FetchSessions
+
+    real = FetchSessions.resume
+
+    def resume(self: FetchSessions, session_id: int, epoch: int, by_id: bool) -> Any:
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.epoch = epoch
+        return real(self, session_id, epoch, by_id)
+
+    _replace(stack, FetchSessions, "resume", resume)
+
+
+def log_start_not_told(stack: contextlib.ExitStack) -> None:
+    """A session tells of records and high watermarks alone."""
+    from isthmus.core_broker.server.fetch_sessions import Wanted
+
+    real = Wanted.tell
+
+    def tell(self: Wanted, data: Any) -> bool:
+        if self.log_start_offset >= 0:
+            self.log_start_offset = data.log_start_offset
+        return real(self, data)
+
+    _replace(stack, Wanted, "tell", tell)
+
+
+def forgotten_partitions_stay(stack: contextlib.ExitStack) -> None:
+    from isthmus.core_broker.server.apis import fetch
+
+    real = fetch._update
+    _replace(stack, fetch, "_update", lambda session, asked, forgotten, by_id: real(session, asked, [], by_id))
+
+
+def reads_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
+    """Readers are given what is not on disk yet, and told that it is safe."""
+    from isthmus.core_broker.replication.partition import Partition
+
+    real = Partition.append
+
+    def append(self: Partition, *arguments: Any) -> Any:
+        info = real(self, *arguments)
+        self.high_watermark = self.log.log_end_offset
+        self._wake_data_waiters()
+        return info
+
+    _replace(stack, Partition, "append", append)
+
+
+def leader_epoch_not_raised(stack: contextlib.ExitStack) -> None:
+    """A broker that starts leads under the epoch of its life before."""
+    from isthmus.core_broker.replication.partition import Partition
+
+    real = Partition.become_leader
+    _replace(stack, Partition, "become_leader", lambda self, leader_epoch: real(self, 0))
+
+
+PLANTS: dict[str, Plant] = {
+    "forgotten-partitions-stay": forgotten_partitions_stay,
+    "leader-epoch-not-raised": leader_epoch_not_raised,
+    "limit-leaves-out-for-good": limit_leaves_out_for_good,
+    "log-start-not-told": log_start_not_told,
+    "reads-past-the-high-watermark": reads_past_the_high_watermark,
+    "session-epochs-not-checked": session_epochs_not_checked,
+}
