@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import mmap
+import os
 import signal
 import subprocess
 import sys
@@ -15,11 +17,13 @@ from confluent_kafka import KafkaException
 from integration_tests.peers.peers import PeerError
 
 from . import results
-from .cases import Bench
+from .cases import GB, Bench
 from .sides import Side, isthmus, kafka
 from .table import CASES, ISTHMUS, KAFKA, Case
 
 MAKERS = {ISTHMUS: isthmus, KAFKA: kafka}
+COLD_GB = 4.0  # fits small disks; more than the memory is what tells most
+TOUCHED_BYTES = 4 << 30  # twice what a pair of samples writes
 WARM_S = 8.0  # Kafka's compiler wants more; the first seconds of a JVM are not its speed
 
 
@@ -42,20 +46,30 @@ class Sides:
         return [self.shared[make.__name__] for make in makers]
 
 
+def touch_memory() -> None:
+    """Have the machine give memory that it has promised. A virtual machine's host does so page by page, when a page is
+    first written, which costs whoever comes first several times what the write itself costs."""
+    free_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    size = min(TOUCHED_BYTES, free_bytes // 2)
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+
+
 def _folder(held: ExitStack) -> Path:
     return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
 
 
-def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float) -> results.Samples:
+def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float, cold_bytes: int) -> results.Samples:
     """A, B, A, B. The side that does not run is idle meanwhile."""
     benches: list[Bench] = []
     samples: results.Samples = {side.name: [] for side in sides}
     try:
         for side in sides:
-            bench = case.bench(side, seconds)
+            bench = case.bench(side, seconds, **case.options)
+            bench.cold_bytes = cold_bytes
             bench.prepare()
             benches.append(bench)
             bench.warm(warm_s)
+        touch_memory()
         for _ in range(pairs):
             for bench in benches:
                 samples[bench.side.name].append(bench.measure(seconds))
@@ -71,12 +85,13 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5, help="how often each side runs (default 5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one sample (default 3)")
     parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
+    parser.add_argument("--cold-gb", type=float, default=COLD_GB, help=f"what cold* read (default {COLD_GB:g} GB)")
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
     if given.names == ["list"]:
         for case in CASES:
-            print(f"{case.name:16} {case.what}")
+            print(f"{case.name:22} {case.what}")
         return 0
     known = {case.name: case for case in CASES}
     if unknown := [name for name in given.names if name != "all" and name not in known]:
@@ -86,6 +101,7 @@ def main() -> int:
     if given.alone:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
     facts = results.facts(given.pairs, given.seconds, with_java=not given.alone)
+    cold_bytes = int(given.cold_gb * GB)
     rows = []
     failed = False
     with ExitStack() as held:
@@ -95,7 +111,8 @@ def main() -> int:
             pairs = min(given.pairs, case.pairs_max)
             try:
                 with ExitStack() as own:
-                    rows += results.summary(case, run(case, sides.of(case, own), pairs, given.seconds, given.warm))
+                    samples = run(case, sides.of(case, own), pairs, given.seconds, given.warm, cold_bytes)
+                    rows += results.summary(case, samples)
             except (RuntimeError, OSError, subprocess.TimeoutExpired, KafkaException) as error:
                 print(f"{case.name} failed: {error}", file=sys.stderr)
                 failed = True

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from integration_tests.brokers import ROOT
@@ -39,6 +40,8 @@ _names = itertools.count()
 class Bench:
     """One case on one side. `measure` may be called often."""
 
+    cold_bytes = 0  # what the cases of cold reads write and read
+
     def __init__(self, side: Side, seconds: float) -> None:
         self.side = side
         self.seconds = seconds
@@ -56,9 +59,9 @@ class Bench:
     def clean(self) -> None:
         """Remove what `prepare` made."""
 
-    def topic(self, partitions: int = 1) -> str:
+    def topic(self, partitions: int = 1, options: Mapping[str, str] | None = None) -> str:
         name = f"bench-{next(_names)}"
-        self.side.create_topic(name, partitions)
+        self.side.create_topic(name, partitions, options)
         return name
 
 
@@ -118,31 +121,6 @@ class FetchBatches(Bench):
         self.side.delete_topic(self.name)
 
 
-class Produce(Bench):
-    """librdkafka's producer, 1 KB values, acks=all, its defaults."""
-
-    def measure(self, seconds: float) -> Sample:
-        name = self.topic(PARTITIONS)
-        got, cpu_s = librdkafka("produce", self.side, name, seconds)
-        self.side.delete_topic(name)
-        return rates(got["bytes"], got["seconds"], cpu_s)
-
-
-class Fetch(Bench):
-    """librdkafka's consumer, 1 KB values in batches of 64."""
-
-    def prepare(self) -> None:
-        self.name = self.topic(PARTITIONS)
-        fill(self.side.address, self.name, PARTITIONS, KEPT_BYTES)
-
-    def measure(self, seconds: float) -> Sample:
-        got, cpu_s = librdkafka("fetch", self.side, self.name, seconds)
-        return rates(got["bytes"], got["seconds"], cpu_s)
-
-    def clean(self) -> None:
-        self.side.delete_topic(self.name)
-
-
 class ColdStart(Bench):
     """From the start of the process, on the data directory of a clean stop, to the first Metadata answer."""
 
@@ -191,17 +169,21 @@ def load(
         )  # fmt: skip
 
 
-def librdkafka(what: str, side: Side, topic: str, seconds: float) -> tuple[dict[str, float], float]:
+def librdkafka(
+    what: str, side: Side, topic: str, seconds: float, partitions: int = PARTITIONS, value_bytes: int = VALUE_BYTES,
+    codec: str = "none", timeout_s: float = LOAD_TIMEOUT_S,
+) -> tuple[dict[str, float], float]:  # fmt: skip
     return _run(
-        side, "benchmarks.librdkafka", what, side.address, topic,
-        f"--partitions={PARTITIONS}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
+        side, "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
+        f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
+        timeout_s=timeout_s,
     )  # fmt: skip
 
 
-def _run(side: Side, *arguments: str) -> tuple[dict[str, float], float]:
+def _run(side: Side, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S) -> tuple[dict[str, float], float]:
     before = side.cpu_seconds()
     done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
     )
     used = side.cpu_seconds() - before
     if done.returncode:

@@ -1,6 +1,6 @@
-"""librdkafka as a load, by confluent-kafka: `python -m benchmarks.librdkafka produce|fetch HOST:PORT TOPIC`.
+"""librdkafka as a load, by confluent-kafka: `python -m benchmarks.librdkafka produce|fetch|drain HOST:PORT TOPIC`.
 
-Values of 1 KB without compression, librdkafka's defaults otherwise. Prints one JSON line: records, bytes, seconds.
+librdkafka's defaults but for what the options say. Prints one JSON line: records, bytes, seconds.
 """
 
 from __future__ import annotations
@@ -13,31 +13,38 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-VALUE_BYTES = 1024
+QUEUED_BYTES = 128 << 20
+DISTINCT = 20_000  # values, sent again and again
+CALL = 500  # of them at a time to one partition
+LETTERS = bytes(ord("A") + each % 26 for each in range(256))
 FLUSH_S = 30.0
 POLL_RECORDS = 10_000
 
 
-def produce(address: str, topic: str, partitions: int, seconds: float, max_bytes: int) -> tuple[int, float]:
+def produce(
+    address: str, topic: str, partitions: int, seconds: float, max_bytes: int, value_bytes: int, codec: str
+) -> tuple[int, float]:
     """acks=all; the time includes the last answer."""
     failed: list[object] = []
+    queued = min(500_000, QUEUED_BYTES // value_bytes)
     producer = Producer({
-        "bootstrap.servers": address, "acks": "all", "delivery.report.only.error": True,
-        "on_delivery": lambda error, message: failed.append(error), "queue.buffering.max.kbytes": 262_144,
+        "bootstrap.servers": address, "acks": "all", "delivery.report.only.error": True, "compression.type": codec,
+        "on_delivery": lambda error, message: failed.append(error), "queue.buffering.max.kbytes": 1_048_576,
+        "queue.buffering.max.messages": queued,
     })  # fmt: skip
     producer.list_topics(topic, timeout=FLUSH_S)
-    value = os.urandom(VALUE_BYTES)
-    sent = 0
+    letters = os.urandom(DISTINCT * value_bytes).translate(LETTERS)
+    values = [letters[at : at + value_bytes] for at in range(0, len(letters), value_bytes)]
+    calls = [[{"value": value} for value in values[at : at + CALL]] for at in range(0, DISTINCT, CALL)]
+    sent = call = 0
     start = time.perf_counter()
     end = start + seconds
-    most = max_bytes // VALUE_BYTES
+    most = max_bytes // value_bytes
     while time.perf_counter() < end and sent < most and not failed:
-        try:
-            for _ in range(1000):
-                producer.produce(topic, value, partition=sent % partitions)
-                sent += 1
-        except BufferError:
+        while queued - len(producer) < CALL:
             producer.poll(0.005)
+        sent += producer.produce_batch(topic, calls[call % len(calls)], partition=call % partitions)
+        call += 1
     if producer.flush(FLUSH_S) or failed:
         raise RuntimeError(f"not all of {sent} records were taken: {failed[:1]}")
     return sent, time.perf_counter() - start
@@ -70,20 +77,49 @@ def fetch(address: str, topic: str, partitions: int, seconds: float) -> tuple[in
     return got, seconds
 
 
+def drain(address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
+    """All there is, once; the time begins with the first fetch."""
+    consumer = Consumer({
+        "bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "enable.partition.eof": True,
+        "queued.max.messages.kbytes": 65_536,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)])
+    start = time.perf_counter()
+    got = 0
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        if time.perf_counter() - start > seconds:
+            raise RuntimeError(f"{got} records within {seconds} s, and not the end")
+        for message in consumer.consume(POLL_RECORDS, 0.1):
+            if message.error() is None:
+                got += 1
+            else:
+                ended.add(message.partition() or 0)
+    seconds = time.perf_counter() - start
+    consumer.close()
+    return got, seconds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.librdkafka", description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["produce", "fetch"])
+    parser.add_argument("what", choices=["produce", "fetch", "drain"])
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("topic")
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--max-bytes", type=int, default=1 << 30)
+    parser.add_argument("--value-bytes", type=int, default=1024)
+    parser.add_argument("--codec", default="none")
     given = parser.parse_args()
     if given.what == "produce":
-        count, seconds = produce(given.address, given.topic, given.partitions, given.seconds, given.max_bytes)
+        count, seconds = produce(
+            given.address, given.topic, given.partitions, given.seconds, given.max_bytes, given.value_bytes,
+            given.codec,
+        )  # fmt: skip
     else:
-        count, seconds = fetch(given.address, given.topic, given.partitions, given.seconds)
-    print(json.dumps({"records": count, "bytes": count * VALUE_BYTES, "seconds": seconds}))
+        read = fetch if given.what == "fetch" else drain
+        count, seconds = read(given.address, given.topic, given.partitions, given.seconds)
+    print(json.dumps({"records": count, "bytes": count * given.value_bytes, "seconds": seconds}))
     return 0
 
 

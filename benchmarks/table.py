@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from .cases import Bench, ColdStart, Fetch, FetchBatches, Idle, OneConnection, Produce, ProduceBatches, SmallRequests
+from .bulk import Consume, Produce, ProduceAndConsume, Replay
+from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
+from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncLarge, FsyncSmall, Latency
 from .groups import Rebalance
 from .workers import Counts, Mirror, MirrorMaker
 
@@ -24,19 +27,21 @@ BOTH = ISTHMUS, KAFKA
 
 @dataclass(frozen=True)
 class Case:
-    """sides: who runs it. pairs_max: for what takes long and tells little more the second time.
+    """sides: who runs it. options: of the bench. pairs_max: for what takes long and tells little more the second time.
     fresh: on brokers of its own, which other cases have not warmed."""
 
     name: str
     bench: type[Bench]
     metrics: tuple[Metric, ...]
     sides: tuple[str, ...] = BOTH
+    options: Mapping[str, Any] = field(default_factory=dict)
     pairs_max: int = 1000
     fresh: bool = False
 
     @property
     def what(self) -> str:
-        return (self.bench.__doc__ or "").splitlines()[0]
+        said = (self.bench.__doc__ or "").splitlines()[0]
+        return f"{said} {', '.join(f'{key}={value}' for key, value in self.options.items())}".strip()
 
 
 SMALL = (
@@ -51,15 +56,51 @@ REBALANCE = (
     Metric("worst", "longest ms", lower=True),
     Metric("cpu", "CPU-ms/rebalance", lower=True),
 )
+LATE = (
+    Metric("p50", "p50 ms", lower=True),
+    Metric("p99", "p99 ms", lower=True),
+    Metric("p999", "p99.9 ms", lower=True),
+    Metric("max", "longest ms", lower=True),
+)
+OPEN_LOOP = (*LATE, Metric("cpu", "CPU-µs/record", lower=True))
+FSYNC = (Metric("rate", "records/s"), Metric("cpu", "CPU-µs/record", lower=True))
+COLD = (*LATE, *BULK)
 IDLE = (Metric("rss", "MiB", lower=True), Metric("cpu", "% of a core", lower=True))
+
+REPLAYED = (
+    Metric("in", "messages/s in"),
+    Metric("out", "messages/s out"),
+    Metric("both", "messages/s in, then out"),
+    Metric("cpu", "CPU-µs/message in", lower=True),
+)
+
+
+def _bulk() -> Iterator[Case]:
+    """Each of producer and consumer by client, record size and codec: `java-produce-100-lz4`."""
+    for java in False, True:
+        client = "java-" if java else ""
+        for size, value_bytes in ("1k", 1024), ("100", 100):
+            of = {"java": java, "value_bytes": value_bytes}
+            yield Case(f"{client}produce-{size}", Produce, BULK, options=of)
+            yield Case(f"{client}produce-{size}-lz4", Produce, BULK, options={**of, "codec": "lz4"})
+            yield Case(f"{client}consume-{size}", Consume, BULK, options=of)
+
 
 CASES = (
     Case("small-100", SmallRequests, SMALL),
     Case("small-1", OneConnection, SMALL),
-    Case("produce", Produce, BULK),
+    *_bulk(),
+    Case("produce-and-consume", ProduceAndConsume, BULK),
+    Case("replay-lz4", Replay, REPLAYED),
     Case("produce-batches", ProduceBatches, BULK),
-    Case("fetch", Fetch, BULK),
     Case("fetch-batches", FetchBatches, BULK),
+    Case("latency-1k", Latency, OPEN_LOOP),
+    Case("latency-5k", FastLatency, OPEN_LOOP),
+    Case("fsync", Fsync, FSYNC),
+    Case("fsync-1k", FsyncLarge, FSYNC),
+    Case("fsync-100", FsyncSmall, SMALL),
+    Case("cold", Cold, COLD, pairs_max=2),
+    Case("cold-busy", ColdBusy, COLD, pairs_max=2),
     Case("rebalance-50", Rebalance, REBALANCE),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),

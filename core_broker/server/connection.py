@@ -30,7 +30,7 @@ HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the
 ANSWER = struct.Struct(">ii")  # size, correlation id
 ANSWER_FLEXIBLE = struct.Struct(">iib")  # and no tagged fields
 MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
-GROWTH = 4  # a held buffer is at most this many times what has arrived
+GROWTH = 8  # a held buffer is at most this many times what has arrived
 REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 API_VERSIONS = 18
 TCP_ESTABLISHED = 1  # Linux' tcp_states.h
@@ -155,8 +155,8 @@ class Connection(asyncio.BufferedProtocol):
         if filled >= 4:
             self._need = SIZE.unpack_from(rest)[0] + 4
             size = max(min(self._need, GROWTH * filled), MIN_HELD_BYTES)
-        held = bytearray(max(size, filled))
-        held[:filled] = rest
+        held = self._server.buffers.take(max(size, filled))
+        memoryview(held)[:filled] = rest
         self._held, self._filled = held, filled
         self._server.held(self, len(held))
         if filled >= 4 and not 0 <= self._need - 4 <= self._server.max_request_bytes:
@@ -169,14 +169,16 @@ class Connection(asyncio.BufferedProtocol):
         old = self._held
         assert old is not None
         size = max(min(self._need, GROWTH * self._filled), self._filled + MIN_HELD_BYTES)
-        held = bytearray(size)
-        held[: self._filled] = old
+        held = self._server.buffers.take(size)
+        memoryview(held)[: self._filled] = memoryview(old)[: self._filled]
         self._held = held
-        self._server.held(self, size - len(old))
+        self._server.held(self, len(held) - len(old))
+        self._server.buffers.give(old)
 
     def _drop_held(self) -> None:
         if self._held is not None:
             self._server.held(self, -len(self._held))
+            self._server.buffers.give(self._held)
             self._held = None
 
     def _handle_held(self) -> None:
@@ -191,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if done < filled and not self._transport.is_closing():
             self._hold(memoryview(held)[done:filled])
         self._server.held(self, -len(held))
+        self._server.buffers.give(held)
 
     def _pause(self) -> None:
         if not self._paused:
@@ -370,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
     def _send_ranges(self) -> None:
         parts, self._out = self._out, []
         if self._sender is None:
-            self._sender = Sender(self, self._transport, self._server.turn_bytes)
+            self._sender = Sender(self, self._transport, self._server.turn_bytes, self.context.services.read_ahead)
         self.busy = self._sending = True
         if self._sender.send(parts):
             self.busy = self._sending = False

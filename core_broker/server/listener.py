@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import BrokerConfig, ConfigError
+from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
 from .context import Context, Services
@@ -104,6 +105,7 @@ class Server:
         self.clock: Callable[[], int] | None = None  # nanoseconds; set where somebody asks how long requests take
         self.tell: Tell | None = None  # where each request is told; needs the clock
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.buffers = Buffers()
         self.max_request_bytes: int = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
         self.tick = 0
@@ -243,6 +245,7 @@ class Server:
 
     def _look_for_idle(self) -> None:
         self.tick += 1
+        self.buffers.trim()
         self.closings.summarise()
         for connection in list(self._connections.values()):
             if connection.waits_for_us:

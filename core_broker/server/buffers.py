@@ -1,0 +1,58 @@
+"""Memory for requests that do not arrive in one read, used again and again.
+
+A fresh buffer of a megabyte is zeroed and its pages are mapped before a byte is read into it, which costs as much as
+the read itself. Buffers given back are kept by size, the last one first, since its bytes are still in the cache of the
+processor; what nobody has used since the last tick of the server is let go.
+"""
+
+from __future__ import annotations
+
+SMALL_BYTES = 64 * 1024  # below, a fresh buffer costs nothing worth keeping one for
+CLASSES_BYTES = (256 * 1024, 1024 * 1024 + 4096, 4 * 1024 * 1024)  # librdkafka's and Java's requests are up to 1 MB
+KEPT_BYTES = 8 * 1024 * 1024  # of buffers that wait to be used
+
+
+class Buffers:
+    """Buffers of one server. A buffer given back must not be looked at any more."""
+
+    __slots__ = ("_kept", "_kept_bytes", "_least_bytes")
+
+    def __init__(self) -> None:
+        self._kept: dict[int, list[bytearray]] = {size: [] for size in CLASSES_BYTES}
+        self._kept_bytes = 0
+        self._least_bytes = 0  # of the kept since the last `trim`: so many were not needed
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes, whatever they are."""
+        if SMALL_BYTES < size <= CLASSES_BYTES[-1]:
+            for whole in CLASSES_BYTES:
+                if size <= whole:
+                    kept = self._kept[whole]
+                    if not kept:
+                        return bytearray(whole)
+                    self._kept_bytes -= whole
+                    self._least_bytes = min(self._least_bytes, self._kept_bytes)
+                    return kept.pop()
+        return bytearray(size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Give a buffer back that `take` gave."""
+        size = len(buffer)
+        kept = self._kept.get(size)
+        if kept is not None and self._kept_bytes + size <= KEPT_BYTES:
+            kept.append(buffer)
+            self._kept_bytes += size
+
+    def trim(self) -> None:
+        """Let go of what has not been used since the last call."""
+        idle = self._least_bytes
+        for size, kept in self._kept.items():
+            while kept and idle >= size:
+                kept.pop(0)
+                self._kept_bytes -= size
+                idle -= size
+        self._least_bytes = self._kept_bytes
