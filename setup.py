@@ -1,13 +1,13 @@
 """Adds the compiled modules to the build. All else is in pyproject.toml.
 
 The extensions are optional: without a working C compiler the build prints a warning for each, and the same files,
-`protocol/_records.py` and `protocol/_compaction.py`, run as plain Python. `isthmus --version` says which form runs.
+`protocol/_records.py`, `_compaction.py` and `_walk.py`, run as plain Python. `isthmus --version` says which form runs.
 """
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_records", "_compaction")
+MODULES = ("_records", "_compaction", "_walk")
 
 extensions = cythonize(
     [

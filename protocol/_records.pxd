@@ -13,9 +13,13 @@ cdef long long _OFFSET_MAX
 cdef Py_ssize_t _RECORD_MIN
 cdef Py_ssize_t _RECORD_MAX
 
-# Also used by _compaction.py.
+# Also used by _compaction.py and _walk.py.
 cdef Py_ssize_t _varint_size(long long v) noexcept
 cdef Py_ssize_t _put_varint(unsigned char* out, Py_ssize_t at, long long v) noexcept
+cdef int _int16(const unsigned char* b, Py_ssize_t p) noexcept
+cdef long long _uint32(const unsigned char* b, Py_ssize_t p) noexcept
+cdef long long _int32(const unsigned char* b, Py_ssize_t p) noexcept
+cdef long long _int64(const unsigned char* b, Py_ssize_t p) noexcept
 
 
 cdef class BatchHeader:

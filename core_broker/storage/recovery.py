@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...protocol._walk import BatchScan
 from ...protocol.crc import crc32c
 from . import swap
 from .append import MAGIC
@@ -22,7 +23,7 @@ from .checkpoints import CheckpointError
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
 from .files import File, Files
-from .producers import ProducerStates, SnapshotError
+from .producers import BATCHES_KEPT, ProducerStates, SnapshotError
 from .segment import (
     HEADER,
     HEADER_SIZE,
@@ -40,6 +41,7 @@ from .transactions import TransactionIndex, follow_batch
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20  # of a segment at once
+SCAN_BYTES = 4 << 20  # the same in a recovery, so that most of what is read holds whole batches
 _CRC_START = 21
 SYNC_FAILED = "sync-failed"
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
@@ -59,6 +61,8 @@ class Loaded:
     recovery_point: int
     first_dirty_offset: int
     notes: list[str] = field(default_factory=list)  # what was cut off or made anew
+    is_closed: bool = False  # the files are as a clean stop leaves them: one that follows has nothing to write
+    is_new: bool = False  # the file that says which topic it is of may not be on disk yet
 
 
 def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Header]]:
@@ -90,6 +94,22 @@ def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Head
                 return
         yield position, header
         position += size
+
+
+def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
+    """The scan after each piece of a segment, up to the first batch that is not whole or not valid."""
+    while not scan.stopped and file.size - scan.end >= HEADER_SIZE:
+        position, size, crc = scan.end, scan.wanted, -1
+        room = file.size - position
+        if size > SCAN_BYTES:
+            crc = _crc_of(file, position + _CRC_START, position + size)
+            if crc < 0:
+                return
+        data = file.pread(HEADER_SIZE if crc >= 0 else min(SCAN_BYTES, room), position)
+        scan.take(data, room, crc)
+        if scan.end == position and scan.wanted <= SCAN_BYTES:
+            return  # not valid, or less is there than the file's size says
+        yield scan
 
 
 def _crc_of(file: File, position: int, end: int) -> int:
@@ -143,6 +163,7 @@ class _Loader:
         self.segments: list[Segment] = []
         self.notes: list[str] = []
         self.recovered_from: int | None = None  # base of the first segment that was read through
+        self.producers = ProducerStates()  # where that one ended, and the others after it
 
     def load(self) -> Loaded:
         files, directory = self.files, self.directory
@@ -165,6 +186,7 @@ class _Loader:
                 self.segments.pop().unlink(files)
             remove_snapshots(files, directory, above=-1)
             self.epochs.clear()
+            self.producers.clear()
         if not self.segments:
             self.segments.append(Segment.create(files, directory, self.log_start_offset, self.wall_ms))
             end = self.log_start_offset
@@ -176,9 +198,11 @@ class _Loader:
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start)
         remove_snapshots(files, directory, above=end)
-        self._remove_stray_snapshots()
+        remove_stray_snapshots(files, directory, self.segments)
         crashed = bool(bases) and not self.clean
-        producers = load_producers(files, directory, self.segments, end, self.wall_ms, self.recovered_from)
+        producers = self.producers
+        if self.recovered_from is None:
+            producers = load_producers(files, directory, self.segments, end, self.wall_ms)
         producers.complete = crashed and start == 0 and self._none_can_have_expired()
         if not self.clean or self.epochs.dirty:
             # Also puts on disk what was removed or renamed in this directory.
@@ -201,13 +225,6 @@ class _Loader:
         self._note("a sync had failed: what came after the recovery point was written again and is on disk now")
         self.files.unlink(f"{self.directory}/{SYNC_FAILED}")
         self.files.sync_directory(self.directory)
-
-    def _remove_stray_snapshots(self) -> None:
-        """As Kafka: a snapshot stays that a segment begins at, and the last, which an earlier close has left."""
-        bases = dict.fromkeys(segment.base_offset for segment in self.segments)
-        for offset in snapshots(self.files, self.directory)[:-1]:
-            if offset not in bases:
-                self.files.unlink(f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
     def _none_can_have_expired(self) -> bool:
         """Whether the log says of every producer that ever wrote to it what it wrote last."""
@@ -280,31 +297,41 @@ class _Loader:
         self.epochs.truncate_end(base)
         if self.recovered_from is None:
             self.recovered_from = base
-        interval = self.config.index_interval_bytes
-        expected = base
-        end = 0
-        for position, header in headers(file, 0, True):
-            first, length, epoch, _, _, _, delta, _, max_timestamp, *_, count = header
-            last = first + delta
-            if first < expected or last - base > MAX_RELATIVE:
-                break
-            size = length + LOG_OVERHEAD
-            segment.note(position, size, last, max_timestamp if count else -1, interval)
-            self.epochs.assign(epoch, first)
-            expected = last + 1
-            end = position + size
-        cut = file.size - end
+            self.producers = load_producers(files, self.directory, self.segments, base, self.wall_ms)
+        TransactionIndex.remove(files, segment)
+        scan = BatchScan(base, self.config.index_interval_bytes, BATCHES_KEPT)
+        for found in scanned(file, scan):
+            self._take(segment, found)
+        cut = file.size - scan.end
         if cut:
-            self._note(f"segment {base}: {cut} bytes after position {end}, offset {expected}, are not valid: cut off")
-            file.truncate(end)
+            self._note(
+                f"segment {base}: {cut} bytes after position {scan.end}, offset {scan.last_offset + 1}, are not valid: "
+                "cut off"
+            )
+            file.truncate(scan.end)
             file.sync()  # the tail must not come back after this start has been trusted
         segment.close_indexes(files)
-        TransactionIndex.remove(files, segment)
-        if not end and self.segments and cut:
+        if not scan.end and self.segments and cut:
             _unlink_segment(files, self.directory, base)  # nothing of it was valid: the one before is active again
             return False
         self.segments.append(segment)
         return not cut
+
+    def _take(self, segment: Segment, scan: BatchScan) -> None:
+        """Take what a scan has found since the last time."""
+        offsets, times = segment.offsets, segment.times
+        assert offsets is not None and times is not None
+        for relative, position, timestamp, timestamp_relative in scan.points:
+            offsets.append(relative, position)
+            times.append(timestamp, timestamp_relative)
+        segment.last_offset = scan.last_offset
+        segment.first_timestamp = scan.first_timestamp
+        segment.max_timestamp, segment.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
+        segment.bytes_since_index = scan.bytes_since_index
+        for epoch, first in scan.epochs:
+            self.epochs.assign(epoch, first)
+        for position, header in scan.producers:
+            follow_batch(self.files, self.producers, segment, position, header, self.wall_ms, True)
 
 
 def _unlink_segment(files: Files, directory: str, base: int) -> None:
@@ -329,18 +356,21 @@ def remove_snapshots(files: Files, directory: str, *, above: int | None = None, 
             files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
 
-def load_producers(
-    files: Files, directory: str, segments: list[Segment], end: int, wall_ms: int, recovered_from: int | None = None
-) -> ProducerStates:
-    """The producers at `end`: the latest snapshot that can be read, and the headers of the log after it.
+def remove_stray_snapshots(files: Files, directory: str, segments: list[Segment]) -> None:
+    """As Kafka: a snapshot stays that a segment begins at, and the last, which a close has left."""
+    bases = dict.fromkeys(segment.base_offset for segment in segments)
+    for offset in snapshots(files, directory)[:-1]:
+        if offset not in bases:
+            files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
 
-    Segments from `recovered_from` on have lost their transaction index; it is made anew.
-    """
+
+def load_producers(files: Files, directory: str, segments: list[Segment], end: int, wall_ms: int) -> ProducerStates:
+    """The producers at `end`, where the last of `segments` ends: the latest snapshot that can be read, and the headers
+    of the log after it."""
     states = ProducerStates()
-    start = segments[0].base_offset
-    limit = end if recovered_from is None else min(end, recovered_from)
+    start = segments[0].base_offset if segments else end
     for offset in reversed(snapshots(files, directory)):
-        if offset > limit:
+        if offset > end:
             continue
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         try:
@@ -354,7 +384,6 @@ def load_producers(
     for segment in segments[max(0, bisect_right(bases, start) - 1) :]:
         found = segment.find(files, start) if segment.last_offset >= start else None
         if found is not None:
-            index = recovered_from is not None and segment.base_offset >= recovered_from
             for position, header in headers(segment.file, found.position, False):
-                follow_batch(files, states, segment, position, header, wall_ms, index)
+                follow_batch(files, states, segment, position, header, wall_ms, False)
     return states

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import isthmus.protocol as package
-from isthmus.protocol import _compaction, _records, compaction, records
+from isthmus.protocol import _compaction, _records, _walk, compaction, records
 
 _FOLDER = Path(records.__file__).parent
 
@@ -25,7 +25,13 @@ def _load(file: str, name: str) -> ModuleType:
 
 def _load_plain() -> tuple[dict[str, ModuleType], list[warnings.WarningMessage]]:
     """`records` and `compaction` over plain loops: each module is loaded while the plain ones stand in sys.modules."""
-    shared = {"_records": _records, "records": records, "_compaction": _compaction, "compaction": compaction}
+    shared = {
+        "_records": _records,
+        "records": records,
+        "_compaction": _compaction,
+        "compaction": compaction,
+        "_walk": _walk,
+    }
     plain: dict[str, ModuleType] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -47,3 +53,4 @@ COMPILED = records
 
 FORMS = {"compiled": COMPILED, "plain": PLAIN}
 COMPACTION_FORMS = {"compiled": compaction, "plain": _PLAIN["compaction"]}
+WALK_FORMS = {"compiled": _walk, "plain": _PLAIN["_walk"]}
