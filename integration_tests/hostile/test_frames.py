@@ -1,11 +1,12 @@
 """Hypothesis over frames: whatever comes, the broker answers or closes, says no traceback, keeps what it has.
 
-Every example also asks a good client, whose produce must be acked. Ten seconds here, a minute by `make soak`.
+Every example also asks a good client, whose produce must be acked. Ten seconds here, five minutes by `make soak`.
 """
 
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import struct
 import time
@@ -24,7 +25,7 @@ from isthmus.protocol.records import iter_records
 from .requests import TOPIC, TOPIC_ID, VERSIONS, frames
 from .sockets import MIB, Good, connect, frame_of, produce_frame, rss
 
-SECONDS, SOAK_SECONDS = 10.0, 60.0
+SECONDS, SOAK_SECONDS = 10.0, 300.0
 LEAST = 100  # frames, however slow the machine is
 EXAMPLES = 300  # a round; rounds go on until the time is over
 CLOSE_TIMEOUT_S = 20.0
@@ -54,6 +55,7 @@ class Fuzz:
 
     def __init__(self, broker: BrokerProcess, good: Good):
         self.broker, self.good = broker, good
+        self.close_timeout_s = CLOSE_TIMEOUT_S
         self.sent: Counter[tuple[int, int]] = Counter()
         self.most_rss = 0
         self.acked = 0
@@ -73,14 +75,14 @@ class Fuzz:
         if self.acked % RENEW_EVERY == 0:
             self._renew()
         with connect(self.broker.port) as sock:
-            sock.settimeout(CLOSE_TIMEOUT_S)
+            sock.settimeout(self.close_timeout_s)
             try:
                 sock.sendall(frame.replace(TOPIC_ID, self.topic_id))
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(1 << 20):
                     pass
             except TimeoutError:
-                raise AssertionError(f"neither answered nor closed within {CLOSE_TIMEOUT_S} s") from None
+                raise AssertionError(f"neither answered nor closed within {self.close_timeout_s} s") from None
             except OSError as error:  # the broker closed before all was sent
                 assert error.errno in CLOSED, error
         self.check()
@@ -149,6 +151,10 @@ def values_of_good_topic(port: int) -> list[bytes | None]:
     return [record.value for record in iter_records(found.records)]
 
 
+def assert_is_little(grown: int) -> None:
+    assert grown < GROWTH_BYTES, f"the broker has {grown / MIB:.0f} MiB more than before"
+
+
 def survives(broker: BrokerProcess, seconds: float) -> Fuzz:
     """Fuzz it, then kill it: what good clients were acked before and meanwhile must be there after the start."""
     before = [f"before-{n}" for n in range(ACKED_BEFORE)]
@@ -165,7 +171,7 @@ def survives(broker: BrokerProcess, seconds: float) -> Fuzz:
     print(
         f"{fuzzed.sent.total()} frames, {len(fuzzed.sent)} of {len(VERSIONS)} versions, memory +{grown / MIB:.1f} MiB"
     )
-    assert grown < GROWTH_BYTES
+    assert_is_little(grown)
     broker.kill()
     broker.start()
     assert values_of_good_topic(broker.port) == [v.encode() for v in before] + [b"meanwhile"] * fuzzed.acked
@@ -187,7 +193,7 @@ def test_frames_of_every_kind_never_break_the_broker(broker: BrokerProcess):
 
 
 @pytest.mark.soak
-def test_frames_for_a_minute(broker: BrokerProcess):
+def test_frames_for_minutes(broker: BrokerProcess):
     assert len(survives(broker, SOAK_SECONDS).sent) > 0.9 * len(VERSIONS)
 
 
@@ -199,4 +205,31 @@ def test_control_a_traceback_in_the_log_is_seen(broker: BrokerProcess):
             log.write("Traceback (most recent call last):\n")
         with pytest.raises(AssertionError, match="Traceback"):
             fuzzed.send(struct.pack(">i", -1))
+        fuzzed.close()
+
+
+def test_control_memory_that_grows_is_seen(broker: BrokerProcess):
+    """Frames that do not end are kept until the idle time, up to a bound of their own."""
+    with Good(broker.port, produce_frame(GOOD, b"x")) as good, connect(broker.port) as one, connect(broker.port) as two:
+        fuzzed = Fuzz(broker, good)
+        quiet = rss(broker)
+        for sock in (one, two):
+            sock.sendall(struct.pack(">i", 50 * MIB) + bytes(45 * MIB))
+        fuzzed.check()
+        with pytest.raises(AssertionError, match="MiB more than before"):
+            assert_is_little(fuzzed.most_rss - quiet)
+        fuzzed.close()
+
+
+def test_control_a_broker_that_hangs_is_seen(broker: BrokerProcess):
+    with Good(broker.port, produce_frame(GOOD, b"x")) as good:
+        fuzzed = Fuzz(broker, good)
+        fuzzed.check()
+        fuzzed.close_timeout_s = 1.0
+        broker.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(AssertionError, match="neither answered nor closed"):
+                fuzzed.send(frame_of(APIS[18].request.struct(), 0))
+        finally:
+            broker.signal(signal.SIGCONT)
         fuzzed.close()
