@@ -117,6 +117,9 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
     O("broker.rack", _S, None, "The rack this broker stands in"),
+    O("cold.read.ahead.bytes", _I, "4194304", "Most bytes of a file asked for ahead of a consumer that reads what the "
+      "page cache does not have", 65536, own=True),
+    O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
     O("connections.max.idle.ms", _L, "600000", "A connection without a whole request for so long is closed", 1),
     O("default.replication.factor", _I, "1", "Replicas of a topic that does not say", 1),
     O("delete.topic.enable", _B, "true", "Whether topics can be deleted"),

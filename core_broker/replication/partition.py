@@ -60,7 +60,7 @@ class Partition:
         self.leader_epoch = 0
         self.isr: list[int] = []
         self.replicas: list[int] = []
-        self.configs: dict[str, Any] = {}  # the topic's options, parsed
+        self.configs: Mapping[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
         self.least_in_sync = 0  # for acks=all: min.insync.replicas, but no more than there are replicas
         self.mirror_link = ""  # the link that owns this topic
@@ -85,8 +85,8 @@ class Partition:
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take the topic's options, parsed."""
-        self.configs = dict(options)
+        """Take the topic's options, parsed; the mapping is shared by its partitions."""
+        self.configs = options
         self.min_insync_replicas = options["min.insync.replicas"]
         self._count_replicas()
         self.mirror_link = options["mirror.link"] or ""
@@ -152,10 +152,21 @@ class Partition:
                 self._wake_data_waiters()
         return info
 
-    def read(self, offset: int, max_bytes: int, *, read_committed: bool = False, min_one: bool = True) -> LogSlice:
-        """Batches from the one that holds `offset` up to the high watermark, or the last stable offset."""
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool = False,
+        min_one: bool = True,
+        may_wait: bool = True,
+    ) -> LogSlice:
+        """Batches from the one that holds `offset` up to the high watermark, or the last stable offset.
+
+        may_wait: for the disk; else NotCached may be raised.
+        """
         upper = self.last_stable_offset if read_committed else self.high_watermark
-        return self.log.read(offset, max_bytes, upper, min_one)
+        return self.log.read(offset, max_bytes, upper, min_one, may_wait)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client that knows another leader epoch (KIP-320); -1 does not ask."""

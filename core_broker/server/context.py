@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
+    from ..storage.read_ahead import ReadAhead
     from .fetch_sessions import FetchSessions
     from .producer_ids import ProducerIds
 
@@ -37,6 +38,7 @@ class Services:
     purgatory: Purgatory
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    read_ahead: ReadAhead
     cluster_id: str
     node_id: int
     loggers: Loggers = field(default_factory=Loggers)

@@ -4,6 +4,7 @@ A plain socket gets ranges by `os.sendfile`, only while the transport's own buff
 `send.turn.bytes` in one turn of the loop; when the socket is full a dup of its fd waits for room (uvloop refuses the
 fd itself, and a dup that outlives the answer would hide the end of the connection from the peer). A transport without
 an fd (the simulator's, TLS) is given the bytes instead. Parts are kept until sent, and a range keeps its file open.
+Of a range only that is sent which is in the page cache: for the rest the sender waits, and the loop does not.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..storage.read_ahead import PIECE_BYTES, ReadAhead
+
 BUFFERS = frozenset((bytes, bytearray, memoryview))
-READ_BYTES = 1024 * 1024  # of a range given to a transport that has no fd, at a time
 JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
 
 
@@ -31,15 +33,31 @@ class Owner(Protocol):
 class Sender:
     """The parts of one connection that are on their way. Used only while there are ranges among them."""
 
-    __slots__ = ("_dup", "_fd", "_left", "_loop", "_owner", "_parts", "_position", "_transport", "_turn_bytes")
+    __slots__ = (
+        "_dup",
+        "_fd",
+        "_left",
+        "_loop",
+        "_owner",
+        "_parts",
+        "_position",
+        "_read_ahead",
+        "_ready_to",
+        "_transport",
+        "_turn_bytes",
+        "_waits_for_disk",
+    )
 
-    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int) -> None:
+    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int, read_ahead: ReadAhead) -> None:
         self._owner = owner
         self._transport = transport
         self._turn_bytes = turn_bytes
         self._parts: deque[Any] = deque()
         self._position = 0  # in the range that is being sent
         self._left = -1  # bytes of it; -1: not begun
+        self._read_ahead = read_ahead
+        self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
+        self._waits_for_disk = False
         self._dup = -1
         self._fd = socket_fd(transport)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -65,6 +83,8 @@ class Sender:
 
     def _run(self) -> bool:
         budget = self._turn_bytes
+        if self._waits_for_disk:
+            return False
         while self._parts:
             if self._transport.is_closing():
                 self.close()
@@ -103,9 +123,12 @@ class Sender:
             return 0
         data = b""
         try:
+            if self._position >= self._ready_to and not self._is_ready(source):
+                return -1
+            size = min(self._left, self._ready_to - self._position)
             held = source.file.hold() if self._fd >= 0 else None
             if held is None:
-                data = source.file.pread(min(self._left, READ_BYTES), self._position)
+                data = source.file.pread(size, self._position)
         except OSError as error:
             source.unreadable(error)
             self._fail(error)
@@ -116,7 +139,7 @@ class Sender:
             sent = len(data)
         else:
             try:
-                sent = os.sendfile(self._fd, held.fd, self._position, min(self._left, budget))
+                sent = os.sendfile(self._fd, held.fd, self._position, min(size, budget))
             except BlockingIOError:
                 self._wait_writable()
                 return -1
@@ -143,8 +166,32 @@ class Sender:
             return OSError(refused.errno, os.strerror(refused.errno or 0), source.file.path)
         return error
 
+    def _is_ready(self, source: Any) -> bool:
+        """Whether the next piece of a range is cached; else it is brought, and `_brought` goes on."""
+        size = min(self._left, PIECE_BYTES)
+        if self._read_ahead.is_ready(source.file, self._position, size):
+            self._ready_to = self._position + size
+            return True
+        self._stop_waiting()
+        self._waits_for_disk = True
+        self._read_ahead.bring(source.file, self._position, size, self._brought)
+        return False
+
+    def _brought(self, error: OSError | None) -> None:
+        self._waits_for_disk = False
+        if not self._parts:
+            return  # closed meanwhile
+        source = self._parts[0]
+        if error is not None:
+            source.unreadable(error)
+            self._fail(error)
+            return
+        self._ready_to = self._position + min(self._left, PIECE_BYTES)
+        self._finish(self._run())
+
     def _range_done(self) -> None:
         self._left = -1
+        self._ready_to = 0
         self._parts.popleft()
 
     def _wait_writable(self) -> None:

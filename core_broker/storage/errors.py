@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from .reader import LogReader
     from .segment import Segment
 
 
@@ -39,9 +40,10 @@ class StorageError(KafkaError):
 
 
 class NotCached(Exception):
-    """A read needs what the page cache does not have, and was told not to wait: `log.bring` waits, then it goes."""
+    """A read needs what the page cache does not have, and was told not to wait: `log.bring(this)` waits for it."""
 
-    def __init__(self, segment: Segment, offset: int) -> None:
-        super().__init__(f"offset {offset} of {segment!r}")
+    def __init__(self, log: LogReader, segment: Segment, offset: int) -> None:
+        super().__init__(f"{log.name}: offset {offset}")
+        self.log = log
         self.segment = segment
         self.offset = offset

@@ -29,8 +29,13 @@ Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
+READ_THREADS = 4  # of its pool for reads that clients wait for
 MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
+CACHED_BYTES_MIN = 4096  # that `pread_cached` gives, if so much was asked for and is there
+LOOK_BYTES = 256 * 1024  # `is_cached` looks at the first byte of each so many
+AHEAD_BYTES_A_CALL = 128 * 1024  # Linux may take no more than a device's read_ahead_kb at one call
+_LOOK = (bytearray(1),)  # where what it looked at goes
 _READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 IOV_MAX = 1024  # buffers in one writev (Linux)
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
@@ -60,6 +65,15 @@ class File(Protocol):
 
     def pread(self, n: int, position: int) -> bytes:
         """At most n bytes; fewer at the end of the file only."""
+
+    def pread_cached(self, n: int, position: int) -> bytes:
+        """`pread` of what needs no disk, maybe less, but no less than CACHED_BYTES_MIN; else BlockingIOError."""
+
+    def is_cached(self, position: int, n: int) -> bool:
+        """Whether n bytes can be had without waiting for the disk, as a look at some of them tells."""
+
+    def read_ahead(self, position: int, n: int, end: int) -> None:
+        """Ask for all from a position to `end`, and wait until the first n bytes of it are cached."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
         """All of data at a position, the file growing as needed."""
@@ -132,6 +146,9 @@ class Files(Protocol):
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args) where it may block."""
+
+    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
+        """The same for what only reads and clients wait for: it does not queue behind syncs, nor they behind it."""
 
 
 class FileRange:
@@ -367,6 +384,43 @@ class RealFile:
             got += len(data)
         return b"".join(pieces)
 
+    def pread_cached(self, n: int, position: int) -> bytes:
+        held = self._opened()
+        data = bytearray(n)
+        try:
+            got = os.preadv(held.fd, (data,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return self.pread(n, position)  # a file system that cannot say, such as an overlay
+            raise
+        if got < min(n, CACHED_BYTES_MIN, self.size - position):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
+        return bytes(memoryview(data)[:got])
+
+    def is_cached(self, position: int, n: int) -> bool:
+        fd = self._opened().fd
+        try:
+            for at in range(position, position + n, LOOK_BYTES):
+                os.preadv(fd, _LOOK, at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # it cannot be told, or who reads it is told what is wrong
+        return True
+
+    def read_ahead(self, position: int, n: int, end: int) -> None:
+        held = self._opened()
+        for at in range(position, min(end, self.size), AHEAD_BYTES_A_CALL):
+            os.posix_fadvise(held.fd, at, AHEAD_BYTES_A_CALL, os.POSIX_FADV_WILLNEED)
+        # A byte of each piece is waited for: to read them all would count as a second use, after which Linux keeps
+        # pages of old segments before those that others need.
+        for at in range(position, position + n, LOOK_BYTES):
+            os.pread(held.fd, 1, at)
+        if n:
+            os.pread(held.fd, 1, position + n - 1)
+
     def pwrite(self, data: Buffer, position: int) -> None:
         held = self._opened()
         view = memoryview(data)
@@ -430,10 +484,13 @@ class _RealLock:
 class RealFiles:
     """The operating system's files, with a bounded pool of threads for what may block."""
 
-    def __init__(self, max_threads: int = MAX_THREADS, max_open: int = MAX_OPEN) -> None:
+    def __init__(
+        self, max_threads: int = MAX_THREADS, max_open: int = MAX_OPEN, read_threads: int = READ_THREADS
+    ) -> None:
         self.open_files = OpenFiles(max_open)
         self._temporary = itertools.count()  # two writers of one file must not share a temporary one
         self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
+        self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="reads")
 
     def open(self, path: str, *, create: bool = True) -> File:
         return RealFile(path, self.open_files, create=create)
@@ -498,8 +555,12 @@ class RealFiles:
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, fn, *args)
 
+    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, fn, *args)
+
     def close(self) -> None:
         """End the threads; what they are doing is finished first."""
+        self._readers.shutdown()
         self._pool.shutdown()
 
 

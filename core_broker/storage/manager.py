@@ -42,6 +42,7 @@ from .cleaner import Cleaner, CleanerConfig
 from .config import MAX_INT64, LogConfig
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
+from .index_window import IndexWindows
 from .log import Log
 from .upkeep import LogUpkeep
 
@@ -88,6 +89,7 @@ class LogManager:
         self.directory_id = ""
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
+        self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
         self._saved: dict[str, Offsets] = {}  # what the checkpoint files say, by their names
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
@@ -255,6 +257,7 @@ class LogManager:
         )
         log.save_points = self.save_points
         log.on_roll = self._rolled
+        log.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
         if log.recovery_point < saved:

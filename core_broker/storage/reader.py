@@ -129,7 +129,7 @@ class LogReader:
                     ranges.append(FileRange(segment.file, position, size, self._unreadable))
                     room -= size
         except BlockingIOError:
-            raise NotCached(segment, offset) from None
+            raise NotCached(self, segment, offset) from None
         except OSError as error:
             raise self._refuse(error, "cannot read from") from error
         return LogSlice(ranges, sum(map(len, ranges)))

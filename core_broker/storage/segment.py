@@ -74,6 +74,7 @@ class Segment:
     """
 
     __slots__ = (
+        "__weakref__",
         "aborted",
         "base_offset",
         "bytes_since_index",
@@ -211,16 +212,20 @@ class Segment:
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
-    def batches(self, position: int = 0, limit: int | None = None) -> Iterator[BatchAt]:
-        """The batches from a position, which must be a batch's, to the end or `limit`, by their headers."""
+    def batches(self, position: int = 0, limit: int | None = None, may_wait: bool = True) -> Iterator[BatchAt]:
+        """The batches from a position, which must be a batch's, to the end or `limit`, by their headers.
+
+        Raises BlockingIOError at what is not in the page cache, if it may not wait for the disk.
+        """
         file = self.file
+        read = file.pread if may_wait else file.pread_cached
         end = file.size if limit is None else limit
         chunk = b""
         chunk_start = position
         while end - position >= HEADER_SIZE:
             at = position - chunk_start
             if at + _BOUNDS.size > len(chunk):
-                chunk = file.pread(min(SCAN_BYTES, end - position), position)
+                chunk = read(min(SCAN_BYTES, end - position), position)
                 chunk_start, at = position, 0
                 if len(chunk) < _BOUNDS.size:
                     return
@@ -231,16 +236,22 @@ class Segment:
             yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)
             position += size
 
-    def find(self, files: Files, offset: int) -> BatchAt | None:
-        """The first batch whose last offset is `offset` or later."""
+    def start_of(self, offset: int) -> int | None:
+        """Where to begin to look for an offset, by the index in memory; None when that is in its file."""
         relative = offset - self.base_offset
         if relative > MAX_RELATIVE:
-            return None
+            return self.file.size
         offsets = self.offsets  # a search on another thread may see the segment close
-        start = None if offsets is None else offsets.lookup(relative)
-        if start is None:
-            start = search_offset_index(files, self.path(INDEX_SUFFIX), relative)
-        for batch in self.batches(start):
+        return None if offsets is None else offsets.lookup(relative)
+
+    def start_on_disk(self, files: Files, offset: int) -> int:
+        """`start_of`, by the index' file."""
+        return search_offset_index(files, self.path(INDEX_SUFFIX), offset - self.base_offset)
+
+    def find(self, files: Files, offset: int) -> BatchAt | None:
+        """The first batch whose last offset is `offset` or later."""
+        start = self.start_of(offset)
+        for batch in self.batches(self.start_on_disk(files, offset) if start is None else start):
             if batch.last_offset >= offset:
                 return batch
         return None

@@ -32,7 +32,7 @@ class Held:
 class SimFile:
     """An open file of one process."""
 
-    __slots__ = ("_closed", "_files", "_inode", "_is_kept", "_is_new", "path", "size")
+    __slots__ = ("__weakref__", "_closed", "_files", "_inode", "_is_kept", "_is_new", "path", "size")
 
     def __init__(self, files: SimFiles, inode: Inode, path: str, is_new: bool) -> None:
         self._files = files
@@ -80,6 +80,18 @@ class SimFile:
         disk = self._check()
         disk.step("read", self.path)
         return bytes(memoryview(self._inode.data)[position : position + n])
+
+    def is_cached(self, position: int, n: int) -> bool:
+        disk = self._check()
+        return not disk.cold_share or disk.random.random() >= disk.cold_share
+
+    def pread_cached(self, n: int, position: int) -> bytes:
+        if not self.is_cached(position, n):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
+        return self.pread(n, position)
+
+    def read_ahead(self, position: int, n: int, end: int) -> None:
+        self._check().step("read", self.path)
 
     def pwrite(self, data: Buffer, position: int) -> None:
         disk = self._check()

@@ -52,6 +52,7 @@ class SimDisk:
         self.crash_countdown = 0
         self.crash_from = ""  # the countdown begins with the first operation on a path that has this in it
         self.crash_hook: Callable[[], None] | None = None
+        self.cold_share = 0.0  # of looks at what is cached that find it is not
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
         self.inspect: Callable[[str, str], None] | None = None  # is told of each call, and may raise an OSError for it
@@ -309,6 +310,9 @@ class SimFiles:
         held = Held(self.disk, path)
         self.disk.locks[path] = held
         return held
+
+    async def run_read(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self.run(fn, *args)
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run `fn` somewhere between the call and its timed completion, as a thread of a small pool would."""

@@ -4,6 +4,7 @@ v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epo
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
 (KIP-951). The first batch of the first partition that has one is always given, even when it is larger than all limits.
 Partitions that nobody knows come last in an answer and do not hurry it, as in Kafka.
+Where a position must be looked for on disk the request waits for that, and the loop does not.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ....protocol.messages.fetch import (
 from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...storage.errors import NotCached
 from ..context import Context
 from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted
 from ..leaders import leader_of
@@ -39,6 +41,7 @@ TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADERS_SINCE = 16
 CONSUMER = -1  # replica id
+BRINGS_MAX = 3  # of what a read needs from disk; what is gone from the page cache again after that is waited for
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -70,7 +73,9 @@ def handle(request: Request, context: Context) -> Any:
             sessions.close(session.id)
             session = None
     fetch = _Fetch(request, context, asked, session)
-    rows, enough = fetch.read()
+    rows, enough = fetch.read(may_wait=False)
+    if fetch.missing:
+        return fetch.bring()
     if enough or request.max_wait_ms <= 0:
         return fetch.answer(rows)
     return fetch.wait()
@@ -120,6 +125,7 @@ class _Fetch:
         "_session",
         "_wanted",
         "_woken",
+        "missing",
     )
 
     def __init__(
@@ -137,23 +143,25 @@ class _Fetch:
             self._replica_id = CONSUMER if request.replica_state is None else request.replica_state.replica_id
         self._idle: list[Wanted] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
+        self.missing: list[NotCached] = []  # what the last read would have had to wait for
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def read(self) -> tuple[list[Row], bool]:
-        """What is there, and whether it should be given now."""
+    def read(self, may_wait: bool = True) -> tuple[list[Row], bool]:
+        """What is there, and whether it should be given now. may_wait: for the disk; else see `missing`."""
         rows: list[Row] = []
         unknown: list[Row] = []
         left = self._max_bytes
         size = 0
         at_once = False
         self._idle.clear()
+        self.missing.clear()
         for key, wanted in self._wanted.items():
             wanted.size = 0
             if wanted.is_idle:
                 self._idle.append(wanted)
                 continue
-            data = self._read_one(wanted, left, size == 0)
+            data = self._read_one(wanted, left, size == 0, may_wait)
             if data.error_code in UNKNOWN:
                 unknown.append((key, wanted, data))
                 continue
@@ -168,7 +176,7 @@ class _Fetch:
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown, enough
 
-    def _read_one(self, wanted: Wanted, left: int, min_one: bool) -> PartitionData:
+    def _read_one(self, wanted: Wanted, left: int, min_one: bool, may_wait: bool = True) -> PartitionData:
         asked = wanted.asked
         try:
             partition = wanted.partition = self._partitions.get(wanted.topic or "", NO_PARTITIONS).get(asked.partition)
@@ -194,7 +202,12 @@ class _Fetch:
                 return data
             committed = self._request.isolation_level == 1
             limit = max(min(asked.partition_max_bytes, left), 0)
-            found = partition.read(asked.fetch_offset, limit, read_committed=committed, min_one=min_one)
+            found = partition.read(
+                asked.fetch_offset, limit, read_committed=committed, min_one=min_one, may_wait=may_wait
+            )
+        except NotCached as missing:
+            self.missing.append(missing)
+            return data
         except KafkaError as error:
             data = self._failed(wanted, error)
             if error.code in UNKNOWN:
@@ -285,9 +298,33 @@ class _Fetch:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def wait(self) -> Pending:
-        self._loop = asyncio.get_running_loop()
+    def bring(self) -> Pending:
+        """Answer, or wait for more, when what is missing was brought from disk."""
         self._pending = Pending(self._read_and_answer, self._stop_waiting)
+        self._context.services.spawn(self._bring(), "cold fetch")
+        return self._pending
+
+    async def _bring(self) -> None:
+        rows: list[Row] = []
+        enough = False
+        for attempt in range(BRINGS_MAX):
+            await asyncio.gather(*(missing.log.bring(missing) for missing in self.missing))
+            if self._pending.done:
+                return
+            rows, enough = self.read(may_wait=attempt == BRINGS_MAX - 1)
+            if not self.missing:
+                break
+        if enough or self._request.max_wait_ms <= 0:
+            self._pending.complete(self.answer(rows))
+        else:
+            self._begin_to_wait()
+
+    def wait(self) -> Pending:
+        self._pending = Pending(self._read_and_answer, self._stop_waiting)
+        return self._begin_to_wait()
+
+    def _begin_to_wait(self) -> Pending:
+        self._loop = asyncio.get_running_loop()
         for wanted in self._wanted.values():
             self._register(wanted)
         return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)

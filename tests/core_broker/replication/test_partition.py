@@ -37,7 +37,7 @@ class FakeLog:
         self.syncs.append(done)
         await done
 
-    def read(self, offset, max_bytes, upper, min_one):
+    def read(self, offset, max_bytes, upper, min_one, may_wait):
         return upper
 
 

@@ -1,6 +1,7 @@
 """Parts leave in order: bytes by the transport, ranges by sendfile, both waiting for a slow reader."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -10,6 +11,8 @@ import pytest
 from isthmus.core_broker.server.sending import Sender
 from isthmus.core_broker.storage.files import FileRange, RealFiles
 from isthmus.core_broker.storage.read_ahead import ReadAhead
+
+from ..cold import ColdFiles
 
 FILES = RealFiles(1)
 
@@ -189,3 +192,93 @@ def test_nothing_is_written_while_the_transport_is_full(tmp_path):
     sender.resume()
     assert owner.was_sent == 1
     assert transport.data == b"x" + content
+
+
+def cold_file(tmp_path, size):
+    files = ColdFiles()
+    content = os.urandom(size)
+    file = files.open(str(tmp_path / "cold"))
+    file.append([content])
+    files.chill()
+    return files, file, content
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_what_is_cold_is_brought_before_it_is_sent(tmp_path, has_socket):
+    files, file, content = cold_file(tmp_path, 5_000_000)
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            owner, transport = Owner(), Transport(ours if has_socket else None)
+            sender = Sender(owner, transport, 1 << 20, ReadAhead(files, 1 << 20))
+            assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
+            wanted = b"head" + content[100:4_000_100] + b"tail"
+            got = bytearray()
+            while len(got if has_socket else transport.data) < len(wanted):
+                await asyncio.sleep(0)
+                with contextlib.suppress(BlockingIOError):
+                    got += theirs.recv(1 << 20)
+            while not owner.was_sent:
+                await asyncio.sleep(0)
+            assert (got if has_socket else transport.data) == wanted
+            assert owner.was_sent == 1 and owner.error is None
+
+    asyncio.run(main())
+    assert files.waits == [] and files.read_aheads
+
+
+def test_a_cold_reader_is_kept_ahead_of(tmp_path):
+    """One wait at first; what follows is asked for before it is reached."""
+    files, file, content = cold_file(tmp_path, 16 << 20)
+    waited = []
+
+    async def main():
+        transport, owner = Transport(), Owner()
+        ahead = ReadAhead(files, 4 << 20)
+        bring = ahead.bring
+        ahead.bring = lambda *args: waited.append(args[1]) or bring(*args)
+        for at in range(0, 15 << 20, 1 << 19):
+            before = owner.was_sent
+            if not Sender(owner, transport, 1 << 30, ahead).send([FileRange(file, at, 1 << 19)]):
+                while owner.was_sent == before:
+                    await asyncio.sleep(0)
+            while ahead._tasks:
+                await asyncio.sleep(0)
+        assert not ahead._asked or max(ahead._asked.values()) <= len(content) + (4 << 20)
+
+    asyncio.run(main())
+    assert waited == [0] and files.waits == []
+
+
+def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path):
+    files, file, _ = cold_file(tmp_path, 100_000)
+    files.broken = OSError(5, "broken")
+    told = []
+
+    async def main():
+        owner = Owner()
+        sender = Sender(owner, Transport(), 1 << 20, ReadAhead(files))
+        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
+        while owner.error is None:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert [error.errno for error in told] == [5] and files.waits == []
+
+
+def test_a_sender_that_is_closed_while_bytes_are_brought_sends_nothing(tmp_path):
+    files, file, _ = cold_file(tmp_path, 100_000)
+
+    async def main():
+        owner, transport, ahead = Owner(), Transport(), ReadAhead(files)
+        sender = Sender(owner, transport, 1 << 20, ahead)
+        assert not sender.send([FileRange(file, 0, 100_000)])
+        sender.close()
+        while ahead._tasks:
+            await asyncio.sleep(0)
+        assert not transport.data and not owner.was_sent and owner.error is None
+
+    asyncio.run(main())

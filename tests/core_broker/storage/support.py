@@ -122,6 +122,9 @@ class BrokenFiles(RealFiles):
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         return fn(*args)
 
+    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
 
 class BrokenFile:
     def __init__(self, files: BrokenFiles, file: File) -> None:
@@ -144,6 +147,17 @@ class BrokenFile:
     def pread(self, n: int, position: int) -> bytes:
         self._files._call("pread", self.path)
         return self._file.pread(n, position)
+
+    def pread_cached(self, n: int, position: int) -> bytes:
+        self._files._call("pread", self.path)
+        return self._file.pread_cached(n, position)
+
+    def is_cached(self, position: int, n: int) -> bool:
+        return self._file.is_cached(position, n)
+
+    def read_ahead(self, position: int, n: int, end: int) -> None:
+        self._files._call("read_ahead", self.path)
+        self._file.read_ahead(position, n, end)
 
     def pwrite(self, data: Any, position: int) -> None:
         self._files._call("pwrite", self.path)

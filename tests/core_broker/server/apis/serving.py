@@ -20,6 +20,7 @@ from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
+from isthmus.core_broker.storage.read_ahead import ReadAhead
 from isthmus.protocol.messages import MODULES
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime, system
@@ -30,8 +31,8 @@ LISTENER = "PLAINTEXT"
 class Serving:
     """Node 1, the only one. `services` is what handlers are given; groups and producer ids are not there."""
 
-    def __init__(self, folder: Path, options: dict[str, str], runtime: Runtime) -> None:
-        self.files = RealFiles(2)
+    def __init__(self, folder: Path, options: dict[str, str], runtime: Runtime, files: RealFiles | None = None) -> None:
+        self.files = files or RealFiles(2)
         self.config = BrokerConfig(options)
         self.runtime = runtime
         self.logs = LogManager(self.files, str(folder), runtime)
@@ -59,7 +60,7 @@ class Serving:
                 self.config["max.incremental.fetch.session.partitions"],
                 self.runtime.random,
             ),
-            cluster_id="cluster-x", node_id=1,
+            read_ahead=ReadAhead(self.files), cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 
@@ -100,13 +101,17 @@ class Serving:
 
 
 def serve(
-    folder: Path, work: Callable[[Serving], Coroutine[Any, Any, None]], runtime: Runtime | None = None, **options: str
+    folder: Path,
+    work: Callable[[Serving], Coroutine[Any, Any, None]],
+    runtime: Runtime | None = None,
+    files: RealFiles | None = None,
+    **options: str,
 ) -> None:
     """Run `work(serving)` on a broker with these options; names have _ for the dots."""
 
     async def main() -> None:
         config = {key.replace("_", "."): value for key, value in options.items()}
-        serving = Serving(folder, config, runtime or system())
+        serving = Serving(folder, config, runtime or system(), files)
         await serving.start()
         try:
             await work(serving)

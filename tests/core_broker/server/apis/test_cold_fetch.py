@@ -1,0 +1,175 @@
+"""Fetches of what is not in the page cache: they wait for the disk, and nobody else does."""
+
+import asyncio
+import errno
+
+from isthmus.core_broker.server.apis import fetch
+from isthmus.core_broker.storage.errors import NotCached
+from isthmus.core_broker.storage.log import Origin
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import fetch as m
+from isthmus.protocol.records import build_batch
+
+from ...cold import ColdFiles
+from .serving import serve
+from .test_fetch import request
+
+BATCHES, VALUE_BYTES, SEGMENT_BYTES = 40, 100_000, 1 << 20
+
+
+async def fill(serving, batches=BATCHES, value_bytes=VALUE_BYTES):
+    topic_id = await serving.topic("t", segment_bytes=str(SEGMENT_BYTES))
+    partition = serving.replicas.get("t", 0)
+    for number in range(batches):
+        now = serving.runtime.wall_ms()
+        partition.append(build_batch([(now, b"k", bytes([number]) * value_bytes, ())]), Origin.CLIENT, now)
+    assert batches != BATCHES or partition.log.segments_count == 4
+    return topic_id, partition
+
+
+def row(answer):
+    return answer.responses[0].partitions[0]
+
+
+def test_a_position_in_a_cold_segment_is_looked_for_off_the_loop(tmp_path):
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, _ = await fill(serving)
+        for offset in (0, 5, 15, 33, BATCHES - 1):
+            files.chill()
+            answer = row(await serving.ask(request((0, offset), wait_ms=100, topic_id=topic_id)))
+            (records,) = answer.records[:1]
+            assert answer.error_code == 0
+            files.is_cold = False
+            assert int.from_bytes(records.read()[:8], "big") == offset
+        assert files.waits == []
+
+    serve(tmp_path, work, files=files)
+
+
+def test_the_files_tell_of_reads_on_the_loop(tmp_path):
+    """The control of the test above: the same lookup that may wait."""
+    files = ColdFiles()
+
+    async def work(serving):
+        _, partition = await fill(serving)
+        files.chill()
+        partition.read(5, 1 << 20)
+        assert files.waits
+
+    serve(tmp_path, work, files=files)
+
+
+def test_a_reader_that_goes_on_asks_the_index_file_once_a_window(tmp_path):
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, partition = await fill(serving)
+        brought = []
+        bring = partition.log.bring
+        partition.log.bring = lambda missing: brought.append(missing.segment.base_offset) or bring(missing)
+        files.chill()
+        files.cached.update(
+            (f"{partition.log.directory}/{segment.base_offset:020d}.log", page)
+            for segment in partition.log.closed_segments()
+            for page in range(SEGMENT_BYTES // 4096 + 1)
+        )
+        offset = 0
+        while offset < partition.log.active_segment.base_offset:
+            answer = row(await serving.ask(request((0, offset), topic_id=topic_id)))
+            assert answer.records and answer.error_code == 0
+            offset += 1
+        assert brought == [segment.base_offset for segment in partition.log.closed_segments()]
+        assert files.waits == []
+
+    serve(tmp_path, work, files=files)
+
+
+def test_what_goes_from_the_page_cache_again_and_again_is_waited_for_in_the_end(tmp_path):
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, partition = await fill(serving)
+        files.chill()
+        tries = []
+
+        async def bring(missing):
+            tries.append(missing)
+
+        partition.log.bring = bring
+        answer = row(await serving.ask(request((0, 5), topic_id=topic_id)))
+        assert answer.records and len(tries) == 3
+
+    serve(tmp_path, work, files=files)
+
+
+def test_a_disk_that_refuses_is_told_in_the_answer(tmp_path):
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, _ = await fill(serving)
+        files.chill()
+        files.broken = OSError(errno.EIO, "it is broken")
+        answer = row(await serving.ask(request((0, 5), topic_id=topic_id)))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        files.broken, files.is_cold = None, False
+
+    serve(tmp_path, work, files=files)
+
+
+def test_a_client_that_has_gone_is_not_answered(tmp_path):
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, _ = await fill(serving)
+        files.chill()
+        serving.context.version = m.API.max_version
+        pending = fetch.handle(request((0, 5), topic_id=topic_id), serving.context)
+        told = []
+        pending.when_done(told.append)
+        pending.abandon()
+        (task,) = serving.context.services.tasks
+        await task
+        assert told == [] and pending.answer is None
+
+    serve(tmp_path, work, files=files)
+
+
+def test_a_fetch_that_must_wait_for_more_still_does(tmp_path):
+    """min.bytes is not there yet: what is cold was brought, then the append completes the answer."""
+    files = ColdFiles()
+
+    async def work(serving):
+        topic_id, partition = await fill(serving, 3, 1000)
+        partition.log._positions.clear()
+        files.chill()
+        asked = request((0, 1), wait_ms=60_000, min_bytes=5000, topic_id=topic_id)
+        waiting = asyncio.ensure_future(serving.ask(asked))
+        await asyncio.sleep(0)
+        (task,) = serving.context.services.tasks
+        await task
+        assert not waiting.done()
+        now = serving.runtime.wall_ms()
+        partition.append(build_batch([(now, b"k", bytes(4000), ())]), Origin.CLIENT, now)
+        assert sum(map(len, row(await waiting).records)) > 5000
+
+    serve(tmp_path, work, files=files)
+
+
+def test_a_truncated_segment_is_looked_up_anew(tmp_path):
+    """A window holds positions of a closed segment: it must go when the segment is cut and written again."""
+
+    async def work(serving):
+        _, partition = await fill(serving)
+        log = partition.log
+        first = log.closed_segments()[0]
+        try:
+            partition.read(3, 1000, may_wait=False)
+        except NotCached as missing:
+            await log.bring(missing)
+        assert log.windows.start_of(first, 3) is not None
+        await log.truncate_to(2)
+        assert log.windows.start_of(first, 3) is None
+
+    serve(tmp_path, work)
