@@ -6,7 +6,6 @@ written to. Leader epochs, in-sync replicas and options reach the partitions her
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
@@ -19,13 +18,14 @@ from ..config import BrokerConfig, topic_config
 from ..storage.config import LogConfig
 from ..storage.errors import StorageError
 from ..storage.files import Volume
+from ..storage.log import Log
 from ..storage.manager import LogManager
+from ..storage.opening import Wanted
 from .partition import Partition
 from .traffic import Traffic
 
 log = logging.getLogger(__name__)
 
-OPEN_AT_ONCE = 16  # partitions of one change that are opened side by side
 _LOG_OPTIONS = tuple(field.name for field in fields(LogConfig))
 
 
@@ -107,35 +107,58 @@ class ReplicaManager:
             await self._delete(deleted)
             if name in delta.changed:
                 log.info("topic %s was deleted and created again", name)
-        opening: list[tuple[TopicImage, int]] = []
+        opening: list[Wanted] = []
         for name, indexes in delta.changed.items():
             topic = self._image.topics[name]
+            present = self.partitions.get(name, {})
+            config: LogConfig | None = None  # one for all partitions of a topic
             for index in indexes:
-                partition = self.partitions.get(name, {}).get(index)
+                partition = present.get(index)
                 if partition is None:
                     if topic.partitions[index].leader == self._node_id:
-                        opening.append((topic, index))
+                        config = config or self._log_config(topic)
+                        opening.append(Wanted(name, index, topic.id, config))
                 else:
                     _follow(partition, topic.partitions[index])
         for name in self._image.topics if self._options_changed(delta) else delta.reconfigured:
             self._reconfigure(self._image.topics[name])
-        for start in range(0, len(opening), OPEN_AT_ONCE):
-            await asyncio.gather(*(self._open(topic, index) for topic, index in opening[start : start + OPEN_AT_ONCE]))
+        if opening:
+            await self._open(opening)
 
-    async def _open(self, topic: TopicImage, index: int) -> None:
-        options = topic_config(topic.configs, self._config)
-        try:
-            if self._logs.topic_id(topic.name, index) not in (None, topic.id):
-                await self._logs.delete(topic.name, index)  # what an earlier topic of this name left
-            opened = await self._logs.create(topic.name, index, topic.id, log_config(options, self._config))
-            if opened.recovery_point < opened.log_end_offset:
-                if options["durability"] == "fsync" or opened.needs_flush:
-                    # A kill left records in the page cache alone; whoever sends them again is answered at once.
-                    await opened.sync()
-        except KafkaError as error:
-            log.error("%s-%d is offline until the broker starts again: %s", topic.name, index, error.message)
-            self._offline[topic.name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
-            return
+    def _log_config(self, topic: TopicImage) -> LogConfig:
+        return log_config(topic_config(topic.configs, self._config), self._config)
+
+    async def _open(self, wanted: list[Wanted]) -> None:
+        options: dict[str, dict[str, Any]] = {}  # one for all partitions of a topic
+        behind: list[tuple[Wanted, Log]] = []  # logs that a kill left in the page cache alone
+
+        def opened(each: Wanted, found: Log | KafkaError) -> None:
+            if isinstance(found, KafkaError):
+                self._take_offline(each, found)
+                return
+            topic = self._image.topics[each.topic]
+            if each.topic not in options:
+                options[each.topic] = topic_config(topic.configs, self._config)
+            if found.recovery_point < found.log_end_offset:
+                if options[each.topic]["durability"] == "fsync" or found.needs_flush:
+                    behind.append((each, found))
+                    return
+            self._serve(topic, each.partition, found, options[each.topic])
+
+        await self._logs.open_logs(wanted, opened)
+        for each, found in behind:  # whoever sends such records again is answered at once
+            try:
+                await found.sync()
+            except KafkaError as error:
+                self._take_offline(each, error)
+            else:
+                self._serve(self._image.topics[each.topic], each.partition, found, options[each.topic])
+
+    def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
+        log.error("%s-%d is offline until the broker starts again: %s", wanted.topic, wanted.partition, error.message)
+        self._offline[wanted.topic, wanted.partition] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+
+    def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
         partition = Partition(topic.name, topic.id, index, opened)
         partition.configure(options)
         _follow(partition, topic.partitions[index])
@@ -147,10 +170,10 @@ class ReplicaManager:
         return "" in delta.broker_options or str(self._node_id) in delta.broker_options
 
     def _reconfigure(self, topic: TopicImage) -> None:
-        options = topic_config(topic.configs, self._config)
+        options, config = topic_config(topic.configs, self._config), self._log_config(topic)
         for partition in self.partitions.get(topic.name, {}).values():
             partition.configure(options)
-            partition.log.config = log_config(options, self._config)
+            partition.log.configure(config)
 
     async def _delete(self, topic: TopicImage) -> None:
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")

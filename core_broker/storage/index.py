@@ -20,6 +20,7 @@ OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+NO_TIME = (-1, 0)  # the last entry of a time index that has none
 
 
 def _big_endian(values: array) -> array:
@@ -99,7 +100,7 @@ class TimeIndex:
 
     __slots__ = ("_before", "_last_before", "_relative", "_timestamps", "_written")
 
-    def __init__(self, before: int = 0, last: tuple[int, int] = (-1, 0)) -> None:
+    def __init__(self, before: int = 0, last: tuple[int, int] = NO_TIME) -> None:
         """before: entries that the file has and memory has not, the last of which is `last`."""
         self._timestamps = array("q")
         self._relative = array("i")
@@ -184,20 +185,6 @@ def search_time_index(files: Files, path: str, timestamp: int) -> int:
     return entry[1] if entry else 0
 
 
-def last_time_entry(files: Files, path: str) -> tuple[int, tuple[int, int]]:
-    """How many entries a time index has, and the last: the largest timestamp of its segment and the relative offset of
-    that batch; (-1, 0) when there is none."""
-    size = files.size(path)
-    if size < TIME_ENTRY.size:
-        return 0, (-1, 0)
-    file = files.open(path, create=False)
-    try:
-        last = TIME_ENTRY.unpack(file.pread(TIME_ENTRY.size, size - TIME_ENTRY.size))
-    finally:
-        file.close()
-    return size // TIME_ENTRY.size, last
-
-
 def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[int, int] | None:
     """The last entry whose first number is at most `key`."""
     file = files.open(path, create=False)
@@ -217,20 +204,28 @@ def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[in
         file.close()
 
 
-def is_sane(files: Files, path: str, entry: struct.Struct, log_bytes: int) -> bool:
-    """Whether a closed segment's index can be used: whole entries, numbers that can be."""
-    if not files.exists(path):
-        return False
-    size = files.size(path)
-    if size % entry.size:
-        return False
-    if size == 0:
-        return True
-    file = files.open(path, create=False)
+def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[int, int] | None] | None:
+    """How many entries an index file has, and the last one; None where there is no file, or half an entry at its end.
+    """
     try:
-        first, second = entry.unpack(file.pread(entry.size, size - entry.size))
+        file = files.open(path, create=False)
+    except FileNotFoundError:
+        return None
+    try:
+        count, rest = divmod(file.size, entry.size)
+        if rest:
+            return None
+        return count, entry.unpack(file.pread(entry.size, file.size - entry.size)) if count else None
     finally:
         file.close()
-    if entry is OFFSET_ENTRY:
-        return first >= 0 and 0 <= second < log_bytes
-    return first >= 0 and second >= 0
+
+
+def is_sane(files: Files, path: str, log_bytes: int) -> bool:
+    """Whether a closed segment's offset index can be used: whole entries, numbers that can be."""
+    found = glance(files, path, OFFSET_ENTRY)
+    return found is not None and is_within(found[1], log_bytes)
+
+
+def is_within(last: tuple[int, int] | None, log_bytes: int) -> bool:
+    """Whether the last entry of an offset index points into a log of so many bytes."""
+    return last is None or (last[0] >= 0 and 0 <= last[1] < log_bytes)

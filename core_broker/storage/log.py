@@ -139,8 +139,8 @@ class Log(LogUpkeep):
                 else:
                     self.producers.update(producer_id, producer_epoch, sequence, base, last, stamp, wall_ms)
         self._wall_ms = wall_ms
-        if self.unsynced_since_ms is None:
-            self.unsynced_since_ms = wall_ms
+        if not self.is_noted:
+            self._note_append(wall_ms)
         self.log_end_offset = end = last_offset + 1
         positions = self._positions
         positions[end] = position

@@ -2,7 +2,8 @@
 
 A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
 how far each log is on disk, where it starts and what its high watermark was. A marker left by a clean shutdown lets
-the next start believe what it finds. One task does all that recurs: checkpoints, flush.ms, retention.
+the next start believe what it finds. What recurs (checkpoints, flush.ms, retention, compaction) is done by one task
+each for all logs, and looks at those that have changed or whose time has come: logs at rest cost nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
+from .checkpoint_files import CheckpointFile
 from .checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -29,21 +31,20 @@ from .checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
-    Offsets,
     parse_meta_properties,
-    parse_offsets,
     parse_partition_metadata,
     partition_of,
-    render_offsets,
-    render_partition_metadata,
     render_properties,
 )
 from .cleaner import Cleaner, CleanerConfig
 from .config import MAX_INT64, LogConfig
+from .due import Due
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
 from .index_window import IndexWindows
 from .log import Log
+from .opening import OfOtherTopic, Points, Wanted, open_or_make
+from .recovery import Loaded
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,9 @@ METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies h
 MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 FLUSH_TICK_MS = 50  # flush.ms is kept to within this
-
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
+OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
+LOOK_AT_ONCE = 32  # logs that retention looks at in one turn of the loop
 
 Key = tuple[str, int]  # topic, partition
 
@@ -64,7 +66,7 @@ Key = tuple[str, int]  # topic, partition
 class ManagerConfig:
     """The broker options of a data directory."""
 
-    recovery_threads: int = 2  # logs opened at once
+    recovery_threads: int = 2  # threads that open logs at once
     checkpoint_interval_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
     log_start_interval_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_interval_ms: int = 5_000
@@ -74,6 +76,8 @@ class ManagerConfig:
 
 class LogManager:
     """Call `open`, then `open_logs` or `create` for what is wanted, then `start`; `close` at the end.
+
+    A log that is opened tells of changes by `on_change`, and what is looked at now and then is those alone.
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
@@ -91,16 +95,29 @@ class LogManager:
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
-        self._saved: dict[str, Offsets] = {}  # what the checkpoint files say, by their names
+        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT, lambda key, log: log.recovery_point)
+        self._log_starts = self._checkpoint(LOG_START_CHECKPOINT, lambda key, log: log.log_start_offset)
+        self._high_watermarks = CheckpointFile(
+            files, self._path(HIGH_WATERMARK_CHECKPOINT), self._high_watermark, self._is_settled
+        )
+        # How far compacted logs are clean; the others are not named, as in Kafka.
+        self._first_dirty = self._checkpoint(CLEANER_CHECKPOINT, lambda key, log: log.first_dirty_offset or None)
+        self._checkpoints = self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty
+        self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._task: asyncio.Task[None] | None = None
-        self._flusher: asyncio.Task[None] | None = None
+        self._flushers: list[asyncio.Task[None]] = []
         self._unflushed: dict[Key, LogUpkeep] = {}  # logs with a closed segment that may not be on disk
         self._flush_due = asyncio.Event()
+        self._aging: dict[Key, Log] = {}  # logs with flush.ms and appends that are not on disk
+        self._aging_due = asyncio.Event()
+        self._retention = Due[Key]()
+        self._compacted: dict[Key, Log] = {}
         self._stopping = asyncio.Event()
         self._saving = asyncio.Lock()
+        self._hooks = self.save_points, self._rolled, self._changed  # one object each for all logs
         self.cleaner = Cleaner(
-            self.logs, self.config.cleaner, runtime, self._last_stable_offset, self.save_first_dirty_offsets
+            self._compacted, self.config.cleaner, runtime, self._last_stable_offset, self.save_first_dirty_offsets
         )
 
     # --- The directory ------------------------------------------------------------------------------------------------
@@ -116,17 +133,19 @@ class LogManager:
             self._lock = self.files.lock(self._path(LOCK_FILE))
             self._identify(node_id, cluster_id)
             await self.files.run(self._tidy)
-            must_write = self.was_clean
-            for name in CHECKPOINTS:
-                self._saved[name] = self._load(name)
+            must_sync = self.was_clean
+            for each in self._checkpoints:
+                if not each.load() and each is self._recovery_points:
+                    self.was_clean = False
             # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
             # logs that were not closed: a write, which also syncs the directory, makes both changes last.
-            for name, saved in self._saved.items():
-                kept = {key: at for key, at in saved.items() if key in self._unopened}
-                if must_write or kept != saved:
-                    await self.files.run(self.files.write_atomic, self._path(name), render_offsets(kept))
-                    must_write = False
-                self._saved[name] = kept
+            for each in self._checkpoints:
+                if each.keep_only(self._unopened):
+                    await each.save()
+                    must_sync = False
+            if must_sync:
+                await self.files.run(self.files.sync_directory, self.data_dir)
+            self._is_open = True
         except DirectoryLocked as error:
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except OSError as error:
@@ -185,18 +204,6 @@ class LogManager:
         if self.was_clean:
             self.files.unlink(marker)
 
-    def _load(self, name: str) -> Offsets:
-        path = self._path(name)
-        if not self.files.exists(path):
-            return {}
-        try:
-            return parse_offsets(self.files.read(path), path)
-        except CheckpointError as error:
-            logger.warning("%s; going on without it", error)
-            if name == RECOVERY_POINT_CHECKPOINT:
-                self.was_clean = False
-            return {}
-
     def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
@@ -223,18 +230,25 @@ class LogManager:
 
     def saved_high_watermark(self, topic: str, index: int) -> int | None:
         """What the checkpoint says since the last run."""
-        return self._saved[HIGH_WATERMARK_CHECKPOINT].get((topic, index))
+        return self._high_watermarks.get((topic, index))
 
-    async def open_logs(self, config_of: Callable[[str], LogConfig], wanted: list[Key] | None = None) -> None:
-        """Open the logs of `wanted`, or of all directories found. The first that cannot be opened raises its error."""
+    async def open_logs(
+        self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None] = lambda each, log: None
+    ) -> None:
+        """Open logs, made where they are not there; `opened` is told of each, and of why one cannot be.
+
+        A directory of an earlier topic of the name gives way.
+        """
         room = asyncio.Semaphore(self.config.recovery_threads)
 
-        async def open_one(key: Key) -> None:
+        async def open_some(some: Sequence[Wanted]) -> None:
             async with room:
-                await self._open_log(key, config_of(key[0]))
+                await self._open_some(some, opened)
 
-        keys = [key for key in (self.found() if wanted is None else wanted) if key not in self.logs]
-        tasks = [asyncio.ensure_future(open_one(key)) for key in keys]
+        tasks = [
+            asyncio.ensure_future(open_some(wanted[start : start + OPEN_AT_ONCE]))
+            for start in range(0, len(wanted), OPEN_AT_ONCE)
+        ]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -242,49 +256,60 @@ class LogManager:
                 task.cancel()
             raise
 
-    async def _open_log(self, key: Key, config: LogConfig) -> Log:
-        topic, index = key
-        saved = self._saved[RECOVERY_POINT_CHECKPOINT].get(key, 0)
-        log = await Log.open(
-            self.files,
-            self._path(f"{topic}-{index}"),
-            config,
-            wall_ms=self.runtime.wall_ms(),
-            recovery_point=saved,
-            log_start_offset=self._saved[LOG_START_CHECKPOINT].get(key, 0),
-            first_dirty_offset=self._saved[CLEANER_CHECKPOINT].get(key, 0),
-            clean=self.was_clean and key in self._unopened,
-        )
-        log.save_points = self.save_points
-        log.on_roll = self._rolled
+    async def _open_some(self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None]) -> None:
+        jobs = []
+        for each in wanted:
+            key = each.topic, each.partition
+            if key in self.logs and self.topic_id(*key) in (None, each.topic_id):
+                opened(each, self.logs[key])
+                continue
+            is_clean = self.was_clean and key in self._unopened
+            points = Points(self._recovery_points[key], self._log_starts[key], self._first_dirty[key], is_clean)
+            jobs.append((self._path(f"{each.topic}-{each.partition}"), each, points))
+        wall_ms = self.runtime.wall_ms()
+        found = await self.files.run(_open_or_make, self.files, self.data_dir, jobs, wall_ms)
+        is_cut = False
+        for (directory, each, points), loaded in zip(jobs, found, strict=True):
+            key = each.topic, each.partition
+            result: Log | KafkaError
+            if isinstance(loaded, OfOtherTopic):
+                try:
+                    await self.delete(*key)
+                    result = await self.create(*each)
+                except KafkaError as error:
+                    result = error
+            elif isinstance(loaded, KafkaError):
+                result = loaded
+            else:
+                result = self._take(key, Log(self.files, directory, each.config, loaded, wall_ms))
+                is_cut |= result.recovery_point < points.recovery_point
+            opened(each, result)
+        if is_cut:
+            await self.save_recovery_points()  # or the old ones would vouch for what is appended in place of the lost
+
+    def _take(self, key: Key, log: Log) -> Log:
+        """A log that was opened is one of ours."""
+        log.save_points, log.on_roll, log.on_change = self._hooks
         log.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
-        if log.recovery_point < saved:
-            await self.save_recovery_points()  # or the old one would vouch for what is appended in place of the lost
+        self._note(key, log)
         return log
 
     async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:
-        """The open log of a partition, made if it is not there. Raises StorageError."""
-        key = topic, index
-        if key in self.logs:
-            return self.logs[key]
-        directory = self._path(f"{topic}-{index}")
-        path = f"{directory}/{PARTITION_METADATA}"
-        try:
-            if not self.files.exists(path):
-                if not self.files.exists(directory):
-                    self.files.makedirs(directory)
-                await self.files.run(self.files.write_atomic, path, render_partition_metadata(topic_id))
-        except OSError as error:
-            raise StorageError(error, directory, "cannot make the log directory") from error
-        return await self._open_log(key, config)
+        """The open log of a partition, made if it is not there. Raises KafkaError."""
+        results: list[Log | KafkaError] = []
+        await self.open_logs([Wanted(topic, index, topic_id, config)], lambda each, log: results.append(log))
+        (result,) = results
+        if isinstance(result, KafkaError):
+            raise result
+        return result
 
     async def delete(self, topic: str, index: int) -> None:
         """Delete a partition's log, open or not. It is gone by name at once; its files follow. Raises StorageError."""
         key = topic, index
         log = self.logs.pop(key, None)
-        self._unopened.pop(key, None)
+        self._forget(key)
         if log is not None:
             await log.leave()  # its paths may soon be those of a new topic of this name
         directory = self._path(f"{topic}-{index}")
@@ -322,21 +347,50 @@ class LogManager:
         unique = f".{self.runtime.uuid().hex()}{suffix}"
         return f"{topic}-{index}"[: MAX_NAME - len(unique)] + unique
 
+    def _forget(self, key: Key) -> None:
+        self._unopened.pop(key, None)
+        for each in self._checkpoints:
+            each.forget(key)
+        self._retention.forget(key)
+        self._compacted.pop(key, None)
+        self._aging.pop(key, None)
+        self._unflushed.pop(key, None)
+
+    def _changed(self, log: LogUpkeep) -> None:
+        key = partition_of(log.name)
+        if key is not None and (found := self.logs.get(key)) is log:
+            self._note(key, found)
+
+    def _note(self, key: Key, log: Log) -> None:
+        """What is done at times has something to look at."""
+        for each in self._checkpoints:
+            each.note(key, log)
+        self._retention.note(key)
+        if log.config.compacts:
+            self._compacted[key] = log
+        else:
+            self._compacted.pop(key, None)
+        if log.unsynced_since_ms is not None and log.config.flush_ms < MAX_INT64:
+            self._aging[key] = log
+            self._aging_due.set()
+
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
+    def _checkpoint(self, name: str, value: Callable[[Key, Log], int | None]) -> CheckpointFile:
+        return CheckpointFile(self.files, self._path(name), value)
+
     async def save_recovery_points(self) -> None:
-        await self._save(RECOVERY_POINT_CHECKPOINT, lambda key, log: log.recovery_point)
+        await self._save(self._recovery_points)
 
     async def save_log_starts(self) -> None:
         """Call it after deleting records, so that they stay deleted."""
-        await self._save(LOG_START_CHECKPOINT, lambda key, log: log.log_start_offset)
+        await self._save(self._log_starts)
 
     async def save_high_watermarks(self) -> None:
-        await self._save(HIGH_WATERMARK_CHECKPOINT, self._high_watermark)
+        await self._save(self._high_watermarks)
 
     async def save_first_dirty_offsets(self) -> None:
-        """How far compacted logs are clean; the others are not named, as in Kafka."""
-        await self._save(CLEANER_CHECKPOINT, _first_dirty_offset)
+        await self._save(self._first_dirty)
 
     async def save_points(self) -> None:
         """What must not vouch for more than a log holds: call it before one is cut."""
@@ -345,30 +399,26 @@ class LogManager:
 
     async def save_checkpoints(self) -> None:
         """Save what has changed of all four. Raises StorageError."""
-        await self.save_recovery_points()
-        await self.save_log_starts()
-        await self.save_high_watermarks()
-        await self.save_first_dirty_offsets()
+        for each in self._checkpoints:
+            await self._save(each)
+
+    async def _save(self, file: CheckpointFile) -> None:
+        async with self._saving:
+            await file.save()
 
     def _high_watermark(self, key: Key, log: Log) -> int:
         known = self.high_watermark_of(*key)
         return log.log_end_offset if known is None else known
 
+    def _is_settled(self, key: Key, log: Log) -> bool:
+        """Whether its high watermark stays until there is another append; the next one tells."""
+        log.is_noted = False
+        return self._high_watermark(key, log) >= log.log_end_offset
+
     def _last_stable_offset(self, key: Key, log: Log) -> int:
         undecided = log.first_unstable_offset
         high_watermark = self._high_watermark(key, log)
         return high_watermark if undecided is None else min(undecided, high_watermark)
-
-    async def _save(self, name: str, value: Callable[[Key, Log], int | None]) -> None:
-        async with self._saving:
-            offsets = {key: at for key, at in self._saved[name].items() if key in self._unopened}
-            offsets |= {key: at for key, log in self.logs.items() if (at := value(key, log)) is not None}
-            if offsets != self._saved[name]:
-                try:
-                    await self.files.run(self.files.write_atomic, self._path(name), render_offsets(offsets))
-                except OSError as error:
-                    raise StorageError(error, self._path(name), "cannot save") from error
-                self._saved[name] = offsets
 
     # --- What recurs --------------------------------------------------------------------------------------------------
 
@@ -376,7 +426,10 @@ class LogManager:
         """Begin the recurring work; ends with `close`."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._recur(), name=f"logs of {self.data_dir}")
-            self._flusher = asyncio.get_running_loop().create_task(self._flush_closed(), name=f"flush {self.data_dir}")
+            self._flushers = [
+                asyncio.get_running_loop().create_task(self._flush_closed(), name=f"flush {self.data_dir}"),
+                asyncio.get_running_loop().create_task(self._flush_by_age(), name=f"flush.ms {self.data_dir}"),
+            ]
             self.cleaner.start()
 
     async def _recur(self) -> None:
@@ -387,12 +440,10 @@ class LogManager:
             ("log starts", config.log_start_interval_ms / 1000, self.save_log_starts),
             ("high watermarks", config.high_watermark_interval_ms / 1000, self.save_high_watermarks),
             ("retention", config.retention_interval_ms / 1000, self.enforce_retention),
-            ("flush.ms", FLUSH_TICK_MS / 1000, self._flush_old),
         ]
         due = [loop.time() + interval for _, interval, _ in jobs]
         while not self._stopping.is_set():
-            flushes = any(log.config.flush_ms < MAX_INT64 for log in self.logs.values())
-            wait_s = max(0.0, min(due if flushes else due[:-1]) - loop.time())
+            wait_s = max(0.0, min(due) - loop.time())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), wait_s)
                 return
@@ -407,12 +458,18 @@ class LogManager:
     async def enforce_retention(self) -> None:
         """Delete what is too old, of all logs; one that cannot is logged and does not stop the others."""
         wall_ms = self.runtime.wall_ms()
-        for key, log in sorted(self.logs.items()):
-            if log.failure is None and self.logs.get(key) is log:
+        for number, key in enumerate(self._retention.take(wall_ms), 1):
+            log = self.logs.get(key)
+            if log is not None and log.failure is None:
                 try:
                     await log.enforce_retention(self._high_watermark(key, log), wall_ms)
                 except KafkaError as error:
                     logger.error("retention of %s-%d: %s", *key, error.message)
+                    self._retention.note(key)
+                if self.logs.get(key) is log:
+                    self._retention.put(key, log.next_due_ms(self._high_watermark(key, log)))
+            if not number % LOOK_AT_ONCE:
+                await asyncio.sleep(0)
 
     def _rolled(self, log: LogUpkeep) -> None:
         key = partition_of(log.name)
@@ -434,15 +491,28 @@ class LogManager:
                     except KafkaError as error:
                         logger.error("closed segments of %s-%d: %s", *key, error.message)
 
+    async def _flush_by_age(self) -> None:
+        """Keep flush.ms of the logs that have it and have appends that are not on disk; nobody looks at the others."""
+        while not self._stopping.is_set():
+            if not self._aging:
+                self._aging_due.clear()
+                await self._aging_due.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), FLUSH_TICK_MS / 1000)
+                return
+            await self._flush_old()
+
     async def _flush_old(self) -> None:
         wall_ms = self.runtime.wall_ms()
-        for key, log in sorted(self.logs.items()):
-            if log.failure is None and log.unsynced_since_ms is not None:
-                if not 0 <= wall_ms - log.unsynced_since_ms < log.config.flush_ms:  # or the clock went back
-                    try:
-                        await log.sync()
-                    except KafkaError as error:
-                        logger.error("flush.ms of %s-%d: %s", *key, error.message)
+        for key, log in list(self._aging.items()):
+            since_ms = log.unsynced_since_ms
+            if log.failure is not None or since_ms is None or log.config.flush_ms == MAX_INT64:
+                self._aging.pop(key, None)
+            elif not 0 <= wall_ms - since_ms < log.config.flush_ms:  # or the clock went back
+                try:
+                    await log.sync()
+                except KafkaError as error:
+                    logger.error("flush.ms of %s-%d: %s", *key, error.message)
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -451,12 +521,13 @@ class LogManager:
         if self._task is not None:
             self._stopping.set()  # not cancelled: what they began is finished
             self._flush_due.set()
-            await asyncio.wait([task for task in (self._task, self._flusher) if task is not None])
-            self._task = self._flusher = None
+            self._aging_due.set()
+            await asyncio.wait([self._task, *self._flushers])
+            self._task, self._flushers = None, []
             await self.cleaner.stop()
         if self._lock is None:
             return
-        if len(self._saved) < len(CHECKPOINTS):  # `open` was cut short
+        if not self._is_open:  # it was cut short
             self._release()
             return
         points = {key: (log.failure is None) for key, log in self.logs.items()}
@@ -478,8 +549,23 @@ class LogManager:
         self._release()
 
 
-def _first_dirty_offset(key: Key, log: Log) -> int | None:
-    return log.first_dirty_offset or None
+def _open_or_make(
+    files: Files, data_dir: str, jobs: Iterable[tuple[str, Wanted, Points]], wall_ms: int
+) -> list[Loaded | KafkaError | OfOtherTopic]:
+    """Logs one after the other, in the pool. What is new is on disk by name when this returns."""
+    found: list[Loaded | KafkaError | OfOtherTopic] = []
+    for directory, wanted, points in jobs:
+        try:
+            found.append(open_or_make(files, directory, wanted, points, wall_ms))
+        except (KafkaError, OfOtherTopic) as error:
+            found.append(error)
+    if any(isinstance(each, Loaded) and each.is_new for each in found):
+        try:
+            files.sync_directory(data_dir)
+        except OSError as error:
+            failure = StorageError(error, data_dir, "cannot sync")
+            return [failure if isinstance(each, Loaded) and each.is_new else each for each in found]
+    return found
 
 
 def _inconsistent(message: str) -> KafkaError:

@@ -69,6 +69,11 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the one wrote that expires first; None where none can."""
+        return min((each.timestamp for each in self._entries.values() if each.transaction_start < 0), default=None)
+
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 

@@ -11,6 +11,21 @@ if TYPE_CHECKING:
     from .upkeep import LogUpkeep
 
 
+def next_due_ms(log: LogUpkeep, segments: Sequence[Segment], high_watermark: int) -> int | None:
+    """From when on something may be to do in a log that does not change; None for never."""
+    config = log.config
+    oldest = segments[0]
+    due = log.producers.oldest_ms
+    if due is not None:
+        due += config.producer_id_expiration_ms
+    if high_watermark < log.log_end_offset:
+        return 0  # it rises without a change of the log
+    if config.deletes and config.retention_ms >= 0 and (len(segments) > 1 or oldest.size_bytes):
+        expires = oldest.newest_ms + config.retention_ms + 1
+        due = expires if due is None else min(due, expires)
+    return due
+
+
 def deletable(log: LogUpkeep, segments: Sequence[Segment], high_watermark: int, wall_ms: int) -> int:
     """How many segments from the oldest on may be deleted.
 

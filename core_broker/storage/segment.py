@@ -16,13 +16,14 @@ from .config import LogConfig
 from .files import File, Files
 from .index import (
     INDEX_SUFFIX,
+    NO_TIME,
     OFFSET_ENTRY,
     TIME_ENTRY,
     TIME_INDEX_SUFFIX,
     OffsetIndex,
     TimeIndex,
-    is_sane,
-    last_time_entry,
+    glance,
+    is_within,
     search_offset_index,
     search_time_index,
 )
@@ -194,9 +195,10 @@ class Segment:
     def open_indexes(self, files: Files) -> None:
         """The segment is active again. What its indexes have stays in their files."""
         if self.offsets is None or self.times is None:
-            count, last = last_time_entry(files, self.path(TIME_INDEX_SUFFIX))
-            self.offsets = OffsetIndex(files.size(self.path(INDEX_SUFFIX)) // OFFSET_ENTRY.size)
-            self.times = TimeIndex(count, last)
+            index = glance(files, self.path(INDEX_SUFFIX), OFFSET_ENTRY) or (0, None)
+            times = glance(files, self.path(TIME_INDEX_SUFFIX), TIME_ENTRY) or (0, None)
+            self.offsets = OffsetIndex(index[0])
+            self.times = TimeIndex(times[0], times[1] or NO_TIME)
         self.synced = False
 
     def sync(self, files: Files, is_closed: bool) -> None:
@@ -279,17 +281,21 @@ class Segment:
         """A segment by its index files; None when they cannot be. `following` is the base of the next one, if any."""
         file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=False)
         segment = cls(file, directory, base_offset, wall_ms)
-        index, times = segment.path(INDEX_SUFFIX), segment.path(TIME_INDEX_SUFFIX)
-        if not is_sane(files, index, OFFSET_ENTRY, file.size) or not is_sane(files, times, TIME_ENTRY, file.size):
+        index = glance(files, segment.path(INDEX_SUFFIX), OFFSET_ENTRY)
+        times = glance(files, segment.path(TIME_INDEX_SUFFIX), TIME_ENTRY)
+        if index is None or times is None or not is_within(index[1], file.size):
             return None
-        segment.offsets = segment.times = None
-        _, (timestamp, relative) = last_time_entry(files, times)
+        timestamp, relative = times[1] or NO_TIME
+        if times[1] and (timestamp < 0 or relative < 0):
+            return None
         segment.max_timestamp, segment.max_timestamp_offset = timestamp, base_offset + relative
+        start = index[1][1] if index[1] else 0
         end = 0
-        for batch in segment.batches():
-            segment.first_timestamp = batch.max_timestamp
-            break
-        for batch in segment.batches(search_offset_index(files, index, MAX_RELATIVE)):
+        if start:
+            segment.first_timestamp = next((batch.max_timestamp for batch in segment.batches()), -1)
+        for batch in segment.batches(start):
+            if not batch.position:
+                segment.first_timestamp = batch.max_timestamp
             segment.last_offset = batch.last_offset
             segment.bytes_since_index += batch.size_bytes
             if batch.max_timestamp > segment.max_timestamp:
@@ -297,7 +303,11 @@ class Segment:
             end = batch.position + batch.size_bytes
         if end != file.size or (following is not None and segment.last_offset >= following):
             return None
-        segment.synced = following is not None
+        if following is None:  # what the indexes have stays in their files
+            segment.offsets, segment.times = OffsetIndex(index[0]), TimeIndex(times[0], times[1] or NO_TIME)
+        else:
+            segment.offsets = segment.times = None
+            segment.synced = True
         return segment
 
     def truncate(self, files: Files, batch: BatchAt) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .files import Files
-from .index import INDEX_SUFFIX, OFFSET_ENTRY, is_sane, search_offset_index
+from .index import INDEX_SUFFIX, is_sane, search_offset_index
 from .segment import (
     LOG_SUFFIX,
     MAX_RELATIVE,
@@ -116,7 +116,7 @@ def _take_place(files: Files, new: Segment, replaced: Iterable[int]) -> None:
 def _next_offset(files: Files, segment: Segment) -> int:
     index = segment.path(INDEX_SUFFIX)
     start = 0
-    if is_sane(files, index, OFFSET_ENTRY, segment.size_bytes):
+    if is_sane(files, index, segment.size_bytes):
         start = search_offset_index(files, index, MAX_RELATIVE)
     last = segment.base_offset - 1
     for batch in segment.batches(start):

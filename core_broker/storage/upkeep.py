@@ -19,8 +19,9 @@ from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
 from .errors import StorageError, is_passing
 from .files import Files
+from .opening import sync_name
 from .reader import LogReader
-from .recovery import SYNC_FAILED, Loaded, load_producers, remove_snapshots
+from .recovery import SYNC_FAILED, Loaded, load_producers, remove_snapshots, remove_stray_snapshots
 from .segment import SNAPSHOT_SUFFIX, Segment, file_name
 from .transactions import TransactionIndex
 
@@ -32,20 +33,69 @@ class LogUpkeep(LogReader):
 
     def __init__(self, files: Files, directory: str, config: LogConfig, loaded: Loaded, wall_ms: int) -> None:
         super().__init__(files, directory, loaded)
-        self.config = config  # may be replaced at any time
-        self.recovery_point = loaded.recovery_point  # all before it is on disk
+        self.config = config
+        self._recovery_point = loaded.recovery_point
         self.producers = loaded.producers
         self.recovery_notes = loaded.notes
         self._wall_ms = wall_ms  # of the last append
         self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has taken up
         self.save_points: Callable[[], Awaitable[None]] | None = None  # recovery point, first dirty offset
         self.on_roll: Callable[[LogUpkeep], None] | None = None  # a segment was closed: `sync_closed` is due
-        self.first_dirty_offset = loaded.first_dirty_offset  # all before it has been compacted
+        self.on_change: Callable[[LogUpkeep], None] | None = None  # what is done at times may be to do for this log
+        self.is_noted = False  # that there were appends: who does what is to do at times takes it back
+        self._first_dirty_offset = loaded.first_dirty_offset
         self._cut = False  # a truncation is not on disk yet
+        self._is_unnamed = loaded.is_new  # which topic this is of is not on disk yet
+        self._as_closed = self._shape() if loaded.is_closed else None
         self._maintenance = asyncio.Lock()
         self._cleaning = asyncio.Lock()
 
     # --- State --------------------------------------------------------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> int:
+        """All before it is on disk."""
+        return self._recovery_point
+
+    @recovery_point.setter
+    def recovery_point(self, offset: int) -> None:
+        self._recovery_point = offset
+        self._changed()
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """All before it has been compacted."""
+        return self._first_dirty_offset
+
+    @first_dirty_offset.setter
+    def first_dirty_offset(self, offset: int) -> None:
+        self._first_dirty_offset = offset
+        self._changed()
+
+    def configure(self, config: LogConfig) -> None:
+        """Take other options of the topic."""
+        self.config = config
+        self._changed()
+
+    def _changed(self) -> None:
+        """Offsets or options that are looked at now and then are others; appends tell it once in a while."""
+        if self.on_change is not None:
+            self.on_change(self)
+
+    def _note_append(self, wall_ms: int) -> None:
+        """The first append since the last note, or since a sync."""
+        self.is_noted = True
+        if self.unsynced_since_ms is None:
+            self.unsynced_since_ms = wall_ms
+        self._changed()
+
+    def _shape(self) -> tuple[int, ...]:
+        """What changes with every change of the files that a clean stop leaves."""
+        return self.log_end_offset, self.cuts, self._bases[0], len(self._bases)
+
+    def next_due_ms(self, high_watermark: int) -> int | None:
+        """From when on `enforce_retention` may have something to do, as long as the log does not change."""
+        return retention.next_due_ms(self, self._segments, high_watermark)
 
     @property
     def size_bytes(self) -> int:
@@ -116,6 +166,7 @@ class LogUpkeep(LogReader):
             del self._segments[-1], self._bases[-1]
             if not self._segments:
                 self.log_start_offset = base_offset
+                self._changed()
             self._unlink(active)
         self._segments.append(segment)
         self._bases.append(base_offset)
@@ -125,13 +176,15 @@ class LogUpkeep(LogReader):
             self.on_roll(self)
         return segment
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, sync: bool = False) -> None:
         """Producer state at the log's end, into the page cache: its CRC tells whether it survived."""
         path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
         file = self.files.open(path)
         try:
             file.truncate(0)
             file.append([self.producers.encode()])
+            if sync:
+                file.sync()
         finally:
             file.close()
 
@@ -171,11 +224,13 @@ class LogUpkeep(LogReader):
         epochs = self.epochs.encode() if self.epochs.dirty else None
         self.epochs.dirty = False
         if not only_closed:
-            self.unsynced_since_ms = None
+            self.unsynced_since_ms, self.is_noted = None, False
+        named = self.directory if self._is_unnamed else None
         try:
-            await self.files.run(_sync_files, self.files, waiting)
+            await self.files.run(_sync_files, self.files, waiting, named)
         except OSError as error:
             raise await self._fail_sync(error, "cannot sync") from error
+        self._is_unnamed = False
         if not only_closed:
             self._cut = False
         if epochs is not None:
@@ -279,6 +334,7 @@ class LogUpkeep(LogReader):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
+            self._changed()
 
     async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
         """Delete old closed segments below the high watermark; gives how many. An active one that has expired closes.
@@ -303,6 +359,7 @@ class LogUpkeep(LogReader):
             start = self._bases[0]
             self.log_start_offset = max(self.log_start_offset, start)
             self.epochs.truncate_start(self.log_start_offset)
+            self._changed()
             try:
                 await self.files.run(_remove, self.files, self.directory, gone, start)
             except OSError as error:
@@ -376,7 +433,7 @@ class LogUpkeep(LogReader):
     async def close(self) -> None:
         """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
         async with self._maintenance, self._cleaning:
-            if self.failure is None:
+            if self.failure is None and self._shape() != self._as_closed:
                 await self._sync(False)
                 try:
                     await self.files.run(self._finish)
@@ -387,9 +444,12 @@ class LogUpkeep(LogReader):
     def _finish(self) -> None:
         self._active.write_indexes(self.files)
         self._active.sync(self.files, True)  # the next start believes the indexes, even after a power cut
-        snapshot = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-        self.files.write_atomic(snapshot, self.producers.encode())
-        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        self._write_snapshot(sync=len(self.producers) > 0)
+        remove_stray_snapshots(self.files, self.directory, self._segments)
+        if self.epochs.dirty:
+            self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+            self.epochs.dirty = False
+        self.files.sync_directory(self.directory)
 
     def abandon(self) -> None:
         """Let go of the files as they are. Ranges that are being sent stay readable."""
@@ -417,7 +477,9 @@ def _note_failed_sync(files: Files, path: str, reason: bytes) -> None:
         file.close()
 
 
-def _sync_files(files: Files, waiting: list[tuple[Segment, bool]]) -> None:
+def _sync_files(files: Files, waiting: list[tuple[Segment, bool]], named: str | None) -> None:
+    if named is not None:
+        sync_name(files, named)
     for segment, is_closed in reversed(waiting):
         segment.sync(files, is_closed)
 

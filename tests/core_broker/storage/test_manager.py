@@ -13,6 +13,7 @@ import pytest
 
 from isthmus.core_broker.storage.log import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
+from isthmus.core_broker.storage.opening import Wanted
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.runtime import Runtime
@@ -31,9 +32,19 @@ async def opened(files, path, node_id=1, cluster_id=None, logs=True, **more):
     made = manager(files, path, **more)
     await made.open(node_id, cluster_id)
     if logs:
-        await made.open_logs(lambda topic: LogConfig())
+        await open_all(made, made.found())
     yield made
     await made.close()
+
+
+async def open_all(made: LogManager, keys) -> None:
+    """Raises the error of one that cannot be."""
+
+    def check(each, log):
+        if isinstance(log, KafkaError):
+            raise log
+
+    await made.open_logs([Wanted(*key, made.topic_id(*key) or TOPIC_ID, LogConfig()) for key in keys], check)
 
 
 def killed(made: LogManager) -> None:
@@ -217,7 +228,7 @@ def test_directory_that_nobody_knows_is_kept_under_another_name(files, tmp_path)
             for topic in ("known", "gone", "broken"):
                 append(await made.create(topic, 0, TOPIC_ID, LogConfig()), batch(1))
         async with opened(files, tmp_path, logs=False) as made:
-            await made.open_logs(lambda topic: LogConfig(), [("known", 0)])
+            await open_all(made, [("known", 0)])
             (name,) = await made.set_aside(lambda topic, index: topic == "gone")
             assert name.startswith("gone-0.") and name.endswith("-stray")
             assert (tmp_path / name / "00000000000000000000.log").stat().st_size == len(batch(1))

@@ -1,0 +1,118 @@
+"""The checkpoint files of a data directory, each one number a log: what they say, and what has changed since.
+
+A save costs what has changed, not what there is: thousands of logs at rest are neither asked nor written out anew line
+by line. The files are Kafka's, and so is their format.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
+
+from .checkpoints import CHECKPOINT_VERSION, CheckpointError, Offsets, parse_offsets
+from .errors import StorageError
+from .files import Files
+
+if TYPE_CHECKING:
+    from .log import Log
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, int]  # topic, partition
+
+
+class CheckpointFile:
+    """One file. value: what a log's entry is now, None for no entry.
+
+    settled: whether the value can only change after a `note`; a log for which it is not is asked again next time.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        value: Callable[[Key, Log], int | None],
+        settled: Callable[[Key, Log], bool] = lambda key, log: True,
+    ) -> None:
+        self.path = path
+        self._files = files
+        self._value = value
+        self._settled = settled
+        self._offsets: Offsets = {}
+        self._lines: dict[Key, str] = {}  # the same as it is written, by topic and partition
+        self._is_sorted = True
+        self._changed: dict[Key, Log] = {}
+        self._is_behind = False  # what is here is not in the file
+
+    def __getitem__(self, key: Key) -> int:
+        return self._offsets.get(key, 0)
+
+    def get(self, key: Key) -> int | None:
+        return self._offsets.get(key)
+
+    def load(self) -> bool:
+        """Read the file; False when it is there and cannot be used. Raises OSError."""
+        if not self._files.exists(self.path):
+            return True
+        try:
+            found = parse_offsets(self._files.read(self.path), self.path)
+        except CheckpointError as error:
+            logger.warning("%s; going on without it", error)
+            self._is_behind = True
+            return False
+        for key, offset in found.items():
+            self._put(key, offset)
+        return True
+
+    def keep_only(self, keys: Container[Key]) -> bool:
+        """Forget all other logs; whether there were any, or the file could not be used."""
+        for key in [key for key in self._offsets if key not in keys]:
+            self.forget(key)
+        return self._is_behind
+
+    def note(self, key: Key, log: Log) -> None:
+        """Its value may have changed."""
+        self._changed[key] = log
+
+    def forget(self, key: Key) -> None:
+        """The log is gone."""
+        self._changed.pop(key, None)
+        if self._offsets.pop(key, None) is not None:
+            del self._lines[key]
+            self._is_behind = True
+
+    def take_up(self) -> bool:
+        """Ask the logs that have changed; whether the file must be written."""
+        changed, self._changed = self._changed, {}
+        for key, log in changed.items():
+            offset = self._value(key, log)
+            if offset is None:
+                self.forget(key)
+            elif self._offsets.get(key) != offset:
+                self._put(key, offset)
+                self._is_behind = True
+            if not self._settled(key, log):
+                self._changed[key] = log
+        return self._is_behind
+
+    def _put(self, key: Key, offset: int) -> None:
+        self._is_sorted &= key in self._offsets
+        self._offsets[key] = offset
+        self._lines[key] = f"{key[0]} {key[1]} {offset}"
+
+    def encode(self) -> bytes:
+        if not self._is_sorted:
+            self._lines = dict(sorted(self._lines.items()))
+            self._is_sorted = True
+        return "\n".join((CHECKPOINT_VERSION, str(len(self._lines)), *self._lines.values(), "")).encode()
+
+    async def save(self) -> None:
+        """Write the file if anything has changed. Not while another save of it runs. Raises StorageError."""
+        if self.take_up():
+            self._is_behind = False
+            try:
+                await self._files.run(self._files.write_atomic, self.path, self.encode())
+            except OSError as error:
+                self._is_behind = True
+                raise StorageError(error, self.path, "cannot save") from error

@@ -1,0 +1,194 @@
+"""Partitions' directories that are new, or as a clean stop left them: opened by the few calls that tell so.
+
+A broker has thousands of them. Whatever is not just as it should be is for `recovery.load` to look through. It blocks,
+so it runs by `Files.run`, many partitions at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError
+from .checkpoints import PARTITION_METADATA, CheckpointError, parse_partition_metadata, render_partition_metadata
+from .config import LogConfig
+from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from .errors import StorageError
+from .files import Files
+from .producers import ProducerStates, SnapshotError
+from .recovery import LEFTOVERS, SYNC_FAILED, Loaded, load
+from .segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+    offset_of,
+)
+
+
+class Points(NamedTuple):
+    """What the checkpoints say of a log. is_clean: it was closed, so no check is needed."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    first_dirty_offset: int = 0
+    is_clean: bool = False
+
+
+class Wanted(NamedTuple):
+    """A partition's log that is to be opened, or made if it is not there."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: LogConfig
+
+
+class OfOtherTopic(Exception):
+    """A directory of this name is there, and belongs to an earlier topic of the name."""
+
+
+def open_or_make(files: Files, directory: str, wanted: Wanted, points: Points, wall_ms: int) -> Loaded:
+    """A partition's log, whatever there is of it. Raises StorageError, KafkaError, OfOtherTopic."""
+    try:
+        try:
+            names = files.listdir(directory)
+        except FileNotFoundError:
+            files.makedirs(directory)
+            names = []
+        is_named = PARTITION_METADATA in names and _belongs(files, directory, wanted.topic_id)
+        if not is_named:
+            _name(files, directory, wanted.topic_id)
+        if not names:
+            return _new(files, directory, points.log_start_offset, wall_ms)
+        loaded = opened_clean(files, directory, names, points, wall_ms) if points.is_clean else None
+        if loaded is None:
+            loaded = load(files, directory, wanted.config, wall_ms, *points)
+        loaded.is_new = not is_named
+        return loaded
+    except OSError as error:
+        raise StorageError(error, directory, "cannot open") from error
+
+
+def _belongs(files: Files, directory: str, topic_id: bytes) -> bool:
+    """Whether a directory names the topic it belongs to. Raises OfOtherTopic, KafkaError, OSError."""
+    path = f"{directory}/{PARTITION_METADATA}"
+    data = files.read(path)
+    expected = render_partition_metadata(topic_id)
+    if data == expected:
+        return True
+    if expected.startswith(data):
+        return False  # of a partition that was just made when the power went
+    try:
+        found = parse_partition_metadata(data, path)
+    except CheckpointError as error:
+        raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    if found != topic_id:
+        raise OfOtherTopic
+    return True
+
+
+def _name(files: Files, directory: str, topic_id: bytes) -> None:
+    """Say which topic a directory is of, in the page cache: the first sync of its log takes that to the disk, too."""
+    file = files.open(f"{directory}/{PARTITION_METADATA}")
+    try:
+        file.truncate(0)
+        file.append([render_partition_metadata(topic_id)])
+    finally:
+        file.close()
+
+
+def sync_name(files: Files, directory: str) -> None:
+    """Put on disk which topic a directory is of. Raises OSError."""
+    file = files.open(f"{directory}/{PARTITION_METADATA}")
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _new(files: Files, directory: str, start: int, wall_ms: int) -> Loaded:
+    """An empty log in a directory that has nothing yet. It gets its indexes when it has something to point at."""
+    segment = Segment(files.open(f"{directory}/{file_name(start, LOG_SUFFIX)}"), directory, start, wall_ms)
+    return Loaded([segment], LeaderEpochs(), ProducerStates(), start, start, start, 0, is_closed=True, is_new=True)
+
+
+def opened_clean(files: Files, directory: str, names: Sequence[str], points: Points, wall_ms: int) -> Loaded | None:
+    """The log of a directory that a clean stop left; None where something is to be repaired or removed.
+
+    names: what is in the directory. Raises OSError.
+    """
+    present = set(names)
+    bases = _bases(names)
+    if bases is None or SYNC_FAILED in present:
+        return None
+    segments: list[Segment] = []
+    for number, base in enumerate(bases):
+        following = bases[number + 1] if number + 1 < len(bases) else None
+        if segments and base < segments[-1].last_offset + 1:
+            return None
+        segment = _open(files, directory, base, following, present, wall_ms)
+        if segment is None:
+            return None
+        segments.append(segment)
+    end = segments[-1].last_offset + 1
+    if end < points.log_start_offset:
+        return None
+    epochs = LeaderEpochs()
+    if EPOCH_CHECKPOINT in present:
+        path = f"{directory}/{EPOCH_CHECKPOINT}"
+        try:
+            epochs = LeaderEpochs.decode(files.read(path), path)
+        except CheckpointError:
+            return None
+    producers = _producers(files, directory, names, bases, end)
+    if producers is None:
+        return None
+    start = max(points.log_start_offset, bases[0])
+    epochs.truncate_end(end)
+    epochs.truncate_start(start)
+    first_dirty = points.first_dirty_offset if points.first_dirty_offset <= end else 0
+    return None if epochs.dirty else Loaded(segments, epochs, producers, start, end, end, first_dirty, is_closed=True)
+
+
+def _bases(names: Sequence[str]) -> list[int] | None:
+    """The base offsets of the segments, sorted; None where a file is in the directory that belongs to none of them."""
+    bases = [base for name in names if name.endswith(LOG_SUFFIX) and (base := offset_of(name)) is not None]
+    known = set(bases)
+    for name in names:
+        if name.endswith(LEFTOVERS):
+            return None
+        offset = offset_of(name)
+        if offset is not None and offset not in known and not name.endswith(SNAPSHOT_SUFFIX):
+            return None
+    return sorted(bases) or None
+
+
+def _open(
+    files: Files, directory: str, base: int, following: int | None, present: set[str], wall_ms: int
+) -> Segment | None:
+    has_index = file_name(base, INDEX_SUFFIX) in present, file_name(base, TIME_INDEX_SUFFIX) in present
+    if all(has_index):
+        return Segment.open_trusted(files, directory, base, wall_ms, following)
+    if any(has_index) or following is not None:
+        return None
+    segment = Segment(files.open(f"{directory}/{file_name(base, LOG_SUFFIX)}", create=False), directory, base, wall_ms)
+    return None if segment.size_bytes else segment  # one that was never written to has no indexes
+
+
+def _producers(
+    files: Files, directory: str, names: Sequence[str], bases: Sequence[int], end: int
+) -> ProducerStates | None:
+    """The producers at the log's end, by the snapshot that a clean stop leaves there; None where it has left none."""
+    snapshots = [at for name in names if name.endswith(SNAPSHOT_SUFFIX) and (at := offset_of(name)) is not None]
+    if not snapshots:
+        return ProducerStates() if end == bases[0] else None
+    if snapshots[-1] != end or not set(snapshots[:-1]) <= set(bases):
+        return None
+    path = f"{directory}/{file_name(end, SNAPSHOT_SUFFIX)}"
+    try:
+        return ProducerStates.decode(files.read(path), path)
+    except SnapshotError:
+        return None
