@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
 READ_THREADS = 4  # of its pool for reads that clients wait for
+COMPUTE_THREADS = 2  # of its pool for what takes a processor long
 MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
 CACHED_BYTES_MIN = 4096  # that `pread_cached` gives, if so much was asked for and is there
@@ -114,6 +115,9 @@ class Files(Protocol):
 
     def open(self, path: str, *, create: bool = True) -> File: ...
 
+    def new(self, path: str) -> File:
+        """A file that is not there yet: the first call that needs it makes it."""
+
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
@@ -149,6 +153,9 @@ class Files(Protocol):
 
     async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
         """The same for what only reads and clients wait for: it does not queue behind syncs, nor they behind it."""
+
+    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
+        """fn(*args), which takes long for want of a processor, not of the disk."""
 
 
 class FileRange:
@@ -278,13 +285,18 @@ class RealFile:
         "size",
     )
 
-    def __init__(self, path: str, open_files: OpenFiles, *, create: bool) -> None:
+    def __init__(self, path: str, open_files: OpenFiles, *, create: bool, later: bool = False) -> None:
+        """create: make it if it is not there; later: which it is not, and need not be until it is used."""
         self._descriptor: Descriptor | None = None
         self._open_files = open_files
         self._is_new = self._is_closed = False
         self.is_kept = False  # it stays open whatever the bound
         self.is_used = True  # since it was last looked at by who looks for one to close
         self.path = path
+        self.size = 0
+        self._inode = 0  # none: it is not there
+        if later:
+            return
         try:
             self._descriptor = Descriptor(open_files.open(path, _READ_WRITE))
         except FileNotFoundError:
@@ -305,8 +317,12 @@ class RealFile:
     def _open_again(self) -> Descriptor:
         if self._is_closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
-        held = Descriptor(self._open_files.open(self.path, _READ_WRITE))
-        if os.fstat(held.fd).st_ino != self._inode:
+        flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
+        held = Descriptor(self._open_files.open(self.path, flags))
+        inode = os.fstat(held.fd).st_ino
+        if not self._inode:
+            self._inode, self._is_new = inode, True
+        elif inode != self._inode:
             raise OSError(errno.ESTALE, "another file has taken its name", self.path)
         self._descriptor = held
         if not self.is_kept:
@@ -318,8 +334,9 @@ class RealFile:
         self._descriptor = None
 
     def keep(self) -> None:
-        self._open_files.keep(self)
-        self._opened()
+        if self._inode:
+            self._open_files.keep(self)
+            self._opened()
 
     def renamed(self, path: str) -> None:
         self.path = path
@@ -485,15 +502,23 @@ class RealFiles:
     """The operating system's files, with a bounded pool of threads for what may block."""
 
     def __init__(
-        self, max_threads: int = MAX_THREADS, max_open: int = MAX_OPEN, read_threads: int = READ_THREADS
+        self,
+        max_threads: int = MAX_THREADS,
+        max_open: int = MAX_OPEN,
+        read_threads: int = READ_THREADS,
+        compute_threads: int = COMPUTE_THREADS,
     ) -> None:
         self.open_files = OpenFiles(max_open)
         self._temporary = itertools.count()  # two writers of one file must not share a temporary one
         self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="reads")
+        self._computers = ThreadPoolExecutor(compute_threads, thread_name_prefix="computes")
 
     def open(self, path: str, *, create: bool = True) -> File:
         return RealFile(path, self.open_files, create=create)
+
+    def new(self, path: str) -> File:
+        return RealFile(path, self.open_files, create=True, later=True)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -558,8 +583,12 @@ class RealFiles:
     async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, fn, *args)
 
+    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._computers, fn, *args)
+
     def close(self) -> None:
         """End the threads; what they are doing is finished first."""
+        self._computers.shutdown()
         self._readers.shutdown()
         self._pool.shutdown()
 

@@ -27,6 +27,8 @@ from .segment import (
     offset_of,
 )
 
+NEVER_WRITTEN = {PARTITION_METADATA, EPOCH_CHECKPOINT}  # what a directory has whose log never had a record
+
 
 class Points(NamedTuple):
     """What the checkpoints say of a log. is_clean: it was closed, so no check is needed."""
@@ -61,9 +63,11 @@ def open_or_make(files: Files, directory: str, wanted: Wanted, points: Points, w
         is_named = PARTITION_METADATA in names and _belongs(files, directory, wanted.topic_id)
         if not is_named:
             _name(files, directory, wanted.topic_id)
-        if not names:
-            return _new(files, directory, points.log_start_offset, wall_ms)
-        loaded = opened_clean(files, directory, names, points, wall_ms) if points.is_clean else None
+        loaded = None
+        if set(names) <= NEVER_WRITTEN and not any(points[:3]):
+            loaded = _new(files, directory, wall_ms)
+        elif points.is_clean:
+            loaded = opened_clean(files, directory, names, points, wall_ms)
         if loaded is None:
             loaded = load(files, directory, wanted.config, wall_ms, *points)
         loaded.is_new = not is_named
@@ -94,7 +98,8 @@ def _name(files: Files, directory: str, topic_id: bytes) -> None:
     """Say which topic a directory is of, in the page cache: the first sync of its log takes that to the disk, too."""
     file = files.open(f"{directory}/{PARTITION_METADATA}")
     try:
-        file.truncate(0)
+        if file.size:
+            file.truncate(0)  # which makes ext4 write what follows to the disk at once
         file.append([render_partition_metadata(topic_id)])
     finally:
         file.close()
@@ -109,10 +114,10 @@ def sync_name(files: Files, directory: str) -> None:
         file.close()
 
 
-def _new(files: Files, directory: str, start: int, wall_ms: int) -> Loaded:
-    """An empty log in a directory that has nothing yet. It gets its indexes when it has something to point at."""
-    segment = Segment(files.open(f"{directory}/{file_name(start, LOG_SUFFIX)}"), directory, start, wall_ms)
-    return Loaded([segment], LeaderEpochs(), ProducerStates(), start, start, start, 0, is_closed=True, is_new=True)
+def _new(files: Files, directory: str, wall_ms: int) -> Loaded:
+    """An empty log in a directory that has nothing of it: its file is made by the first append, its indexes later."""
+    segment = Segment(files.new(f"{directory}/{file_name(0, LOG_SUFFIX)}"), directory, 0, wall_ms)
+    return Loaded([segment], LeaderEpochs(), ProducerStates(), 0, 0, 0, 0, is_closed=True)
 
 
 def opened_clean(files: Files, directory: str, names: Sequence[str], points: Points, wall_ms: int) -> Loaded | None:

@@ -181,7 +181,8 @@ class LogUpkeep(LogReader):
         path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
         file = self.files.open(path)
         try:
-            file.truncate(0)
+            if file.size:
+                file.truncate(0)
             file.append([self.producers.encode()])
             if sync:
                 file.sync()

@@ -32,22 +32,29 @@ class Held:
 class SimFile:
     """An open file of one process."""
 
-    __slots__ = ("__weakref__", "_closed", "_files", "_inode", "_is_kept", "_is_new", "path", "size")
+    __slots__ = ("__weakref__", "_closed", "_files", "_is_kept", "_is_new", "_made", "path", "size")
 
-    def __init__(self, files: SimFiles, inode: Inode, path: str, is_new: bool) -> None:
+    def __init__(self, files: SimFiles, inode: Inode | None, path: str, is_new: bool) -> None:
         self._files = files
-        self._inode = inode
+        self._made = inode
         self._closed = False
         self._is_kept = False
         self._is_new = is_new
         self.path = path
-        self.size = len(inode.data)  # what this object knows, as in production
+        self.size = 0 if inode is None else len(inode.data)  # what this object knows, as in production
+
+    @property
+    def _inode(self) -> Inode:
+        assert self._made is not None, "not checked"
+        return self._made
 
     def _check(self) -> SimDisk:
         self._files.process.check_alive()
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         disk = self._files.disk
+        if self._made is None:
+            self._made = self._files.open(self.path)._inode
         # In production it may be closed whenever it is not in use, and is found again by its name: here it always is.
         if not self._is_kept and disk.names.get(self._files.absolute(self.path)) is not self._inode:
             raise OSError(errno.ESTALE, "its name is gone, and nobody kept it open", self.path)
@@ -137,8 +144,9 @@ class SimFile:
         self._closed = True
 
     def keep(self) -> None:
-        self._check()
-        self._is_kept = True
+        if self._made is not None:
+            self._check()
+            self._is_kept = True
 
     def renamed(self, path: str) -> None:
         self.path = path

@@ -213,6 +213,10 @@ class SimFiles:
             self.disk.look("open", path)
         return SimFile(self, inode, path, is_new)
 
+    def new(self, path: str) -> SimFile:
+        """Made by the first call that needs it."""
+        return SimFile(self, None, self._path(path), True)
+
     def exists(self, path: str) -> bool:
         path = self._path(path)
         return path in self.disk.names or path in self.disk.directories
@@ -310,6 +314,9 @@ class SimFiles:
         held = Held(self.disk, path)
         self.disk.locks[path] = held
         return held
+
+    async def compute(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self.run(fn, *args)
 
     async def run_read(self, fn: Callable[..., Any], *args: Any) -> Any:
         return await self.run(fn, *args)

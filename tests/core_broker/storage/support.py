@@ -95,6 +95,9 @@ class BrokenFiles(RealFiles):
         self._call("open", path)
         return BrokenFile(self, super().open(path, create=create))
 
+    def new(self, path: str) -> File:
+        return BrokenFile(self, super().new(path))
+
     def rename(self, source: str, target: str) -> None:
         self._call("rename", source)
         super().rename(source, target)
@@ -120,6 +123,9 @@ class BrokenFiles(RealFiles):
         super().sync_directory(path)
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
+    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
         return fn(*args)
 
     async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
