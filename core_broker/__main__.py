@@ -72,7 +72,11 @@ async def serve(config: BrokerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    files = RealFiles(config["file.pool.threads"], read_threads=config["cold.read.threads"])
+    files = RealFiles(
+        config["file.pool.threads"],
+        read_threads=config["cold.read.threads"],
+        compute_threads=config["compression.threads"],
+    )
     broker = Broker(config, runtime.system(), files)
     starting = asyncio.ensure_future(broker.start())
     stopped = asyncio.ensure_future(stopping.wait())

@@ -27,6 +27,7 @@ from .server.context import Context, Services
 from .server.dispatch import Route
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, parse_address
+from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .storage.cleaner import CleanerConfig
 from .storage.errors import StorageError
@@ -145,6 +146,7 @@ class Broker:
                 runtime.random,
             ),
             read_ahead=ReadAhead(files, config["cold.read.ahead.bytes"]),
+            preparing=Preparing(files, runtime, config["compression.queued.bytes"]),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
             loggers=Loggers(self._follow_levels),

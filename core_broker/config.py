@@ -120,6 +120,9 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("cold.read.ahead.bytes", _I, "4194304", "Most bytes of a file asked for ahead of a consumer that reads what the "
       "page cache does not have", 65536, own=True),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
+    O("compression.queued.bytes", _L, "268435456", "Most bytes of batches that wait to be compressed anew or looked "
+      "into; more are refused as REQUEST_TIMED_OUT, to be sent again", 1024 * 1024, own=True),
+    O("compression.threads", _I, "2", "Threads for batches that are compressed anew or looked into", 1, 64, own=True),
     O("connections.max.idle.ms", _L, "600000", "A connection without a whole request for so long is closed", 1),
     O("default.replication.factor", _I, "1", "Replicas of a topic that does not say", 1),
     O("delete.topic.enable", _B, "true", "Whether topics can be deleted"),
@@ -157,6 +160,9 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("max.incremental.fetch.session.cache.slots", _I, "1000", "Most fetch sessions (KIP-227)", 0),
     O("max.incremental.fetch.session.partitions", _I, "500000", "Most partitions in all fetch sessions "
       "together; past it clients fetch without", 0, own=True),
+    O("max.open.log.files", _I, "10000", "Most segment files that are held open; past it the one not used for longest is "
+      "closed, and opened again when it is needed. A seventh of what `ulimit -n` allows the process, if that is less",
+      8, own=True),
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),
     O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1),

@@ -28,7 +28,7 @@ class Pending:
         self.deadline = 0.0  # loop time; set by Purgatory.add
         self._on_expire = on_expire
         self._cleanup = cleanup  # takes the pending off whatever it waits on
-        self._callback: Callable[[Answer], None] | None = None
+        self._callback: Callable[[Answer], object] | None = None
 
     def complete(self, answer: Answer) -> bool:
         """Give the answer; False when it was given before."""
@@ -55,7 +55,7 @@ class Pending:
         self._callback = None
         self.complete(None)
 
-    def when_done(self, callback: Callable[[Answer], None]) -> None:
+    def when_done(self, callback: Callable[[Answer], object]) -> None:
         """Call `callback(answer)` once; at once when the answer is already there. One callback at most."""
         if self.done:
             callback(self.answer)

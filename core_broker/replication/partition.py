@@ -19,6 +19,7 @@ from .traffic import Traffic
 
 if TYPE_CHECKING:
     from ..storage.log import AppendInfo, Log, LogSlice, Origin
+    from ..storage.preparing import Prepared
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Partition:
         "isr",
         "leader_epoch",
         "least_in_sync",
+        "line",
         "log",
         "min_insync_replicas",
         "mirror_link",
@@ -69,6 +71,7 @@ class Partition:
         self.high_watermark: int = log.log_start_offset
         self.failure: KafkaError | None = None
         self.traffic = Traffic()
+        self.line: asyncio.Future[None] | None = None  # the last append that is being prepared; what comes later waits
         self._end_waiters: list[list[Any]] = []  # heap: offset, sequence, callback (None once it is called)
         self._data_waiters: dict[int, Callable[[], None]] = {}
         self._complained = False  # of a full disk, once
@@ -119,14 +122,21 @@ class Partition:
         """(producer id, first offset) of aborted transactions that touch offsets up to before `upper_offset`."""
         return [(each.producer_id, each.first_offset) for each in self.log.aborted_transactions(offset, upper_offset)]
 
-    def append(self, records: Any, origin: Origin, wall_ms: int, expected_next_offset: int | None = None) -> AppendInfo:
-        """Append batches to the log. Raises KafkaError; then nothing was appended."""
+    def append(
+        self,
+        records: Any,
+        origin: Origin,
+        wall_ms: int,
+        expected_next_offset: int | None = None,
+        prepared: Prepared | None = None,
+    ) -> AppendInfo:
+        """Append batches to the log. Raises KafkaError; then nothing was appended. prepared: see `Log.append`."""
         if self.failure is not None:
             raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
         traffic = self.traffic
         traffic.appends += 1
         try:
-            info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset)
+            info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset, prepared)
         except KafkaError as error:
             traffic.failed_appends += 1
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:

@@ -334,7 +334,9 @@ class Connection(asyncio.BufferedProtocol):
         assert route is not None
         self.busy = False
         self.tick = self._server.tick
-        if answer is not None:
+        if type(answer) is CloseConnection:
+            self.close(str(answer))
+        elif answer is not None:
             self._answer(route, self._correlation, answer)
             self._flush()
         server = self._server

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..replication.manager import ReplicaManager
     from ..storage.read_ahead import ReadAhead
     from .fetch_sessions import FetchSessions
+    from .preparing import Preparing
     from .producer_ids import ProducerIds
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Services:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     read_ahead: ReadAhead
+    preparing: Preparing
     cluster_id: str
     node_id: int
     loggers: Loggers = field(default_factory=Loggers)

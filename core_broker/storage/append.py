@@ -16,6 +16,7 @@ from ...protocol.records import BatchSummary, validate_batch, with_append_time, 
 from .config import MAX_INT64, LogConfig
 from .errors import OffsetMismatch
 from .files import Buffer
+from .preparing import Prepared
 from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
 from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAX_RELATIVE
 
@@ -79,9 +80,11 @@ def check(
     next_offset: int,
     leader_epoch: int,
     wall_ms: int,
+    prepared: Prepared | None = None,
 ) -> Plan:
     """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
 
+    prepared: what `prepare` has found of the first, which then is not looked into here.
     A batch that is cut off at the end of the buffer, as fetches have it, is left out.
     """
     assigns, checks_producers, checks_client, limits_size = RULES[origin]
@@ -99,6 +102,8 @@ def check(
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
     looks_at_records = checks_client and (config.compacts or (earliest >= 0 and not stamps))
+    if prepared is not None:
+        prepared = prepared.of(config.codec, config.codec_level)
     tentative: ProducerStates | None = None
     while total - position >= HEADER_SIZE:
         (
@@ -141,7 +146,7 @@ def check(
                     base_sequence, wall_ms,
                 )  # fmt: skip
             if looks_at_records:
-                _check_records(validate_batch(view, position), name, config, base, wall_ms)
+                _check_records(_summary(view, position, prepared), name, config, base, wall_ms)
         if producer_id >= 0 and checks_producers and base_sequence >= 0:
             known = producers
             if tentative is not None:
@@ -170,7 +175,7 @@ def check(
             batch_epoch = leader_epoch
             source, start, stop = view, position, end
             if codec is not None and attributes & COMPRESSION != codec and not attributes & CONTROL:
-                source = memoryview(with_codec(view, position, codec, config.codec_level)[0])
+                source = memoryview(_recoded(view, position, codec, config.codec_level, prepared))
                 start, stop = 0, len(source)
                 size, length = stop, stop - LOG_OVERHEAD
                 if limits_size and size > config.max_message_bytes:
@@ -210,6 +215,24 @@ def check(
     if not assigns and batches:
         parts.append(view[:position])
     return parts, batches, stored, records, top_timestamp, append_time, None
+
+
+def _summary(view: memoryview, position: int, prepared: Prepared | None) -> BatchSummary:
+    """What the records of a batch are. Raises CorruptBatch."""
+    if prepared is None or position:
+        return validate_batch(view, position)
+    if prepared.error is not None:
+        raise prepared.error
+    return prepared.summary or validate_batch(view)
+
+
+def _recoded(view: memoryview, position: int, codec: int, level: int | None, prepared: Prepared | None) -> bytes:
+    """A batch in another codec. Raises CorruptBatch."""
+    if prepared is None or position:
+        return with_codec(view, position, codec, level)[0]
+    if prepared.error is not None:
+        raise prepared.error
+    return prepared.recoded or with_codec(view, position, codec, level)[0]
 
 
 def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int, wall_ms: int) -> None:

@@ -43,6 +43,8 @@ class LogConfig:
     roll_ms: int = field(init=False)  # age at which a segment closes: what must be compacted in time must not stay open
     codec: int | None = field(init=False)  # that clients' batches are brought into; None keeps theirs
     codec_level: int | None = field(init=False)  # None for a codec without levels
+    looks_at_records: bool = field(init=False)  # of clients' batches: their headers do not tell enough
+    looks_into: bool = field(init=False)  # for that, or for another codec
 
     def __post_init__(self) -> None:
         levels = {
@@ -51,12 +53,16 @@ class LogConfig:
             "zstd": self.compression_zstd_level,
         }
         compacts = "compact" in self.cleanup_policy
+        codec = CODECS.get(self.compression_type)
+        by_time = self.message_timestamp_before_max_ms < MAX_INT64 and self.message_timestamp_type == "CreateTime"
         derived = {
             "deletes": "delete" in self.cleanup_policy,
             "compacts": compacts,
             "roll_ms": min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms,
-            "codec": CODECS.get(self.compression_type),
+            "codec": codec,
             "codec_level": levels.get(self.compression_type),
+            "looks_at_records": compacts or by_time,
+            "looks_into": compacts or by_time or codec is not None,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

@@ -14,6 +14,7 @@ from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .errors import OffsetMismatch, StorageError
 from .files import Buffer, Files, TornWrite
+from .preparing import Prepared
 from .reader import LogSlice, TimestampOffset
 from .recovery import load
 from .segment import MAX_RELATIVE, Segment
@@ -88,10 +89,12 @@ class Log(LogUpkeep):
         leader_epoch: int,
         wall_ms: int,
         expected_next_offset: int | None = None,
+        prepared: Prepared | None = None,
     ) -> AppendInfo:
         """Append whole batches into the page cache, all or none. Raises KafkaError, OffsetMismatch, StorageError.
 
         CLIENT and COORDINATOR are given offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
+        prepared: of the first batch, see `preparing.py`.
         """
         if self.failure is not None:
             raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
@@ -99,7 +102,7 @@ class Log(LogUpkeep):
         if expected_next_offset is not None and expected_next_offset != end:
             raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)
         view = batches if type(batches) is memoryview else memoryview(batches)
-        plan = check(view, origin, self.config, self.producers, self.name, end, leader_epoch, wall_ms)
+        plan = check(view, origin, self.config, self.producers, self.name, end, leader_epoch, wall_ms, prepared)
         parts, checked, size, records, max_timestamp, append_time, repeated = plan
         if not checked:
             if repeated is None:

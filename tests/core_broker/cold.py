@@ -33,6 +33,9 @@ class ColdFiles(RealFiles):
     def open(self, path: str, *, create: bool = True) -> File:
         return ColdFile(self, super().open(path, create=create))
 
+    def new(self, path: str) -> File:
+        return ColdFile(self, super().new(path))
+
     def has(self, path: str, position: int, n: int) -> bool:
         return not self.is_cold or all((path, page) in self.cached for page in pages(position, n))
 

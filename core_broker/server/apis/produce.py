@@ -3,11 +3,13 @@
 v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v8: which records
 were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
 acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
-`durability=page_cache` moves at once. A topic that a mirror owns is refused with POLICY_VIOLATION.
+`durability=page_cache` moves at once. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
+looked into or compressed anew wait for that, see `preparing.py`; the rest of the request is appended at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,9 +28,10 @@ from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
-from ...storage.log import Origin
+from ...storage.log import AppendInfo, Origin
 from ..context import CloseConnection, Context
 from ..leaders import leader_of
+from ..preparing import Work
 from ..record_errors import record_errors
 
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
@@ -43,6 +46,8 @@ TOPIC_IDS_SINCE = 13
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
+Wait = tuple[Partition, int, PartitionProduceResponse]  # until its high watermark is at an offset
+Later = tuple[Work, list[PartitionProduceResponse], int]  # an append, and where its answer goes
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
@@ -63,7 +68,8 @@ def handle(request: Request, context: Context) -> Any:
     services = context.services
     all_partitions = services.replicas.partitions
     wall_ms = services.runtime.wall_ms()
-    waits: list[tuple[Partition, int, PartitionProduceResponse]] = []
+    waits: list[Wait] = []
+    later: list[Later] = []
     topics: list[TopicProduceResponse] = []
     nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
     for topic in request.topic_data:
@@ -90,6 +96,12 @@ def handle(request: Request, context: Context) -> Any:
                 reached = partition
                 if partition.mirror_link or (acks == -1 and len(partition.isr) < partition.least_in_sync):
                     raise _closed(partition)
+                if partition.line is not None or partition.log.config.looks_into:
+                    work = services.preparing.begin(partition, records)
+                    if work is not None:
+                        later.append((work, answers, len(answers)))
+                        answers.append(PartitionProduceResponse(index=index))
+                        continue
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
                 if acks == 0:
@@ -101,23 +113,65 @@ def handle(request: Request, context: Context) -> Any:
                     answer.current_leader = _leader(name, index, nodes, context)
                 answers.append(answer)
                 continue
-            answer = PartitionProduceResponse(
-                index=index,
-                base_offset=info.first_offset,
-                # Of a batch that is there already Kafka tells its largest timestamp, whichever clock gave it.
-                log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
-                log_start_offset=info.log_start_offset,
-            )
+            answer = _appended(index, info)
             answers.append(answer)
             if partition.high_watermark < info.next_offset:
                 waits.append((partition, info.next_offset, answer))
         topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
+    response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
+    if later:
+        pending = Pending(_no_answer)
+        services.spawn(_append_later(later, waits, response, request, context, pending), "produce")
+        return pending
     if acks == 0:
         return None
-    response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if waits:
         return _wait(waits, response, request.timeout_ms, context)
     return response
+
+
+async def _append_later(
+    later: list[Later], waits: list[Wait], response: Response, request: Request, context: Context, pending: Pending
+) -> None:
+    """Make the appends that have a place in a line, then answer as `handle` does. All are made, whatever fails."""
+    preparing = context.services.preparing
+    outcomes = await asyncio.gather(*(preparing.append(work) for work, _, _ in later), return_exceptions=True)
+    for (work, answers, at), outcome in zip(later, outcomes, strict=True):
+        partition = work.partition
+        if isinstance(outcome, KafkaError):
+            if request.acks == 0:
+                pending.complete(CloseConnection(f"produce with acks=0 to {partition}: {outcome}"))
+                return
+            answers[at] = answer = _failed(partition.index, outcome, partition, request.transactional_id)
+            wall_ms = context.services.runtime.wall_ms()
+            answer.record_errors = record_errors(outcome, work.batch, partition, wall_ms)
+        elif isinstance(outcome, BaseException):
+            pending.complete(CloseConnection(f"produce to {partition}: {outcome}"))
+            raise outcome
+        else:
+            answers[at] = answer = _appended(partition.index, outcome)
+            if partition.high_watermark < outcome.next_offset:
+                waits.append((partition, outcome.next_offset, answer))
+    if request.acks == 0:
+        pending.complete(None)
+    elif waits:
+        _wait(waits, response, request.timeout_ms, context).when_done(pending.complete)
+    else:
+        pending.complete(response)
+
+
+def _no_answer() -> None:
+    """Nothing ends this but its appends."""
+
+
+def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=info.first_offset,
+        # Of a batch that is there already Kafka tells its largest timestamp, whichever clock gave it.
+        log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
 
 
 def _is_one_batch(records: Any) -> bool:
@@ -193,9 +247,7 @@ def _leader(name: str, index: int, nodes: dict[int, NodeEndpoint], context: Cont
     return LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
 
-def _wait(
-    waits: list[tuple[Partition, int, PartitionProduceResponse]], response: Response, timeout_ms: int, context: Context
-) -> Pending:
+def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Context) -> Pending:
     """Answer when every partition's high watermark has reached what was appended."""
 
     def settle() -> Response:

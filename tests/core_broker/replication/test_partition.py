@@ -21,7 +21,7 @@ class FakeLog:
         self.epoch = -1
         self.syncs = []
 
-    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None):
+    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None, prepared=None):
         first = self.log_end_offset
         self.log_end_offset += records
         count = self.log_end_offset - first

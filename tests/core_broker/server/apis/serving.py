@@ -17,6 +17,7 @@ from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.server.context import Context, Services
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
+from isthmus.core_broker.server.preparing import Preparing
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
@@ -60,7 +61,9 @@ class Serving:
                 self.config["max.incremental.fetch.session.partitions"],
                 self.runtime.random,
             ),
-            read_ahead=ReadAhead(self.files), cluster_id="cluster-x", node_id=1,
+            read_ahead=ReadAhead(self.files),
+            preparing=Preparing(self.files, self.runtime, self.config["compression.queued.bytes"]),
+            cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 

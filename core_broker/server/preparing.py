@@ -1,0 +1,78 @@
+"""Appends whose batches must be looked into or compressed anew: off the loop, in the order in which they came.
+
+A partition with an append at work has a line: all later appends of clients wait in it, those too that need no work, so
+that the log has what came first first. Other partitions and connections do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ..storage.log import Origin
+from ..storage.preparing import is_large, prepare
+
+if TYPE_CHECKING:
+    from ...runtime import Runtime
+    from ..replication.partition import Partition
+    from ..storage.files import Files
+    from ..storage.log import AppendInfo
+
+
+class Preparing:
+    """One for a broker."""
+
+    def __init__(self, files: Files, runtime: Runtime, max_bytes: int) -> None:
+        self._files = files
+        self._runtime = runtime
+        self._max_bytes = max_bytes  # of the batches that are at work or wait
+        self._bytes = 0
+
+    def begin(self, partition: Partition, batch: Any) -> Work | None:
+        """Take a place in the partition's line; None when the append can be made at once.
+
+        The batch is copied. Raises KafkaError REQUEST_TIMED_OUT when too much is at work.
+        """
+        large = is_large(batch, partition.log.config)
+        if not large and partition.line is None:
+            return None
+        size = len(batch)
+        if self._bytes + size > self._max_bytes:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{partition}: {self._bytes} bytes of batches wait (compression.queued.bytes={self._max_bytes})",
+            )
+        self._bytes += size
+        work = Work(partition, bytes(batch), large, asyncio.get_running_loop().create_future())
+        partition.line = work.done
+        return work
+
+    async def append(self, work: Work) -> AppendInfo:
+        """Make an append that has a place in the line. Raises KafkaError; then nothing was appended."""
+        partition = work.partition
+        prepared = None
+        try:
+            if work.is_large:
+                prepared = await self._files.compute(prepare, work.batch, partition.log.config)
+            if work.before is not None:
+                await asyncio.wait([work.before])
+            return partition.append(work.batch, Origin.CLIENT, self._runtime.wall_ms(), prepared=prepared)
+        finally:
+            self._bytes -= len(work.batch)
+            work.done.set_result(None)
+            if partition.line is work.done:
+                partition.line = None
+
+
+class Work:
+    """One append in a partition's line."""
+
+    __slots__ = ("batch", "before", "done", "is_large", "partition")
+
+    def __init__(self, partition: Partition, batch: bytes, is_large: bool, done: asyncio.Future[None]) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.is_large = is_large
+        self.before = partition.line  # whose end it waits for
+        self.done = done
