@@ -10,6 +10,7 @@ from .bulk import Consume, Produce, ProduceAndConsume, Replay
 from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
 from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncLarge, FsyncSmall, Latency
 from .groups import Rebalance
+from .partitions import Partitions
 from .workers import Counts, Mirror, MirrorMaker
 
 
@@ -65,6 +66,15 @@ LATE = (
 OPEN_LOOP = (*LATE, Metric("cpu", "CPU-µs/record", lower=True))
 FSYNC = (Metric("rate", "records/s"), Metric("cpu", "CPU-µs/record", lower=True))
 COLD = (*LATE, *BULK)
+PARTITIONS = (
+    Metric("create", "s to create", lower=True),
+    Metric("rss", "MiB", lower=True),
+    *BULK,
+    Metric("loaded", "MiB after the load", lower=True),
+    Metric("idle", "% of a core idle", lower=True),
+    Metric("stop", "s to stop", lower=True),
+    Metric("start", "s to start", lower=True),
+)
 IDLE = (Metric("rss", "MiB", lower=True), Metric("cpu", "% of a core", lower=True))
 
 REPLAYED = (
@@ -102,6 +112,7 @@ CASES = (
     Case("cold", Cold, COLD, pairs_max=2),
     Case("cold-busy", ColdBusy, COLD, pairs_max=2),
     Case("rebalance-50", Rebalance, REBALANCE),
+    Case("partitions", Partitions, PARTITIONS, pairs_max=2, fresh=True),
     Case("idle", Idle, IDLE, fresh=True),
     Case("cold-start", ColdStart, (Metric("start", "s", lower=True),), fresh=True),
     Case("mirror", Mirror, BULK, (ISTHMUS,)),

@@ -1,4 +1,5 @@
-"""`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked.
+"""`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
+with `to-kafka DIR`: handed over to Apache Kafka.
 
 Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT, within shutdown.timeout.ms, and
 at once on a second one. What is wrong with the command line or an option is one line and exit code 2; whatever else
@@ -24,7 +25,7 @@ from .. import runtime
 from ..protocol.errors import KafkaError
 from . import loggers
 from .broker import Broker, StartError
-from .config import BrokerConfig, ConfigError
+from .config import BrokerConfig, ConfigError, broker_option
 from .storage.files import RealFiles
 
 log = logging.getLogger("isthmus.core_broker.broker")
@@ -32,7 +33,9 @@ log = logging.getLogger("isthmus.core_broker.broker")
 EXIT_FAILED, EXIT_USAGE = 1, 2
 # A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
 GC_THRESHOLDS = (50_000, 20, 100)
-CONNECTIONS_SHARE = 0.75  # of the files a process may open
+# Of the files a process may open. What is left is for checkpoints, indexes and sockets that wait to be written to.
+CONNECTIONS_SHARE = 0.75
+LOG_FILES_SHARE = 1 / 7
 
 
 def options(arguments: list[str] | None = None) -> dict[str, str]:
@@ -74,6 +77,7 @@ async def serve(config: BrokerConfig) -> None:
         loop.add_signal_handler(number, stop)
     files = RealFiles(
         config["file.pool.threads"],
+        config["max.open.log.files"],
         read_threads=config["cold.read.threads"],
         compute_threads=config["compression.threads"],
     )
@@ -117,9 +121,12 @@ def raise_file_limit() -> int:
 
 def leave_files(given: dict[str, str], limit: int) -> None:
     """Where the system allows few files, connections must not take those that the logs need."""
-    most = int(limit * CONNECTIONS_SHARE)
-    if limit > 0 and "max.connections" not in given and most < BrokerConfig()["max.connections"]:
-        given["max.connections"] = str(max(most, 1))
+    if limit > 0:
+        for name, share in (("max.connections", CONNECTIONS_SHARE), ("max.open.log.files", LOG_FILES_SHARE)):
+            option = broker_option(name)
+            most = max(int(limit * share), int(option.low or 1))
+            if name not in given and most < BrokerConfig()[name]:
+                given[name] = str(most)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,6 +135,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .checking.command import main as check
 
         return check(arguments[1:])
+    if arguments[:1] == ["to-kafka"]:
+        from .moving import main as move
+
+        return move(arguments[1:])
     limit = raise_file_limit()
     try:
         given = options(arguments)
