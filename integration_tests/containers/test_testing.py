@@ -18,7 +18,15 @@ from integration_tests.testing.suites import SHOPS, Suite
 from integration_tests.testing.test_examples import EXAMPLE
 from integration_tests.testing.test_topology import COUNT, answers, is_same, kill_a_worker, produce, status_of
 from isthmus.deploy import engine
-from isthmus.testing import Backend, IsthmusContainer, IsthmusTestingError, IsthmusTopology, choice, labels
+from isthmus.testing import (
+    Backend,
+    IsthmusContainer,
+    IsthmusTestingError,
+    IsthmusTopology,
+    choice,
+    docker_container,
+    labels,
+)
 from isthmus.testing import __main__ as command
 from isthmus.testing.docker_container import DockerBroker
 from isthmus.testing.owner import Owner
@@ -137,6 +145,25 @@ def test_an_image_that_is_missing_and_a_port_that_is_taken_and_an_option_that_is
             IsthmusTopology(text, fixed_ports=True).start()
     with pytest.raises(IsthmusTestingError, match=r"no\.such\.option"):
         IsthmusContainer(options={"no.such.option": 1}).start()
+    await_nothing_left()
+
+
+def test_what_is_not_there_is_told_as_on_this_machine() -> None:
+    """Not started yet; removed by somebody else; and the keeper, killed, is missed by no later broker."""
+    broker = IsthmusContainer()
+    for call in (broker.pause, broker.restart, broker.logs, broker.wait_ready):
+        with pytest.raises(IsthmusTestingError, match="the broker is not started: use it in a `with`, or call start"):
+            call()
+    with broker:
+        engine.docker("rm", "--force", broker.get_container_id())  # type: ignore[attr-defined]
+        with pytest.raises(IsthmusTestingError, match=r"^Docker: No such container: [0-9a-f]+$"):
+            broker.restart()
+    keeper = docker_container._reaper(os.getpid()).keeper
+    os.kill(keeper.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, keeper.pid, os.WEXITED | os.WNOWAIT)
+    with broker:
+        produce(broker.bootstrap, "orders")
+    assert docker_container._reaper(os.getpid()).keeper is not keeper
     await_nothing_left()
 
 
