@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import mmap
-import os
 import signal
 import subprocess
 import sys
@@ -18,12 +16,12 @@ from integration_tests.peers.peers import PeerError
 
 from . import results
 from .cases import GB, Bench
+from .memory import touch_memory
 from .sides import Side, isthmus, kafka
 from .table import CASES, ISTHMUS, KAFKA, Case
 
 MAKERS = {ISTHMUS: isthmus, KAFKA: kafka}
 COLD_GB = 4.0  # fits small disks; more than the memory is what tells most
-TOUCHED_BYTES = 4 << 30  # twice what a pair of samples writes
 WARM_S = 8.0  # Kafka's compiler wants more; the first seconds of a JVM are not its speed
 
 
@@ -46,14 +44,6 @@ class Sides:
         return [self.shared[make.__name__] for make in makers]
 
 
-def touch_memory() -> None:
-    """Have the machine give memory that it has promised. A virtual machine's host does so page by page, when a page is
-    first written, which costs whoever comes first several times what the write itself costs."""
-    free_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    size = min(TOUCHED_BYTES, free_bytes // 2)
-    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
-
-
 def _folder(held: ExitStack) -> Path:
     return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
 
@@ -69,9 +59,9 @@ def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float
             bench.prepare()
             benches.append(bench)
             bench.warm(warm_s)
-        touch_memory()
         for _ in range(pairs):
             for bench in benches:
+                touch_memory(seconds)
                 samples[bench.side.name].append(bench.measure(seconds))
     finally:
         for bench in benches:

@@ -14,11 +14,13 @@ import time
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 QUEUED_BYTES = 128 << 20
-DISTINCT = 20_000  # values, sent again and again
-CALL = 500  # of them at a time to one partition
+DISTINCT_BYTES = 20 << 20  # of values that are sent again and again
+CALL_RECORDS = 500  # of them at a time to one partition
+CALLS_QUEUED = 4  # so many at least wait in the producer
 LETTERS = bytes(ord("A") + each % 26 for each in range(256))
 FLUSH_S = 30.0
 POLL_RECORDS = 10_000
+POLL_S = 0.05  # a call waits for so many records, at the end of a partition too
 
 
 def produce(
@@ -33,15 +35,16 @@ def produce(
         "queue.buffering.max.messages": queued,
     })  # fmt: skip
     producer.list_topics(topic, timeout=FLUSH_S)
-    letters = os.urandom(DISTINCT * value_bytes).translate(LETTERS)
+    letters = os.urandom(max(DISTINCT_BYTES // value_bytes, 1) * value_bytes).translate(LETTERS)
     values = [letters[at : at + value_bytes] for at in range(0, len(letters), value_bytes)]
-    calls = [[{"value": value} for value in values[at : at + CALL]] for at in range(0, DISTINCT, CALL)]
+    most = min(CALL_RECORDS, queued // CALLS_QUEUED)
+    calls = [[{"value": value} for value in values[at : at + most]] for at in range(0, len(values), most)]
     sent = call = 0
     start = time.perf_counter()
     end = start + seconds
-    most = max_bytes // value_bytes
-    while time.perf_counter() < end and sent < most and not failed:
-        while queued - len(producer) < CALL:
+    enough = max_bytes // value_bytes
+    while time.perf_counter() < end and sent < enough and not failed:
+        while queued - len(producer) < most:
             producer.poll(0.005)
         sent += producer.produce_batch(topic, calls[call % len(calls)], partition=call % partitions)
         call += 1
@@ -56,22 +59,22 @@ def fetch(address: str, topic: str, partitions: int, seconds: float) -> tuple[in
         "bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "enable.partition.eof": True,
         "queued.max.messages.kbytes": 65_536,
     })  # fmt: skip
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)])
+    all_of_it = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)]
+    consumer.assign(all_of_it)
     got = len(consumer.consume(POLL_RECORDS, FLUSH_S))
     start = time.perf_counter()
     end = start + seconds
     got = 0
     ended: set[int] = set()
     while (now := time.perf_counter()) < end:
-        for message in consumer.consume(POLL_RECORDS, min(end - now, 1.0)):
+        for message in consumer.consume(POLL_RECORDS, min(end - now, POLL_S)):
             if message.error() is None:
                 got += 1
             else:
                 ended.add(message.partition() or 0)
         if len(ended) == partitions:
             ended.clear()
-            for each in range(partitions):
-                consumer.seek(TopicPartition(topic, each, 0))
+            consumer.assign(all_of_it)
     seconds = time.perf_counter() - start
     consumer.close()
     return got, seconds
@@ -90,7 +93,7 @@ def drain(address: str, topic: str, partitions: int, seconds: float) -> tuple[in
     while len(ended) < partitions:
         if time.perf_counter() - start > seconds:
             raise RuntimeError(f"{got} records within {seconds} s, and not the end")
-        for message in consumer.consume(POLL_RECORDS, 0.1):
+        for message in consumer.consume(POLL_RECORDS, POLL_S):
             if message.error() is None:
                 got += 1
             else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
+from benchmarks.sweeps import CONNECTIONS, VALUE_BYTES
 from benchmarks.table import CASES, ISTHMUS
 from integration_tests.brokers import ROOT
 
@@ -37,6 +38,27 @@ def test_a_pair_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
     run, _ = bench(tmp_path, "small-1", "--seconds", "1", "--warm", "0.5")
     requests = run["results"][0]
     assert requests["Isthmus"]["median"] / requests["Kafka"]["median"] == requests["ratio"]
+
+
+def test_sweeps_give_a_line_for_each_x_and_their_plots(tmp_path: Path) -> None:
+    options = ["--alone", "--pairs", "1", "--seconds", "0.2", "--warm", "0.1", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.sweeps", "connections", "sizes", *options]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S)
+    lines = [json.loads(line) for line in (tmp_path / "sweeps.jsonl").read_text().splitlines()]
+    assert [line["x"] for line in lines if line["sweep"] == "connections"] == list(CONNECTIONS)
+    assert [line["x"] for line in lines if line["sweep"] == "sizes"] == list(VALUE_BYTES)
+    assert all(line["rate"] > 0 and line["rss"] > 0 for line in lines)
+    plots = [sys.executable, "-m", "benchmarks.plots", "--results", str(tmp_path), "--to", str(tmp_path)]
+    subprocess.run(plots, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S)
+    for sweep in "connections", "sizes":
+        assert (tmp_path / f"benchmark-{sweep}.svg").read_text().rstrip().endswith("</svg>")
+
+
+def test_plots_without_a_sweep_say_what_to_run_first(tmp_path: Path) -> None:
+    plots = [sys.executable, "-m", "benchmarks.plots", "--results", str(tmp_path)]
+    done = subprocess.run(plots, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "run python -m benchmarks.sweeps all first" in done.stderr
 
 
 def test_a_case_that_is_not_there_is_named() -> None:
