@@ -161,7 +161,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("max.incremental.fetch.session.partitions", _I, "500000", "Most partitions in all fetch sessions "
       "together; past it clients fetch without", 0, own=True),
     O("max.open.log.files", _I, "10000", "Most segment files that are held open; past it the one not used for longest "
-      "is closed, and opened again when it is needed. A seventh of what `ulimit -n` allows the process, if that is less",
+      "is closed, and opened again when it is needed. A seventh of what `ulimit -n` allows, if that is less",
       8, own=True),
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),

@@ -291,7 +291,7 @@ class RealFile:
         self._open_files = open_files
         self._is_new = self._is_closed = False
         self.is_kept = False  # it stays open whatever the bound
-        self.is_used = True  # since it was last looked at by who looks for one to close
+        self.is_used = False  # since it was last looked at by who looks for one to close
         self.path = path
         self.size = 0
         self._inode = 0  # none: it is not there
@@ -319,10 +319,10 @@ class RealFile:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
         held = Descriptor(self._open_files.open(self.path, flags))
-        inode = os.fstat(held.fd).st_ino
+        about = os.fstat(held.fd)
         if not self._inode:
-            self._inode, self._is_new = inode, True
-        elif inode != self._inode:
+            self._inode, self._is_new = about.st_ino, True
+        elif about.st_ino != self._inode or about.st_size < self.size:  # numbers of files that are gone come again
             raise OSError(errno.ESTALE, "another file has taken its name", self.path)
         self._descriptor = held
         if not self.is_kept:
