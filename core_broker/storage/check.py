@@ -8,10 +8,11 @@ What no CRC covers (base offsets, leader epochs, indexes) is judged by its neigh
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
+from itertools import zip_longest
 
 from ...protocol.primitives import uuid_to_str
 from .append import CONTROL, MAGIC, TRANSACTIONAL
+from .check_epochs import Entry, complaint, read_entries
 from .check_indexes import IndexCheck
 from .checkpoints import (
     CLEANER_CHECKPOINT,
@@ -20,7 +21,6 @@ from .checkpoints import (
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
-    parse_checkpoint,
     parse_partition_metadata,
 )
 from .epochs import EPOCH_CHECKPOINT
@@ -70,7 +70,10 @@ class _Check:
         self.before_last: Cut | None = None  # a cut before the last batch, where a hole lies before it
         self.hole: tuple[str, int, int, int] | None = None  # before the last batch: file, position, from, to
         self.epoch = -1  # of the last batch
-        self.checkpointed: list[tuple[int, int]] = []  # (epoch, start offset) as the checkpoint file says, if it rises
+        self.floors: list[int] = []  # of each of the report's epochs: where the batches before it end
+        self.epochs_path = f"{directory}/{EPOCH_CHECKPOINT}"
+        self.checkpointed: list[Entry] = []  # as the checkpoint file says, if they rise
+        self._entry = 0  # of the last batch's epoch
         self.disagreement: Cut | None = None  # a cut before the first batch of another epoch than it says
         self.states = ProducerStates()
         self.replay_is_complete = known.compacted is False  # all that transactions wrote here is there to be read
@@ -79,11 +82,11 @@ class _Check:
         report, known = self.report, self.known
         bases = self._list()
         self._read_identity()
-        self._read_epochs()
+        self.checkpointed = read_entries(self.files, self.epochs_path, known, report)
         start = known.log_start_offset or 0
         self.expected = bases[0] if bases else start
         self._begin_replay(bases)
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
+        for base, following in zip_longest(bases, bases[1:]):
             self._segment(base, following)
         report.segments = len(bases)
         report.size_bytes = sum(size for _, size in self.sizes)
@@ -210,6 +213,7 @@ class _Check:
                 self._cut(self.disagreement or Cut(base, position, self.expected, report.batches))
             else:
                 report.epochs.append((epoch, first))
+                self.floors.append(self.expected)
             self.epoch = epoch
         if self.checkpointed and self.disagreement is None:
             self._compare_epoch(base, position, last, epoch)
@@ -298,28 +302,6 @@ class _Check:
 
     # --- Leader epochs ------------------------------------------------------------------------------------------------
 
-    def _read_epochs(self) -> None:
-        path = f"{self.directory}/{EPOCH_CHECKPOINT}"
-        if not self.files.exists(path):
-            return
-        try:
-            entries = [(int(epoch), int(start)) for epoch, start in parse_checkpoint(self.files.read(path), path, 2)]
-        except CheckpointError as error:
-            self.report.add(Kind.EPOCH, EPOCH_CHECKPOINT, str(error).partition(": ")[2])
-            return
-        for before, after in pairwise(entries):
-            if after[0] <= before[0] or after[1] <= before[1]:
-                text = f"epoch {after[0]} from offset {after[1]} on follows epoch {before[0]} from {before[1]} on"
-                self.report.add(Kind.EPOCH, EPOCH_CHECKPOINT, text, offset=after[1])
-                return
-        latest = self.known.leader_epoch
-        if entries and latest is not None and entries[-1][0] > latest:
-            text = f"it holds epoch {entries[-1][0]}, but the metadata knows none after {latest}"
-            self.report.add(Kind.EPOCH, EPOCH_CHECKPOINT, text, offset=entries[-1][1])
-            return
-        self.checkpointed = entries
-        self._entry = 0
-
     def _compare_epoch(self, base: int, position: int, last: int, epoch: int) -> None:
         """Note the first batch whose epoch is not what the checkpoint says of its last offset."""
         entries, number = self.checkpointed, self._entry
@@ -335,15 +317,12 @@ class _Check:
     def _compare_with_checkpoints(self) -> None:
         """What the small files say of a log that is sound in itself."""
         report, known, end = self.report, self.known, self.report.log_end_offset
-        path = f"{self.directory}/{EPOCH_CHECKPOINT}"
         if self.disagreement is not None and not report.has(Kind.EPOCH):
             report.add(Kind.EPOCH, EPOCH_CHECKPOINT, self._said, offset=self.disagreement.offset)
-        elif self.checkpointed and self.checkpointed[-1][1] > end and known.clean:
-            text = f"epoch {self.checkpointed[-1][0]} begins at offset {self.checkpointed[-1][1]}, past the end {end}"
-            report.add(Kind.EPOCH, EPOCH_CHECKPOINT, text, offset=self.checkpointed[-1][1])
-        elif known.clean and report.epochs and not self.checkpointed and not report.has(Kind.EPOCH):
-            text = "it has no entry" if self.files.exists(path) else "it is missing"
-            report.add(Kind.EPOCH, EPOCH_CHECKPOINT, text)
+        if not report.has(Kind.EPOCH):
+            is_there = self.files.exists(self.epochs_path)
+            if wrong := complaint(self.checkpointed if is_there else None, self.floors, report, known):
+                report.add(Kind.EPOCH, EPOCH_CHECKPOINT, wrong)
         point = known.recovery_point
         if point is not None and (point > end or (known.clean and point != end)):
             text = f"the recovery point is {point}, but the log ends at {end}"

@@ -1,8 +1,8 @@
 """One segment's index files compared with its batches, by the rules of Kafka's DumpLogSegments and one more.
 
-An entry of the offset index must point at a batch with that last offset; one of the time index must name a batch with
-that largest timestamp, and the last one the segment's largest, by which retention and searches go. An index with fewer
-entries than it could have is only slower, until it leaves out more than SPARSE_BYTES.
+An entry of the offset index must point at a batch with that last offset; one of the time index must name the first
+batch with that largest timestamp, and the last one the segment's largest, by which retention and searches go. An index
+with fewer entries than it could have is only slower, until it leaves out more than SPARSE_BYTES.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class IndexCheck:
         reach = position + size_bytes - self._indexed
         if reach > self._sparse and self._batches > 1:
             self._sparse = reach
-        self._max_timestamp = max(self._max_timestamp, max_timestamp)
+        before = self._max_timestamp
+        self._max_timestamp = max(before, max_timestamp)
         while times.key < first_offset - self._base:
             times.wrong(f"no batch holds offset {self._base + times.key}")
         while times.key <= last_offset - self._base:
@@ -51,8 +52,8 @@ class IndexCheck:
                 times.wrong(
                     f"the largest timestamp of the batch with offset {self._base + times.key} is {max_timestamp}"
                 )
-            elif times.value < self._max_timestamp:
-                times.wrong(f"a batch before it has the larger timestamp {self._max_timestamp}")
+            elif times.value <= before:
+                times.wrong(f"a batch before it has timestamp {before}")
             else:
                 times.advance()
 

@@ -24,6 +24,7 @@ from tests.core_broker.storage.support import NOW_MS, at, run
 PLAIN, MIRRORED = "plain", "mirrored"
 IDS = {PLAIN: bytes(range(16)), MIRRORED: bytes(range(16, 32))}
 SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=300)
+ONE_SEGMENT = LogConfig(index_interval_bytes=300)
 RUNTIME = Runtime(random.Random(7), lambda: NOW_MS, lambda: 0)
 FIRST_MS = NOW_MS + 123_457  # of the records: no byte of it is 0
 EPOCHS = 4  # of each partition
@@ -62,7 +63,7 @@ def fill(log: Log, dense: bool) -> None:
             log.append(at(data, log.log_end_offset, epoch), Origin.REPLICATION, epoch, NOW_MS)
 
 
-def make(folder: Path, clean: bool = True) -> Path:
+def make(folder: Path, clean: bool = True, config: LogConfig = SMALL) -> Path:
     """Make the directory; `clean` False leaves it as a kill does after all was synced once, and then some appended."""
 
     async def work() -> None:
@@ -74,7 +75,7 @@ def make(folder: Path, clean: bool = True) -> Path:
         await metadata.append(records())
         for name, topic_id in IDS.items():
             for index in range(2):
-                log = await logs.create(name, index, topic_id, SMALL)
+                log = await logs.create(name, index, topic_id, config)
                 fill(log, name == PLAIN)
                 if not clean:
                     await log.sync()
