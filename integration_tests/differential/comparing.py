@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from .afterwards import read_back
-from .normalise import normalised, unexplained
+from .normalise import Difference, normalised, unexplained
 from .peer import POLL_S, Case, Peer, Scenario
 from .wire import api
 
@@ -16,13 +16,14 @@ SETTLED_TIMEOUT_S = 5.0
 
 
 class Comparison:
-    """Runs scenarios; `codes` are the error codes that stock Kafka has given, by API."""
+    """Runs scenarios; `given` has by API and error code the scenarios in which stock Kafka gave it."""
 
     def __init__(self, ours: Peer, stock: Peer, prefix: str = "") -> None:
         self.ours = ours
         self.stock = stock
         self._prefix = prefix  # of the names of topics and groups
-        self.codes: dict[int, set[int]] = {}
+        self.given: dict[int, dict[int, set[str]]] = {}
+        self.explained: set[Difference] = set()  # those of DIFFERENCES that were met
         self.done: set[tuple[str, int]] = set()  # scenarios and versions
         self._threads = ThreadPoolExecutor(2)
 
@@ -37,8 +38,9 @@ class Comparison:
         wait(asked)  # both, since what is raised by one must not leave the other at work
         (actual, ours), (expected, stock) = (each.result() for each in asked)
         self.done.add((scenario.label, version))
-        self.codes.setdefault(scenario.key, set()).update(codes_in(expected))
-        found = compared(scenario, actual, expected)
+        for code in codes_in(expected):
+            self.given.setdefault(scenario.key, {}).setdefault(code, set()).add(scenario.label)
+        found = compared(scenario, actual, expected, self.explained)
         return found or self._differences_left(scenario, ours, stock)
 
     def _differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
@@ -46,7 +48,7 @@ class Comparison:
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         while True:
             our_own, their_own = (normalised(read_back(case), case.peer) for case in (ours, stock))
-            found = unexplained("Afterwards", our_own, their_own, scenario.label)
+            found = unexplained("Afterwards", our_own, their_own, scenario.label, self.explained)
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(POLL_S)
@@ -55,12 +57,18 @@ class Comparison:
 def answers(peer: Peer, scenario: Scenario, version: int, prefix: str = "") -> tuple[list[Any], Case]:
     """What a broker answers to a scenario, made comparable, and the case that was asked."""
     case = Case(peer, version, f"{prefix}{api(scenario.key).name.lower()}-v{version}-{scenario.label}")
-    scenario.run(case)
+    try:
+        scenario.run(case)
+    except OSError:
+        peer.reconnect()  # what was not answered must not be in the way of the next scenario
+        raise
     assert case.answers, "a scenario that compares nothing"
     return [normalised(answer, peer) for answer in case.answers], case
 
 
-def compared(scenario: Scenario, actual: list[Any], expected: list[Any]) -> list[str]:
+def compared(
+    scenario: Scenario, actual: list[Any], expected: list[Any], explained: set[Difference] | None = None
+) -> list[str]:
     """Differences of two brokers' answers that are not explained, with the number of the answer each is found in."""
     if len(actual) != len(expected):
         return [f"{len(actual)} answers of ours, {len(expected)} of stock Kafka"]
@@ -68,7 +76,7 @@ def compared(scenario: Scenario, actual: list[Any], expected: list[Any]) -> list
     return [
         f"answer {number}: {line}"
         for number, pair in enumerate(zip(actual, expected, strict=True), 1)
-        for line in unexplained(title, *pair, scenario.label)
+        for line in unexplained(title, *pair, scenario.label, explained)
     ]
 
 

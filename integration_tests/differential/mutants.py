@@ -1,7 +1,7 @@
-"""Twenty brokers, each wrong in one place: what the differential scenarios must notice.
+"""Brokers, each wrong in one place: what the differential scenarios must notice.
 
 A mutant is one module of the product with one text in place of another, as a slip of the hand would leave it.
-`mutated.py` runs a broker with one of them, test_mutants.py the scenarios of the APIs that it touches.
+`mutated.py` runs a broker with one of them, test_mutants.py the scenario that is to notice it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CONTROLLER = f"{BROKER}.cluster.controller"
 
 @dataclass(frozen=True)
 class Mutant:
-    """keys: the APIs whose scenarios are to notice it. The text `right` stands in the module exactly once."""
+    """scenario: the one that is to notice it. The text `right` stands in the module exactly once."""
 
     name: str
     module: str
     right: str
     wrong: str
-    keys: tuple[int, ...]
+    scenario: str
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -35,140 +35,147 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{APIS}.produce",
         "length + LOG_OVERHEAD == len(records)",
         "length + LOG_OVERHEAD <= len(records)",
-        (0,),
+        "more_than_one_batch",
     ),
     Mutant(
         "takes_any_acks",
         f"{APIS}.produce",
         "if acks not in ACKS:",
         "if acks not in (*ACKS, 2):",
-        (0,),
+        "wrong_acks",
     ),
     Mutant(
         "tells_a_duplicate_the_time_of_now",
         f"{APIS}.produce",
         "info.max_timestamp if info.duplicate else info.log_append_time_ms",
         "info.log_append_time_ms",
-        (0,),
+        "takes_a_repeated_batch_once",
     ),
     Mutant(
         "gives_no_batch_that_is_larger_than_the_limit",
         f"{APIS}.fetch",
-        "self._read_one(wanted, left, size == 0)",
-        "self._read_one(wanted, left, False)",
-        (1,),
+        "min_one=min_one",
+        "min_one=False",
+        "one_batch_comes_even_if_it_is_too_large",
     ),
     Mutant(
         "puts_unknown_partitions_first",
         f"{APIS}.fetch",
         "return rows + unknown, enough",
         "return unknown + rows, enough",
-        (1,),
+        "unknown_topics_come_after_known_ones",
     ),
     Mutant(
         "a_consumer_at_the_end_of_an_epoch_has_diverged",
         f"{APIS}.fetch",
         "end_offset < asked.fetch_offset",
         "end_offset <= asked.fetch_offset",
-        (1,),
+        "knows_the_epoch_of_what_it_read",
     ),
     Mutant(
         "a_session_keeps_its_order",
         f"{BROKER}.server.fetch_sessions",
         "self.partitions[key] = self.partitions.pop(key)",
         "self.partitions[key] = self.partitions[key]",
-        (1,),
+        "limit_is_used_by_another_partition_each_time",
+    ),
+    Mutant(
+        "what_a_limit_left_out_has_nothing_to_tell",
+        f"{BROKER}.server.fetch_sessions",
+        "if not news and self.partition is not None and self.asked.fetch_offset >= data.high_watermark:",
+        "if not news and self.partition is not None:",
+        "what_a_limit_left_out_comes_next",
     ),
     Mutant(
         "a_session_tells_an_error_once",
         f"{BROKER}.server.fetch_sessions",
         "bool(data.records) or bool(data.error_code)",
         "bool(data.records)",
-        (1,),
+        "errors_are_told_each_time",
     ),
     Mutant(
         "the_earliest_offset_is_always_0",
         f"{APIS}.list_offsets",
         "answer.offset = partition.log.log_start_offset",
         "answer.offset = 0",
-        (2,),
+        "offsets_after_records_were_deleted",
     ),
     Mutant(
         "metadata_of_a_null_list_and_an_empty_one_are_alike",
         f"{APIS}.metadata",
         "if asked is None or (context.version == 0 and not asked):",
         "if not asked:",
-        (3,),
+        "no_topics",
     ),
     Mutant(
         "assignments_by_hand_may_have_holes",
         f"{CONTROLLER}.create_topics",
         "if sorted(by_index) != list(range(len(by_index))):",
         "if len(by_index) != len(topic.assignments):",
-        (19,),
+        "assignments_that_are_refused",
     ),
     Mutant(
         "validating_makes_the_partitions",
         f"{CONTROLLER}.create_partitions",
         "[] if self.validate_only else records",
         "records",
-        (37,),
+        "adds_partitions",
     ),
     Mutant(
         "a_topic_named_twice_is_deleted",
         f"{CONTROLLER}.delete_topics",
         "if name in names_twice:",
         "if name in ids_twice:",
-        (20,),
+        "topic_to_delete_named_twice",
     ),
     Mutant(
         "the_last_records_cannot_be_deleted",
         f"{BROKER}.replication.partition",
         "if not 0 <= before <= self.high_watermark:",
         "if not 0 <= before < self.high_watermark:",
-        (21,),
+        "deletes_all_by_the_high_watermark",
     ),
     Mutant(
         "epochs_of_clients_are_not_checked",
         f"{APIS}.offset_for_leader_epoch",
         "partition.check_epoch(asked.current_leader_epoch)",
         "pass",
-        (23,),
+        "client_is_ahead_of_the_leader_epoch",
     ),
     Mutant(
         "tells_synonyms_to_all",
         f"{APIS}.describe_configs",
         "entry.synonyms if request.include_synonyms else []",
         "entry.synonyms",
-        (32,),
+        "describes_options",
     ),
     Mutant(
         "replaces_options_by_adding_to_them",
         f"{CONTROLLER}.alter_configs",
         "if is_sealed(key, kind)",
         "if True",
-        (33,),
+        "leaves_a_topic_without_options",
     ),
     Mutant(
         "appends_what_is_there",
         f"{CONTROLLER}.incremental_alter_configs",
         "if operation is Operation.APPEND and part not in parts:",
         "if operation is Operation.APPEND:",
-        (44,),
+        "appends_and_subtracts",
     ),
     Mutant(
         "elects_leaders_that_need_no_election",
         f"{CONTROLLER}.elect_leaders",
         "if not needed:",
         "if False:",
-        (43,),
+        "elections_that_are_not_needed",
     ),
     Mutant(
         "a_page_ends_one_partition_late",
         f"{APIS}.describe_topic_partitions",
         "if last < len(topic.partitions):",
         "if last + 1 < len(topic.partitions):",
-        (75,),
+        "describes_partitions_page_by_page",
     ),
 )
 

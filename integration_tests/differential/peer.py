@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from isthmus.protocol.messages import (
@@ -102,6 +103,18 @@ class Case:
         for request in requests:
             api = type(request).API
             self.answers.append({api.name: plain(self.peer.connection.receive(), api.max_version)})
+
+    def compare_waiting(self, request: Struct, meanwhile: Callable[[], object]) -> Any:
+        """Ask on a connection of its own what the broker may hold back, do something, and keep the answer."""
+        connection = Connection(self.peer.address)
+        try:
+            connection.send(request, self.version)
+            meanwhile()
+            answer = connection.receive()
+        finally:
+            connection.close()
+        self.answers.append(plain(answer, self.version))
+        return answer
 
     def expect_closed_by(self, key: int, version: int) -> None:
         """Compare that the broker closes the connection at a request of a key and version without a body."""
@@ -271,22 +284,34 @@ class Scenario:
 
 
 class Scenarios(list[Scenario]):
-    """The scenarios of one file, collected by the decorators."""
+    """The scenarios of one file, collected by the decorators.
+
+    since, until: the versions that can be asked. ends: only the first and the last of them. each: preconditions, as the
+    states of a group; every one of them makes a scenario of its own, and is given to the function.
+    """
 
     def success(
-        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False
-    ) -> Callable[[Callable[[Case], None]], None]:
-        return self._collect(key, "success", since, until, ends)
+        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False, each: Sequence[str] = ()
+    ) -> Callable[[Callable[..., None]], None]:
+        return self._collect(key, "success", since, until, ends, each)
 
     def error(
-        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False
-    ) -> Callable[[Callable[[Case], None]], None]:
-        return self._collect(key, "error", since, until, ends)
+        self, key: int, since: int = 0, until: int = 99, *, ends: bool = False, each: Sequence[str] = ()
+    ) -> Callable[[Callable[..., None]], None]:
+        return self._collect(key, "error", since, until, ends, each)
 
     def _collect(
-        self, key: int, kind: str, since: int, until: int, ends: bool
-    ) -> Callable[[Callable[[Case], None]], None]:
-        def keep(run: Callable[[Case], None]) -> None:
-            self.append(Scenario(key, kind, run.__name__, run, since, until, ends))
+        self, key: int, kind: str, since: int, until: int, ends: bool, each: Sequence[str]
+    ) -> Callable[[Callable[..., None]], None]:
+        def keep(run: Callable[..., None]) -> None:
+            if not each:
+                self.append(Scenario(key, kind, run.__name__, run, since, until, ends))
+            for precondition in each:
+                label = f"{run.__name__}-{precondition}"
+                self.append(Scenario(key, kind, label, partial(_given, run, precondition), since, until, ends))
 
         return keep
+
+
+def _given(run: Callable[..., None], precondition: str, case: Case) -> None:
+    run(case, precondition)

@@ -24,6 +24,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)  # what can be done to an option
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 
 WAIT_MS = 10  # of a fetch that finds nothing
+LONG_MS = 20_000  # of one that is to wait until something comes
 
 Row = tuple[str, int, str | None]  # option, operation, value
 

@@ -27,7 +27,8 @@ from isthmus.protocol.messages import (
 )
 from isthmus.protocol.schema import Struct
 
-from .comparing import Comparison
+from . import error_codes
+from .comparing import Comparison, codes_in
 from .crew import COMPLETING, EMPTY, FOLLOWER, LEADER, NEWCOMER, PREPARING, STABLE, STATIC, Crew
 from .normalise import normalised, unexplained
 from .peer import Case, Peer, Scenario, Scenarios
@@ -56,7 +57,6 @@ FIRST: list[Struct] = [
     sync_group.Request(group_id="g", generation_id=1, member_id="m", protocol_type="consumer", protocol_name="range"),
     heartbeat.Request(group_id="g", generation_id=1, member_id="m"),
     leave_group.Request(group_id="g", members=[leave_group.MemberIdentity(member_id="m")]),
-    offset_commit.Request(group_id="g", topics=[]),
     offset_fetch.Request(groups=[offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=None)]),
     offset_delete.Request(group_id="g", topics=[]),
     describe_groups.Request(groups=["g"]),
@@ -67,7 +67,10 @@ FIRST: list[Struct] = [
 
 def told_first(peer: Peer) -> dict[str, Any]:
     """What each request is told while there is no topic for groups, by the name of its API."""
-    return {type(each).API.name: normalised(plain(peer.ask(each), type(each).API.max_version), peer) for each in FIRST}
+    case = Case(peer, 0, "first")
+    topic = commit.topic(case.name, case.topic(), commit.row(0, 1))
+    asked = [offset_commit.Request(group_id="g", topics=[topic]), *FIRST]
+    return {type(each).API.name: normalised(plain(peer.ask(each), type(each).API.max_version), peer) for each in asked}
 
 
 class Pair:
@@ -90,7 +93,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             made.stock.close()
 
 
-@pytest.mark.parametrize("name", [type(each).API.name for each in FIRST])
+@pytest.mark.parametrize("name", ["OffsetCommit", *(type(each).API.name for each in FIRST)])
 def test_what_is_told_before_there_is_a_coordinator(name: str, pair: Pair) -> None:
     assert unexplained(name, pair.first[0][name], pair.first[1][name]) == []
 
@@ -336,3 +339,14 @@ def sessions_have_bounds(case: Case) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.label)
 def test_answers_are_equal(scenario: Scenario, pair: Pair) -> None:
     assert pair.comparison.differences(scenario, scenario.versions[-1]) == []
+
+
+def test_the_table_of_error_codes_is_what_stock_kafka_gave(pair: Pair) -> None:
+    if len(pair.comparison.done) < len(SCENARIOS):
+        pytest.skip("only some of the scenarios ran")
+    given = pair.comparison.given
+    for api in (offset_commit.API, *(type(each).API for each in FIRST)):
+        for code in codes_in(pair.first[1][api.name]):
+            given.setdefault(api.key, {}).setdefault(code, set()).add(error_codes.FIRST)
+    wrong = error_codes.wrong(given, {error_codes.FIRST, *(scenario.label for scenario in SCENARIOS)})
+    assert not wrong, "\n".join(wrong)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,14 @@ from integration_tests.brokers import BrokerProcess
 
 from .comparing import Comparison
 from .conftest import SETTINGS
+from .group_mutants import GROUP_MUTANTS
 from .mutants import MUTANTS, Mutant, source_of
 from .peer import Peer, Scenario
 from .scenarios import SCENARIOS
 
 MUTATED = Path(__file__).with_name("mutated.py")
-MUST_BE_SEEN = 18
+LEAST = 20  # mutants
+MAY_BE_UNSEEN = 2
 
 
 class MutatedBroker(BrokerProcess):
@@ -37,20 +38,18 @@ def seen() -> dict[str, list[str]]:
     return {}
 
 
-def scenarios_of(mutant: Mutant) -> Iterator[tuple[Scenario, int]]:
-    for scenario in SCENARIOS:
-        if scenario.key in mutant.keys:
-            yield scenario, scenario.versions[-1]
-            if len(scenario.versions) > 1:
-                yield scenario, scenario.versions[0]
+def scenario_of(mutant: Mutant) -> Scenario:
+    [found] = [scenario for scenario in SCENARIOS if scenario.label == mutant.scenario]
+    return found
 
 
 def first_difference(mutant: Mutant, broker: BrokerProcess, stock: Peer, prefix: str) -> list[str]:
-    """Of the first scenario that the two do not answer alike; none when all are equal."""
+    """What the mutant's scenario sees in its newest version or its oldest; nothing when all is equal."""
     ours = Peer("isthmus", broker.bootstrap)
     comparison = Comparison(ours, stock, prefix)
+    scenario = scenario_of(mutant)
     try:
-        for scenario, version in scenarios_of(mutant):
+        for version in (scenario.versions[-1], scenario.versions[0]):
             try:
                 found = comparison.differences(scenario, version)
             except AssertionError as error:  # what the scenario waits for never comes
@@ -66,7 +65,7 @@ def first_difference(mutant: Mutant, broker: BrokerProcess, stock: Peer, prefix:
 
 
 def test_each_mutant_still_fits_the_product() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 20
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= LEAST
     for mutant in MUTANTS:
         compile(source_of(mutant), mutant.module, "exec")
 
@@ -77,26 +76,27 @@ def test_the_scenarios_see_a_fault(mutant: Mutant, stock: Peer, tmp_path: Path, 
     broker = MutatedBroker(tmp_path, mutant.name).start()
     try:
         seen[mutant.name] = first_difference(mutant, broker, stock, f"{mutant.name}-")
+        print(f"{mutant.name}: {seen[mutant.name][:2] or 'not seen'}")
     finally:
         broker.kill()
 
 
 @pytest.mark.soak
-def test_eighteen_of_twenty_faults_are_seen(seen: dict[str, list[str]]) -> None:
+def test_all_faults_but_two_at_the_most_are_seen(seen: dict[str, list[str]]) -> None:
     if len(seen) < len(MUTANTS):
         pytest.skip("only some of the mutants ran")
     unseen = [name for name, differences in seen.items() if not differences]
     print(f"{len(MUTANTS) - len(unseen)} of {len(MUTANTS)} faults are seen; not seen: {', '.join(unseen) or 'none'}")
-    assert len(MUTANTS) - len(unseen) >= MUST_BE_SEEN, unseen
+    assert len(unseen) <= MAY_BE_UNSEEN, unseen
 
 
 @pytest.mark.soak
 def test_control_without_a_fault_all_is_equal(ours: Peer, stock: Peer) -> None:
     comparison = Comparison(ours, stock, "control-")
     try:
-        for mutant in MUTANTS:
-            for scenario, version in scenarios_of(mutant):
-                if (scenario.label, version) not in comparison.done:
-                    assert comparison.differences(scenario, version) == [], scenario.label
+        for mutant in (*MUTANTS, *GROUP_MUTANTS):
+            scenario = scenario_of(mutant)
+            for version in {scenario.versions[-1], scenario.versions[0]}:
+                assert comparison.differences(scenario, version) == [], scenario.label
     finally:
         comparison.close()

@@ -31,9 +31,9 @@ def handle(request: Request, context: Context) -> Pending:
 
 
 def _topic(item: DeletedTopic, version: int) -> DeletableTopicResult:
-    code = item.error_code
+    code, message = item.error_code, item.error_message
+    if code == ErrorCode.TOPIC_DELETION_DISABLED:
+        message = None  # as Kafka: the code says it all
     if code == ErrorCode.TOPIC_DELETION_DISABLED and version < DISABLED_SINCE:
         code = ErrorCode.INVALID_REQUEST
-    return DeletableTopicResult(
-        name=item.name, topic_id=item.topic_id, error_code=code, error_message=item.error_message
-    )
+    return DeletableTopicResult(name=item.name, topic_id=item.topic_id, error_code=code, error_message=message)

@@ -25,18 +25,18 @@ from ..context import Context
 def handle(request: Request, context: Context) -> Response:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if asked != [(CLUSTER_METADATA, [0])]:
-        return Response(error_message=None, topics=[_unknown(topic, indexes) for topic, indexes in asked])
+        return Response(error_message="", topics=[_unknown(topic, indexes) for topic, indexes in asked])
     quorum = context.services.controller.quorum
     partition = PartitionData(
         partition_index=0,
-        error_message=None,
+        error_message="",
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
         current_voters=[_voter(voter) for voter in quorum.voters],
     )
     return Response(
-        error_message=None,
+        error_message="",
         topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
         nodes=[_node(voter, context) for voter in quorum.voters],
     )

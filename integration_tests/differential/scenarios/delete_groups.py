@@ -49,12 +49,11 @@ def deletes_several_groups(case: Case) -> None:
     case.compare(request())
 
 
-@SCENARIOS.error(42, ends=True)
-def deletes_a_group_with_members(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("administrator", request(crew.group))
-            crew.see()
+@SCENARIOS.error(42, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def deletes_a_group_with_members(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("administrator", request(crew.group))
+        crew.see()
 
 
 @SCENARIOS.error(42)

@@ -84,6 +84,5 @@ def describes_what_was_set_for_all_brokers(case: Case) -> None:
 
 @SCENARIOS.error(32, ends=True)
 def describes_what_is_not_here(case: Case) -> None:
-    case.compare(configs_request(str(case.peer.node_id), ["kafka"], 8))  # a broker's loggers
     case.compare(configs_request(case.name, ["interval.ms"], 16))  # what clients tell of themselves
     case.compare(configs_request(case.name, ["consumer.session.timeout.ms"], 32))  # a group of the new protocol

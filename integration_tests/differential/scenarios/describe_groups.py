@@ -11,11 +11,10 @@ from .offset_fetch import committed
 SCENARIOS = Scenarios()
 
 
-@SCENARIOS.success(15)
-def describes_a_group_in_each_state(case: Case) -> None:
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("administrator", Request(groups=[crew.group]))
+@SCENARIOS.success(15, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def describes_a_group_in_each_state(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("administrator", Request(groups=[crew.group]))
 
 
 @SCENARIOS.success(15, ends=True)

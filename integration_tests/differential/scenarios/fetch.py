@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from isthmus.protocol.messages import fetch as m
 
+from ..batches import batch
 from ..peer import NO_SUCH_ID, Case, Scenarios
-from ..requests import WAIT_MS, fetch_partition, fetch_request, fill
+from ..requests import LONG_MS, WAIT_MS, fetch_partition, fetch_request, fill
 
 SCENARIOS = Scenarios()
 COMMITTED = 1
@@ -79,6 +80,66 @@ def waits_for_enough_bytes(case: Case) -> None:
     case.compare(fetch_request(case, 0, topic_id, min_bytes=1 << 20))
     case.compare(fetch_request(case, 3, topic_id, min_bytes=1))
     case.compare(fetch_request(case, 3, topic_id, min_bytes=1, max_wait_ms=0))
+
+
+@SCENARIOS.success(1, ends=True)
+def is_answered_when_records_come(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    rows = [fetch_partition(0), fetch_partition(0, 1)]
+    topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+    waits = m.Request(max_wait_ms=LONG_MS, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+    case.compare_waiting(waits, lambda: fill(case, topic_id, partition=1))
+
+
+@SCENARIOS.success(1, ends=True)
+def is_answered_when_enough_has_come(case: Case) -> None:
+    """From several partitions together, one of which had something already."""
+    topic_id = case.topic(partitions=3)
+    fill(case, topic_id, partition=2)
+    rows = [fetch_partition(0, index) for index in range(3)]
+    topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+    waits = m.Request(max_wait_ms=LONG_MS, min_bytes=3 * len(batch()) - 5, max_bytes=1 << 20, topics=[topic])
+
+    def append() -> None:
+        for index in (0, 1):
+            fill(case, topic_id, partition=index)
+
+    case.compare_waiting(waits, append)
+
+
+@SCENARIOS.success(1, ends=True)
+def a_fetch_ends_where_a_segment_ends(case: Case) -> None:
+    topic_id = case.topic(segment_bytes=str(1 << 20))
+    fill(case, topic_id, 3, count=1, value=bytes(600_000))
+    for offset in (0, 1, 2):
+        case.compare(fetch_request(case, offset, topic_id, partition_max_bytes=1 << 22, max_bytes=1 << 22))
+
+
+@SCENARIOS.success(1, ends=True)
+def reads_from_a_start_within_a_batch(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id, 2)
+    case.delete_records(1)
+    case.compare(fetch_request(case, 1, topic_id))
+    case.compare(fetch_request(case, 0, topic_id))
+
+
+@SCENARIOS.success(1, ends=True)
+def reads_for_debuggers(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    who = {"replica_state": m.ReplicaState(replica_id=-2)} if case.version >= 15 else {"replica_id": -2}
+    for offset in (0, 3, 4):
+        case.compare(fetch_request(case, offset, topic_id, **who))
+
+
+@SCENARIOS.error(1, since=13, ends=True)
+def fetch_of_a_topic_that_was_made_again(case: Case) -> None:
+    before = case.topic()
+    fill(case, before)
+    case.delete_topic()
+    case.topic()
+    case.compare(fetch_request(case, 0, before))
 
 
 @SCENARIOS.success(1, since=9, ends=True)

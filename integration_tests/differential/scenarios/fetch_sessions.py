@@ -8,8 +8,9 @@ from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from isthmus.protocol.messages.delete_records import Request as DeleteRecords
 
+from ..afterwards import split
 from ..peer import NO_SUCH_ID, Case, Scenarios
-from ..requests import WAIT_MS, fetch_partition, fill
+from ..requests import LONG_MS, WAIT_MS, fetch_partition, fill
 
 SCENARIOS = Scenarios()
 SINCE = 7
@@ -25,16 +26,12 @@ def topic_of(case: Case, topic_id: bytes, rows: Rows, name: str = "") -> m.Fetch
 
 
 def ask(case: Case, session_id: int, epoch: int, *topics: m.FetchTopic, **fields: Any) -> Any:
-    return case.compare(
-        m.Request(
-            max_wait_ms=WAIT_MS,
-            max_bytes=1 << 20,
-            session_id=session_id,
-            session_epoch=epoch,
-            topics=list(topics),
-            **fields,
-        )
-    )
+    return case.compare(request(session_id, epoch, *topics, **fields))
+
+
+def request(session_id: int, epoch: int, *topics: m.FetchTopic, **fields: Any) -> m.Request:
+    settings: dict[str, Any] = {"max_wait_ms": WAIT_MS, "max_bytes": 1 << 20}
+    return m.Request(session_id=session_id, session_epoch=epoch, topics=list(topics), **{**settings, **fields})
 
 
 def opened(case: Case, topic_id: bytes, rows: Rows) -> int:
@@ -77,9 +74,128 @@ def limit_is_used_by_another_partition_each_time(case: Case) -> None:
     everything = topic_of(case, topic_id, {0: 0, 1: 0, 2: 0})
     ask(case, session, 1, everything, min_bytes=0)
     for epoch in (2, 3, 4, 5):
-        case.compare(
-            m.Request(max_wait_ms=WAIT_MS, max_bytes=1, session_id=session, session_epoch=epoch, topics=[])
-        )  # fmt: skip
+        ask(case, session, epoch, max_bytes=1)
+
+
+def given(answer: m.Response) -> Rows:
+    """Where a client goes on after an answer, in the partitions that it had records of."""
+    ends = {}
+    for topic in answer.responses:
+        for row in topic.partitions:
+            batches = split(bytes(row.records or b""))
+            if batches:
+                ends[row.partition_index] = batches[-1]["base_offset"] + batches[-1]["last_offset_delta"] + 1
+    return ends
+
+
+def read_on(case: Case, topic_id: bytes, session: int, answer: m.Response, epochs: range, **fields: Any) -> Rows:
+    """Go on with a session as a client does, which names the partitions that it has moved on in."""
+    ends: Rows = {}
+    for epoch in epochs:
+        moved = given(answer)
+        ends.update(moved)
+        answer = ask(case, session, epoch, *([topic_of(case, topic_id, moved)] if moved else []), **fields)
+    return ends
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def what_a_limit_left_out_comes_next(case: Case) -> None:
+    topic_id = case.topic(partitions=4)
+    for index in range(4):
+        fill(case, topic_id, 2, partition=index)
+    answer = ask(case, 0, NEW, topic_of(case, topic_id, dict.fromkeys(range(4), 0)), max_bytes=1)
+    ends = read_on(case, topic_id, answer.session_id, answer, range(1, 12), max_bytes=1)
+    assert ends == dict.fromkeys(range(4), 6), f"{case.peer.name}: read up to {ends}"
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def what_the_limit_of_a_partition_left_out_comes_next(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    for index in (0, 1):
+        fill(case, topic_id, 3, partition=index)
+    wanted = topic_of(case, topic_id, {0: 0, 1: 0})
+    for row in wanted.partitions:
+        row.partition_max_bytes = 1
+    session = opened(case, topic_id, {0: 9, 1: 9})
+    answer = ask(case, session, 1, wanted)
+    ends: Rows = {}
+    for epoch in range(2, 9):
+        moved = given(answer)
+        ends.update(moved)
+        on = topic_of(case, topic_id, moved)
+        for row in on.partitions:
+            row.partition_max_bytes = 1
+        answer = ask(case, session, epoch, *([on] if moved else []))
+    assert ends == {0: 9, 1: 9}, f"{case.peer.name}: read up to {ends}"
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def records_come_to_what_a_limit_left_out(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    for index in range(3):
+        fill(case, topic_id, partition=index)
+    session = opened(case, topic_id, dict.fromkeys(range(3), 3))
+    answer = ask(case, session, 1, topic_of(case, topic_id, dict.fromkeys(range(3), 0)), max_bytes=1)
+    fill(case, topic_id, partition=2)
+    fill(case, topic_id, partition=0)
+    ends = read_on(case, topic_id, session, answer, range(2, 9), max_bytes=1)
+    assert ends == {0: 6, 1: 3, 2: 6}, f"{case.peer.name}: read up to {ends}"
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def session_is_answered_when_records_come(case: Case) -> None:
+    """To a partition that the request does not name."""
+    topic_id = case.topic(partitions=3)
+    session = opened(case, topic_id, dict.fromkeys(range(3), 0))
+    waits = request(session, 1, max_wait_ms=LONG_MS, min_bytes=1)
+    answer = case.compare_waiting(waits, lambda: fill(case, topic_id, partition=1))
+    assert given(answer) == {1: 3}, answer
+    ask(case, session, 2, topic_of(case, topic_id, {1: 3}))
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def session_forgets_what_it_does_not_have(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    fill(case, topic_id)
+    session = opened(case, topic_id, {0: 3})
+    gone = m.ForgottenTopic(topic=case.name, topic_id=topic_id, partitions=[1, 7])
+    unknown = m.ForgottenTopic(topic=case.name + "-no", topic_id=NO_SUCH_ID, partitions=[0])
+    ask(case, session, 1, forgotten_topics_data=[gone, unknown])
+    ask(case, session, 2)
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def partition_is_forgotten_and_wanted_at_once(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    for index in (0, 1):
+        fill(case, topic_id, partition=index)
+    session = opened(case, topic_id, {0: 3, 1: 3})
+    gone = m.ForgottenTopic(topic=case.name, topic_id=topic_id, partitions=[0])
+    ask(case, session, 1, topic_of(case, topic_id, {0: 0}), forgotten_topics_data=[gone])
+    ask(case, session, 2)
+
+
+@SCENARIOS.success(1, since=SINCE, ends=True)
+def partition_goes_back_in_a_session(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id, 2)
+    session = opened(case, topic_id, {0: 6})
+    ask(case, session, 1, topic_of(case, topic_id, {0: 3}))
+    ask(case, session, 2, topic_of(case, topic_id, {0: 0}))
+    ask(case, session, 3, topic_of(case, topic_id, {0: 6}))
+    ask(case, session, 4)
+
+
+@SCENARIOS.error(1, since=9, ends=True)
+def epoch_of_a_session_partition_is_wrong(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    session = opened(case, topic_id, {0: 0, 1: 0})
+    wanted = topic_of(case, topic_id, {0: 0})
+    wanted.partitions[0].current_leader_epoch = 9
+    ask(case, session, 1, wanted)
+    ask(case, session, 2)
+    ask(case, session, 3, topic_of(case, topic_id, {0: 0}))
+    ask(case, session, 4)
 
 
 @SCENARIOS.success(1, since=SINCE, ends=True)

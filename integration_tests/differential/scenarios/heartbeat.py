@@ -36,31 +36,37 @@ def is_told_to_join_again(case: Case) -> None:
 
 
 @SCENARIOS.error(12)
-def heartbeat_of_a_stranger(case: Case) -> None:
+def heartbeat_in_a_group_that_is_not_there(case: Case) -> None:
     case.coordinator()
     case.compare(Request(group_id=case.name, generation_id=1, member_id="nobody"))
+
+
+@SCENARIOS.error(12)
+def heartbeat_without_a_group(case: Case) -> None:
+    case.coordinator()
     case.compare(Request(group_id="", generation_id=1, member_id="nobody"))
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("stranger", crew.heartbeat_request("stranger", member_id="nobody"))
-            crew.ask("stranger", crew.heartbeat_request("stranger", member_id=""))
 
 
-@SCENARIOS.error(12, ends=True)
-def heartbeat_in_another_generation(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            for generation in (crew[FOLLOWER].generation - 1, crew[FOLLOWER].generation + 1, -1):
-                crew.ask(FOLLOWER, crew.heartbeat_request(FOLLOWER, generation_id=generation))
+@SCENARIOS.error(12, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def heartbeat_of_a_stranger(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("stranger", crew.heartbeat_request("stranger", member_id="nobody"))
+        crew.ask("stranger", crew.heartbeat_request("stranger", member_id=""))
 
 
-@SCENARIOS.error(12, since=3, ends=True)
-def heartbeat_of_a_fenced_member(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask(STATIC, crew.heartbeat_request(STATIC, member_id="nobody"))
-            crew.ask(STATIC, crew.heartbeat_request(STATIC, group_instance_id="stranger"))
-            crew.ask(FOLLOWER, crew.heartbeat_request(FOLLOWER, group_instance_id=STATIC))
+@SCENARIOS.error(12, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def heartbeat_in_another_generation(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        for generation in (crew[FOLLOWER].generation - 1, crew[FOLLOWER].generation + 1, -1):
+            crew.ask(FOLLOWER, crew.heartbeat_request(FOLLOWER, generation_id=generation))
+
+
+@SCENARIOS.error(12, since=3, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def heartbeat_of_a_fenced_member(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask(STATIC, crew.heartbeat_request(STATIC, member_id="nobody"))
+        crew.ask(STATIC, crew.heartbeat_request(STATIC, group_instance_id="stranger"))
+        crew.ask(FOLLOWER, crew.heartbeat_request(FOLLOWER, group_instance_id=STATIC))
 
 
 @SCENARIOS.error(12, since=3, ends=True)

@@ -206,7 +206,6 @@ def options_of_brokers_that_would_change_nothing(case: Case) -> None:
 @SCENARIOS.error(44, ends=True)
 def options_of_what_is_not_here(case: Case) -> None:
     for kind, name, option, value in (
-        (8, str(case.peer.node_id), "kafka", "INFO"),  # a broker's loggers
         (16, case.name, "interval.ms", "1000"),  # what clients tell of themselves
         (32, case.name, "consumer.session.timeout.ms", "50000"),  # a group of the new protocol
     ):

@@ -280,13 +280,12 @@ def the_same_static_member_twice(case: Case) -> None:
             crew.take(name)
 
 
-@SCENARIOS.error(11, since=5, ends=True)
-def a_static_member_under_an_id_that_it_has_no_more(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask(STATIC, crew.join_request(STATIC, member_id="nobody"))
-            crew.ask(STATIC, crew.join_request(STATIC, group_instance_id="stranger"))
-            crew.ask(FOLLOWER, crew.join_request(FOLLOWER, group_instance_id=STATIC))
+@SCENARIOS.error(11, since=5, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def a_static_member_under_an_id_that_it_has_no_more(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask(STATIC, crew.join_request(STATIC, member_id="nobody"))
+        crew.ask(STATIC, crew.join_request(STATIC, group_instance_id="stranger"))
+        crew.ask(FOLLOWER, crew.join_request(FOLLOWER, group_instance_id=STATIC))
 
 
 @SCENARIOS.error(11, since=5, ends=True)
@@ -323,15 +322,14 @@ def chosen(crew: Crew, likes: dict[str, tuple[str, ...]]) -> None:
     crew.ask(LEADER, crew.join_request(LEADER))
 
 
-@SCENARIOS.error(11, ends=True)
-def protocols_that_are_not_shared(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            for name in ("stranger", FOLLOWER):
-                crew.ask(name, crew.join_request(name, protocol_type="connect"))
-                crew.ask(name, crew.join_request(name, protocols=crew.protocols(name, "other")))
-                crew.ask(name, crew.join_request(name, protocols=[]))
-            crew.see()
+@SCENARIOS.error(11, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def protocols_that_are_not_shared(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        for name in ("stranger", FOLLOWER):
+            crew.ask(name, crew.join_request(name, protocol_type="connect"))
+            crew.ask(name, crew.join_request(name, protocols=crew.protocols(name, "other")))
+            crew.ask(name, crew.join_request(name, protocols=[]))
+        crew.see()
 
 
 @SCENARIOS.error(11, ends=True)
@@ -373,9 +371,8 @@ def joins_with_what_is_refused(case: Case) -> None:
     case.compare(request("", session_timeout_ms=1))
 
 
-@SCENARIOS.error(11, ends=True)
-def an_unknown_member_joins(case: Case) -> None:
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("stranger", crew.join_request("stranger", member_id="nobody"))
-            crew.see()
+@SCENARIOS.error(11, ends=True, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def an_unknown_member_joins(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("stranger", crew.join_request("stranger", member_id="nobody"))
+        crew.see()

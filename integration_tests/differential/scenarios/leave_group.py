@@ -98,22 +98,20 @@ def several_leave_at_once(case: Case) -> None:
         crew.see()
 
 
-@SCENARIOS.success(13, since=3, ends=True)
-def all_leave_at_once(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            everyone = [name for name, member in crew.members.items() if member.member_id]
-            crew.ask("administrator", crew.leave_request(*everyone))
-            crew.await_group(EMPTY, 0)
-            crew.see()
+@SCENARIOS.success(13, since=3, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def all_leave_at_once(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        everyone = [name for name, member in crew.members.items() if member.member_id]
+        crew.ask("administrator", crew.leave_request(*everyone))
+        crew.await_group(EMPTY, 0)
+        crew.see()
 
 
-@SCENARIOS.success(13, since=3, ends=True)
-def an_administrator_removes_a_static_member(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("administrator", request(crew.group, ("", STATIC), version=case.version))
-            crew.see()
+@SCENARIOS.success(13, since=3, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def an_administrator_removes_a_static_member(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("administrator", request(crew.group, ("", STATIC), version=case.version))
+        crew.see()
 
 
 @SCENARIOS.success(13, since=3, ends=True)
@@ -124,23 +122,25 @@ def nobody_leaves(case: Case) -> None:
 
 
 @SCENARIOS.error(13)
-def a_stranger_leaves(case: Case) -> None:
+def leaves_a_group_that_is_not_there(case: Case) -> None:
     case.coordinator()
     case.compare(request(case.name, ("nobody", None), version=case.version))
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("administrator", request(crew.group, ("nobody", None), version=case.version))
-            crew.ask("administrator", request(crew.group, ("", None), version=case.version))
-            crew.see()
 
 
-@SCENARIOS.error(13, since=3, ends=True)
-def a_fenced_member_leaves(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            wrong = [("nobody", STATIC), (crew[STATIC].member_id, "stranger"), ("", "stranger"), ("nobody", None)]
-            crew.ask("administrator", request(crew.group, *wrong, version=case.version))
-            crew.see()
+@SCENARIOS.error(13, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def a_stranger_leaves(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("administrator", request(crew.group, ("nobody", None), version=case.version))
+        crew.ask("administrator", request(crew.group, ("", None), version=case.version))
+        crew.see()
+
+
+@SCENARIOS.error(13, since=3, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def a_fenced_member_leaves(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        wrong = [("nobody", STATIC), (crew[STATIC].member_id, "stranger"), ("", "stranger"), ("nobody", None)]
+        crew.ask("administrator", request(crew.group, *wrong, version=case.version))
+        crew.see()
 
 
 @SCENARIOS.error(13, ends=True)

@@ -20,6 +20,7 @@ def describes_a_topic(case: Case) -> None:
 
 @SCENARIOS.success(3, since=1)
 def no_topics(case: Case) -> None:
+    case.topic()  # which is not told
     case.compare(m.Request(topics=[]))
 
 

@@ -131,21 +131,20 @@ def commits_to_the_group_without_a_name(case: Case) -> None:
     case.prepare(delete_groups.Request(groups_names=[""]))
 
 
-@SCENARIOS.error(8)
-def commit_by_who_may_not(case: Case) -> None:
+@SCENARIOS.error(8, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def commit_by_who_may_not(case: Case, state: str) -> None:
     topic_id = case.topic()
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            stranger = crew.commit_request("stranger", topic_id, member_id="nobody", generation_id_or_member_epoch=3)
-            crew.ask("stranger", stranger)
-            if state == EMPTY:
-                continue
-            crew.ask("stranger", crew.commit_request(None, topic_id))  # by no member, while there are some
-            crew.ask("stranger", crew.commit_request(None, topic_id, member_id="nobody"))
-            crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=-1))
-            crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=1))
-            crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=9))
-            see_offsets(case, crew.group)
+    with Crew(case).bring(state) as crew:
+        stranger = crew.commit_request("stranger", topic_id, member_id="nobody", generation_id_or_member_epoch=3)
+        crew.ask("stranger", stranger)
+        if state == EMPTY:
+            return
+        crew.ask("stranger", crew.commit_request(None, topic_id))  # by no member, while there are some
+        crew.ask("stranger", crew.commit_request(None, topic_id, member_id="nobody"))
+        crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=-1))
+        crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=1))
+        crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, generation_id_or_member_epoch=9))
+        see_offsets(case, crew.group)
 
 
 @SCENARIOS.error(8, ends=True)
@@ -164,16 +163,15 @@ def commit_for_a_generation_of_no_group(case: Case) -> None:
     case.compare(request(case, topic_id, row(0, 1), member_id="", generation_id_or_member_epoch=5))
 
 
-@SCENARIOS.error(8, since=7, ends=True)
-def commit_by_a_fenced_member(case: Case) -> None:
+@SCENARIOS.error(8, since=7, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def commit_by_a_fenced_member(case: Case, state: str) -> None:
     topic_id = case.topic()
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask(STATIC, crew.commit_request(STATIC, topic_id, member_id="nobody"))
-            crew.ask(STATIC, crew.commit_request(STATIC, topic_id, group_instance_id="stranger"))
-            crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, group_instance_id=STATIC))
-            nobody: dict[str, Any] = {"member_id": "", "generation_id_or_member_epoch": -1}
-            crew.ask(STATIC, crew.commit_request(STATIC, topic_id, **nobody))
+    with Crew(case).bring(state) as crew:
+        crew.ask(STATIC, crew.commit_request(STATIC, topic_id, member_id="nobody"))
+        crew.ask(STATIC, crew.commit_request(STATIC, topic_id, group_instance_id="stranger"))
+        crew.ask(FOLLOWER, crew.commit_request(FOLLOWER, topic_id, group_instance_id=STATIC))
+        nobody: dict[str, Any] = {"member_id": "", "generation_id_or_member_epoch": -1}
+        crew.ask(STATIC, crew.commit_request(STATIC, topic_id, **nobody))
 
 
 @SCENARIOS.error(8, ends=True)
@@ -212,4 +210,13 @@ def commit_with_too_much_metadata(case: Case) -> None:
     case.coordinator()
     rows = [row(0, 1, "x" * 4097), row(1, 1), row(2, 1, "\U0001f642" * 2049), row(3, 1, "x" * 30_000)]
     case.compare(request(case, topic_id, *rows))
+    see_offsets(case)
+
+
+@SCENARIOS.error(8, ends=True)
+def commit_larger_than_a_batch_may_be(case: Case) -> None:
+    """What would not fit into the topic of groups."""
+    topic_id = case.topic(partitions=300)
+    case.coordinator()
+    case.compare(request(case, topic_id, *(row(index, 1, "x" * 4096) for index in range(300))))
     see_offsets(case)

@@ -51,28 +51,26 @@ def deletes_nothing(case: Case) -> None:
     see_offsets(case)
 
 
-@SCENARIOS.success(47)
-def deletes_offsets_of_a_topic_that_nobody_reads(case: Case) -> None:
+@SCENARIOS.success(47, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def deletes_offsets_of_a_topic_that_nobody_reads(case: Case, state: str) -> None:
     read, other = case.topic(), case.topic("-other")
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}") as crew:
-            committed(case, 40, group=crew.group, topic_id=read)
-            topics = [commit.topic(case.name + "-other", other, commit.row(0, 7))]
-            case.prepare(commit.Request(group_id=crew.group, topics=topics))
-            crew.bring(state)
-            crew.ask("administrator", request(crew.group, (case.name + "-other", [0])))
-            see_offsets(case, crew.group)
+    with Crew(case) as crew:
+        committed(case, 40, group=crew.group, topic_id=read)
+        topics = [commit.topic(case.name + "-other", other, commit.row(0, 7))]
+        case.prepare(commit.Request(group_id=crew.group, topics=topics))
+        crew.bring(state)
+        crew.ask("administrator", request(crew.group, (case.name + "-other", [0])))
+        see_offsets(case, crew.group)
 
 
-@SCENARIOS.error(47)
-def offsets_of_a_topic_that_members_read(case: Case) -> None:
+@SCENARIOS.error(47, each=(PREPARING, COMPLETING, STABLE))
+def offsets_of_a_topic_that_members_read(case: Case, state: str) -> None:
     topic_id = case.topic()
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}") as crew:
-            committed(case, 40, group=crew.group, topic_id=topic_id)
-            crew.bring(state)
-            crew.ask("administrator", request(crew.group, (case.name, [0, 5])))
-            see_offsets(case, crew.group)
+    with Crew(case) as crew:
+        committed(case, 40, group=crew.group, topic_id=topic_id)
+        crew.bring(state)
+        crew.ask("administrator", request(crew.group, (case.name, [0, 5])))
+        see_offsets(case, crew.group)
 
 
 @SCENARIOS.error(47)
@@ -140,7 +138,7 @@ def offsets_of_unknown_topics(case: Case) -> None:
 
 
 @SCENARIOS.error(47)
-def offsets_of_an_unknown_group(case: Case) -> None:
+def offsets_to_delete_of_an_unknown_group(case: Case) -> None:
     case.topic()
     case.coordinator()
     case.compare(request(case.name, (case.name, [0])))

@@ -98,13 +98,12 @@ def reads_stable_offsets(case: Case) -> None:
     case.compare(all_of_it)
 
 
-@SCENARIOS.success(9, ends=True)
-def reads_offsets_of_a_group_with_members(case: Case) -> None:
+@SCENARIOS.success(9, ends=True, each=(PREPARING, STABLE))
+def reads_offsets_of_a_group_with_members(case: Case, state: str) -> None:
     topic_id = case.topic()
-    for state in (PREPARING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            case.prepare(crew.commit_request(FOLLOWER, topic_id))
-            crew.ask(FOLLOWER, request(case, topic_id, [0], group_id=crew.group))
+    with Crew(case).bring(state) as crew:
+        case.prepare(crew.commit_request(FOLLOWER, topic_id))
+        crew.ask(FOLLOWER, request(case, topic_id, [0], group_id=crew.group))
 
 
 @SCENARIOS.success(9, since=2, until=9, ends=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.protocol.messages import produce as m
 
-from ..batches import BASE_TIMESTAMP_MS, CONTROL, TRANSACTIONAL, batch, old_message_set, record
+from ..batches import BASE_TIMESTAMP_MS, CONTROL, STEP_MS, TRANSACTIONAL, batch, old_message_set, record
 from ..peer import NO_SUCH_ID, Case, Scenarios
 from ..requests import EARLIEST, LATEST, fetch_request, new_producer, offsets_request, produce_request
 
@@ -192,8 +192,16 @@ def records_that_are_broken(case: Case) -> None:
     case.compare(produce_request(case, batch(1, records=good[:-1]), topic_id))
     case.compare(produce_request(case, batch(1, records=good + b"\0"), topic_id))
     case.compare(produce_request(case, batch(1, records=b"\x7f" + good[1:]), topic_id))
-    case.compare(produce_request(case, batch(2, records=good + record(5, b"k", b"v")), topic_id))  # a gap in offsets
-    case.compare(produce_request(case, batch(1, codec="gzip", records=good)[:-4] + b"\0\0\0\0", topic_id))
+
+
+@SCENARIOS.success(0, since=FIRST, ends=True)
+def a_gap_in_the_offsets_of_records(case: Case) -> None:
+    topic_id = case.topic()
+    records = record(0, b"k", b"v") + record(5, b"k", b"v")
+    newest = BASE_TIMESTAMP_MS + 5 * STEP_MS
+    sent = batch(2, records=records, last_offset_delta=5, max_timestamp_ms=newest)
+    case.compare(produce_request(case, sent, topic_id))
+    case.compare(produce_request(case, batch(2, records=records, max_timestamp_ms=newest), topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
@@ -249,6 +257,23 @@ def batch_too_large(case: Case) -> None:
 def batch_larger_than_a_segment(case: Case) -> None:
     topic_id = case.topic(segment_bytes=str(1 << 20), max_message_bytes=str(1 << 22))
     case.compare(produce_request(case, batch(1, value=bytes(1 << 20)), topic_id))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def batch_that_just_fits(case: Case) -> None:
+    size = len(batch())
+    topic_id = case.topic(max_message_bytes=str(size))
+    case.compare(produce_request(case, batch(), topic_id))
+    case.compare(produce_request(case, batch(value=b"values %d"), topic_id))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def sequences_that_overlap(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+    producer_id = new_producer(case).producer_id
+    for sequence, count in ((0, 3), (0, 2), (1, 2), (2, 3)):
+        case.compare(produce_request(case, sequenced(case, producer_id, 0, sequence, count), topic_id))
+    case.compare(produce_request(case, sequenced(case, producer_id, 0, 0), topic_id, partition=1))  # counts apart
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)

@@ -95,32 +95,33 @@ def a_static_member_comes_back_while_it_waits(case: Case) -> None:
 
 
 @SCENARIOS.error(14)
-def sync_by_a_stranger(case: Case) -> None:
+def sync_in_a_group_that_is_not_there(case: Case) -> None:
     case.coordinator()
     case.compare(Request(group_id=case.name, generation_id=1, member_id="nobody"))
-    for state in (EMPTY, PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask("stranger", crew.sync_request("stranger", member_id="nobody"))
-            crew.ask("stranger", crew.sync_request("stranger", member_id=""))
 
 
-@SCENARIOS.error(14, ends=True)
-def sync_for_another_generation(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            for name in (FOLLOWER, LEADER):
-                for generation in (crew[name].generation - 1, crew[name].generation + 1, -1):
-                    crew.ask(name, crew.sync_request(name, generation_id=generation))
-            crew.see()
+@SCENARIOS.error(14, each=(EMPTY, PREPARING, COMPLETING, STABLE))
+def sync_by_a_stranger(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask("stranger", crew.sync_request("stranger", member_id="nobody"))
+        crew.ask("stranger", crew.sync_request("stranger", member_id=""))
 
 
-@SCENARIOS.error(14, since=3, ends=True)
-def sync_by_a_fenced_member(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask(STATIC, crew.sync_request(STATIC, member_id="nobody"))
-            crew.ask(STATIC, crew.sync_request(STATIC, group_instance_id="stranger"))
-            crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, group_instance_id=STATIC))
+@SCENARIOS.error(14, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def sync_for_another_generation(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        for name in (FOLLOWER, LEADER):
+            for generation in (crew[name].generation - 1, crew[name].generation + 1, -1):
+                crew.ask(name, crew.sync_request(name, generation_id=generation))
+        crew.see()
+
+
+@SCENARIOS.error(14, since=3, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def sync_by_a_fenced_member(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask(STATIC, crew.sync_request(STATIC, member_id="nobody"))
+        crew.ask(STATIC, crew.sync_request(STATIC, group_instance_id="stranger"))
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, group_instance_id=STATIC))
 
 
 @SCENARIOS.error(14, ends=True)
@@ -130,14 +131,13 @@ def sync_while_members_join(case: Case) -> None:
         crew.ask(LEADER, crew.sync_request(LEADER))
 
 
-@SCENARIOS.error(14, since=5, ends=True)
-def sync_with_another_protocol(case: Case) -> None:
-    for state in (PREPARING, COMPLETING, STABLE):
-        with Crew(case, f"{case.name}-{state}").bring(state) as crew:
-            crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_type="connect"))
-            crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_name="sticky"))
-            crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_type=None))
-            crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_name=None))
+@SCENARIOS.error(14, since=5, ends=True, each=(PREPARING, COMPLETING, STABLE))
+def sync_with_another_protocol(case: Case, state: str) -> None:
+    with Crew(case).bring(state) as crew:
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_type="connect"))
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_name="sticky"))
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_type=None))
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER, protocol_name=None))
 
 
 @SCENARIOS.error(14, ends=True)
@@ -145,3 +145,14 @@ def sync_without_a_group(case: Case) -> None:
     case.coordinator()
     case.compare(Request(group_id="", generation_id=1, member_id="nobody", protocol_type="c", protocol_name="p"))
     case.compare(Request(group_id="", generation_id=1, member_id="nobody"))
+
+
+@SCENARIOS.error(14, ends=True)
+def assignments_larger_than_a_batch_may_be(case: Case) -> None:
+    with Crew(case).bring(COMPLETING) as crew:
+        shares = crew.sync_request(LEADER).assignments
+        shares[0].assignment = bytes(2 << 20)
+        crew.send(FOLLOWER, crew.sync_request(FOLLOWER))
+        crew.ask(LEADER, crew.sync_request(LEADER, assignments=shares))
+        crew.take(FOLLOWER)
+        crew.see()

@@ -1,0 +1,474 @@
+"""Which error codes each API has, and by which scenario stock Kafka gives them on one node, or why it cannot.
+
+GIVEN is held both ways: a code that stock Kafka gives in a scenario and that is not here, and one that is here and that
+it does not give, fail the tests. ABSENT lists what Kafka's handlers can answer besides; NOWHERE, the codes of all APIs
+that are not served. `python -m integration_tests.differential` prints them.
+"""
+
+from __future__ import annotations
+
+from isthmus.protocol.errors import ErrorCode as E
+
+FIRST = "before_there_is_a_coordinator"  # test_group_limits.py: what is told first
+NEWER = "a_version_to_come_is_answered_in_the_first_layout"  # test_api_versions.py
+
+NO_AUTHORIZER = "no authorizer: nobody is refused anything"
+LEADS = "one node leads every partition it has, and knows it"
+CONTROLS = "one node is its own controller"
+NO_REPLICAS = "one node has no replicas to wait for or to choose from"
+DISK = "one node whose only disk fails ends"
+LOADING = "a moment of a start, which no request can be sent into at will"
+TRANSACTIONS = "there are no transactions yet"
+QUOTAS = "there are no quotas yet"
+NEW_GROUPS = "groups of the new protocol (KIP-848) are not here yet"
+NO_FORMAT = "the formats before batches are gone"
+TIMES_OUT = "one node answers in time, or not at all"
+
+GIVEN: dict[int, dict[E, str]] = {
+    0: {
+        E.UNKNOWN_SERVER_ERROR: "headers_that_lie",
+        E.CORRUPT_MESSAGE: "batches_of_other_formats",
+        E.UNKNOWN_TOPIC_OR_PARTITION: "appends_to_some_of_several_partitions",
+        E.MESSAGE_TOO_LARGE: "batch_that_just_fits",
+        E.INVALID_TOPIC_EXCEPTION: "internal_topics",
+        E.RECORD_LIST_TOO_LARGE: "batch_larger_than_a_segment",
+        E.INVALID_REQUIRED_ACKS: "wrong_acks",
+        E.INVALID_TIMESTAMP: "timestamps_out_of_bounds",
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER: "a_new_epoch_that_does_not_begin_at_zero",
+        E.INVALID_PRODUCER_EPOCH: "an_epoch_that_is_over",
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_batches_outside_of_a_transaction",
+        E.UNSUPPORTED_COMPRESSION_TYPE: "zstd_for_clients_that_do_not_know_it",
+        E.INVALID_RECORD: "batches_of_other_formats",
+        E.UNKNOWN_TOPIC_ID: "unknown_topic",
+    },
+    1: {
+        E.UNKNOWN_SERVER_ERROR: "one_batch_comes_even_if_it_is_too_large",
+        E.OFFSET_OUT_OF_RANGE: "errors_are_told_each_time",
+        E.UNKNOWN_TOPIC_OR_PARTITION: "errors_are_told_each_time",
+        E.NOT_LEADER_OR_FOLLOWER: "fetch_as_a_replica_that_is_none",
+        E.FETCH_SESSION_ID_NOT_FOUND: "session_is_closed",
+        E.INVALID_FETCH_SESSION_EPOCH: "wrong_session_epochs",
+        E.FENCED_LEADER_EPOCH: "clients_with_the_old_epoch_are_fenced",
+        E.UNKNOWN_LEADER_EPOCH: "epoch_of_a_session_partition_is_wrong",
+        E.UNKNOWN_TOPIC_ID: "fetch_of_a_topic_that_was_made_again",
+        E.INCONSISTENT_TOPIC_ID: "topic_of_a_session_is_deleted_and_made_again",
+        E.FETCH_SESSION_TOPIC_ID_ERROR: "session_by_names_is_used_by_ids_and_the_other_way_round",
+    },
+    2: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "offsets_of_an_unknown_partition",
+        E.UNSUPPORTED_VERSION: "offsets_by_a_timestamp_this_version_has_not",
+        E.INVALID_REQUEST: "offsets_of_a_partition_named_twice",
+        E.FENCED_LEADER_EPOCH: "offsets_for_clients_with_the_old_epoch",
+        E.UNKNOWN_LEADER_EPOCH: "offsets_with_a_leader_epoch_to_come",
+    },
+    3: {
+        E.UNKNOWN_SERVER_ERROR: "unknown_topic_id",
+        E.UNKNOWN_TOPIC_OR_PARTITION: "name_that_collides_is_not_made",
+        E.INVALID_TOPIC_EXCEPTION: "wrong_topic_name",
+        E.INVALID_REQUEST: "topic_ids_before_they_could_be_asked_for",
+        E.UNKNOWN_TOPIC_ID: "name_and_id_of_one_topic",
+    },
+    8: {
+        E.UNKNOWN_SERVER_ERROR: "commit_larger_than_a_batch_may_be",
+        E.UNKNOWN_TOPIC_OR_PARTITION: "commit_for_unknown_topics",
+        E.NOT_COORDINATOR: FIRST,
+        E.OFFSET_METADATA_TOO_LARGE: "commit_with_too_much_metadata",
+        E.ILLEGAL_GENERATION: "commit_by_who_may_not-CompletingRebalance",
+        E.UNKNOWN_MEMBER_ID: "commit_by_a_fenced_member-CompletingRebalance",
+        E.REBALANCE_IN_PROGRESS: "commit_while_assignments_are_awaited",
+        E.GROUP_ID_NOT_FOUND: "commit_for_a_generation_of_no_group",
+        E.FENCED_INSTANCE_ID: "commit_by_a_fenced_member-CompletingRebalance",
+        E.UNKNOWN_TOPIC_ID: "commit_for_a_topic_without_id",
+    },
+    9: {
+        E.NOT_COORDINATOR: FIRST,
+        E.GROUP_ID_NOT_FOUND: "a_group_goes_with_its_last_offset",
+        E.UNKNOWN_TOPIC_ID: "offsets_for_an_unknown_topic",
+    },
+    10: {
+        E.INVALID_REQUEST: "unknown_kind_of_coordinator",
+    },
+    11: {
+        E.UNKNOWN_SERVER_ERROR: "an_id_that_was_given_out_for_no_static_member",
+        E.NOT_COORDINATOR: FIRST,
+        E.INCONSISTENT_GROUP_PROTOCOL: "no_protocols_for_a_new_group",
+        E.INVALID_GROUP_ID: "joins_with_what_is_refused",
+        E.UNKNOWN_MEMBER_ID: "a_static_member_under_an_id_that_it_has_no_more-CompletingRebalance",
+        E.INVALID_SESSION_TIMEOUT: "joins_with_what_is_refused",
+        E.MEMBER_ID_REQUIRED: "an_empty_group_takes_another_kind_of_member",
+        E.GROUP_MAX_SIZE_REACHED: "a_static_member_joins_a_full_group",
+        E.FENCED_INSTANCE_ID: "a_static_member_under_an_id_that_it_has_no_more-CompletingRebalance",
+    },
+    12: {
+        E.NOT_COORDINATOR: FIRST,
+        E.ILLEGAL_GENERATION: "heartbeat_in_another_generation-CompletingRebalance",
+        E.INVALID_GROUP_ID: "heartbeat_without_a_group",
+        E.UNKNOWN_MEMBER_ID: "heartbeat_in_a_group_that_is_not_there",
+        E.REBALANCE_IN_PROGRESS: "is_told_to_join_again",
+        E.FENCED_INSTANCE_ID: "heartbeat_of_a_fenced_member-CompletingRebalance",
+    },
+    13: {
+        E.NOT_COORDINATOR: FIRST,
+        E.INVALID_GROUP_ID: "leaves_without_a_group",
+        E.UNKNOWN_MEMBER_ID: "a_fenced_member_leaves-CompletingRebalance",
+        E.FENCED_INSTANCE_ID: "a_fenced_member_leaves-CompletingRebalance",
+    },
+    14: {
+        E.UNKNOWN_SERVER_ERROR: "assignments_larger_than_a_batch_may_be",
+        E.NOT_COORDINATOR: FIRST,
+        E.ILLEGAL_GENERATION: "sync_for_another_generation-CompletingRebalance",
+        E.INCONSISTENT_GROUP_PROTOCOL: "sync_in_a_group_that_is_not_there",
+        E.INVALID_GROUP_ID: "sync_without_a_group",
+        E.UNKNOWN_MEMBER_ID: "sync_by_a_fenced_member-CompletingRebalance",
+        E.REBALANCE_IN_PROGRESS: "sync_while_members_join",
+        E.FENCED_INSTANCE_ID: "a_static_member_comes_back_while_it_waits",
+    },
+    15: {
+        E.NOT_COORDINATOR: FIRST,
+        E.GROUP_ID_NOT_FOUND: "describes_a_group_that_was_deleted",
+    },
+    18: {
+        E.UNSUPPORTED_VERSION: NEWER,
+        E.INVALID_REQUEST: "meant_for_another_broker",
+        E.REBOOTSTRAP_REQUIRED: "meant_for_another_broker",
+    },
+    19: {
+        E.INVALID_TOPIC_EXCEPTION: "names_that_collide",
+        E.TOPIC_ALREADY_EXISTS: "options_of_new_topics_that_are_refused",
+        E.INVALID_PARTITIONS: "numbers_of_partitions_that_cannot_be",
+        E.INVALID_REPLICATION_FACTOR: "numbers_of_replicas_that_cannot_be",
+        E.INVALID_REPLICA_ASSIGNMENT: "assignments_that_are_refused",
+        E.INVALID_CONFIG: "options_of_new_topics_that_are_refused",
+        E.INVALID_REQUEST: "assignments_that_are_refused",
+        E.POLICY_VIOLATION: "too_many_partitions",
+    },
+    20: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "deletes_some_of_several_topics",
+        E.INVALID_REQUEST: "topic_ids_to_delete_that_are_refused",
+        E.TOPIC_DELETION_DISABLED: "names_of_topics_that_cannot_be_deleted",
+        E.UNKNOWN_TOPIC_ID: "topic_ids_to_delete_that_are_refused",
+    },
+    21: {
+        E.OFFSET_OUT_OF_RANGE: "offsets_outside_of_the_log",
+        E.UNKNOWN_TOPIC_OR_PARTITION: "records_of_an_unknown_topic_or_partition",
+        E.INVALID_TOPIC_EXCEPTION: "records_of_an_internal_topic",
+        E.POLICY_VIOLATION: "records_of_a_compacted_topic",
+    },
+    22: {
+        E.INVALID_REQUEST: "producer_ids_that_are_refused",
+    },
+    23: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "client_is_ahead_of_the_leader_epoch",
+        E.FENCED_LEADER_EPOCH: "epochs_for_clients_with_the_old_one",
+        E.UNKNOWN_LEADER_EPOCH: "client_is_ahead_of_the_leader_epoch",
+    },
+    32: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "options_of_what_is_not_there",
+        E.INVALID_TOPIC_EXCEPTION: "options_of_what_is_not_there",
+        E.INVALID_REQUEST: "describes_levels",
+    },
+    33: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "replacements_that_are_refused",
+        E.INVALID_TOPIC_EXCEPTION: "replacements_that_are_refused",
+        E.INVALID_CONFIG: "replacements_that_are_refused",
+        E.INVALID_REQUEST: "levels_by_the_old_request",
+    },
+    37: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "adds_partitions_to_some_of_several_topics",
+        E.INVALID_PARTITIONS: "adds_partitions_to_some_of_several_topics",
+        E.INVALID_REPLICA_ASSIGNMENT: "assignments_of_more_partitions_that_are_refused",
+        E.INVALID_REQUEST: "topic_to_grow_named_twice",
+        E.POLICY_VIOLATION: "too_many_partitions_more",
+    },
+    42: {
+        E.NOT_COORDINATOR: FIRST,
+        E.NON_EMPTY_GROUP: "deletes_a_group_that_had_members",
+        E.GROUP_ID_NOT_FOUND: "deletes_a_group_of_offsets_alone",
+    },
+    43: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "elections_in_what_is_not_there",
+        E.INVALID_REQUEST: "unknown_kind_of_election",
+        E.ELECTION_NOT_NEEDED: "elections_in_what_is_not_there",
+    },
+    44: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "alters_some_of_several_resources",
+        E.INVALID_TOPIC_EXCEPTION: "options_that_are_refused",
+        E.INVALID_CONFIG: "alters_some_of_several_resources",
+        E.INVALID_REQUEST: "levels_and_loggers_that_are_none",
+    },
+    47: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "offsets_of_a_topic_that_members_read-CompletingRebalance",
+        E.NOT_COORDINATOR: FIRST,
+        E.INVALID_GROUP_ID: "offsets_to_delete_of_an_unknown_group",
+        E.NON_EMPTY_GROUP: "offsets_of_members_that_are_no_consumers",
+        E.GROUP_ID_NOT_FOUND: "deletes_nothing",
+        E.GROUP_SUBSCRIBED_TO_TOPIC: "offsets_of_a_topic_that_members_read-CompletingRebalance",
+    },
+    55: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "quorums_that_are_not_there",
+    },
+    60: {
+        E.MISMATCHED_ENDPOINT_TYPE: "endpoints_that_are_not_here",
+        E.UNSUPPORTED_ENDPOINT_TYPE: "endpoints_that_are_not_here",
+    },
+    61: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "producers_of_what_is_not_there",
+        E.INVALID_TOPIC_EXCEPTION: "producers_of_what_is_not_there",
+    },
+    75: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "cursors_that_point_nowhere",
+        E.INVALID_TOPIC_EXCEPTION: "partitions_of_what_is_not_there",
+        E.INVALID_REQUEST: "cursors_that_point_nowhere",
+    },
+}  # fmt: skip
+
+ABSENT: dict[int, dict[E, str]] = {
+    0: {
+        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.NOT_LEADER_OR_FOLLOWER: LEADS,
+        E.REQUEST_TIMED_OUT: NO_REPLICAS,
+        E.NOT_ENOUGH_REPLICAS: "min.insync.replicas counts no further than there are replicas (KIP-966)",
+        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NO_REPLICAS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.UNSUPPORTED_FOR_MESSAGE_FORMAT: NO_FORMAT,
+        E.DUPLICATE_SEQUENCE_NUMBER: "a repeated batch is answered as the first time",
+        E.INVALID_TXN_STATE: TRANSACTIONS,
+        E.INVALID_PRODUCER_ID_MAPPING: TRANSACTIONS,
+        E.CONCURRENT_TRANSACTIONS: TRANSACTIONS,
+        E.TRANSACTION_ABORTABLE: TRANSACTIONS,
+        E.UNKNOWN_PRODUCER_ID: "Kafka takes any sequence of a producer it does not know",
+        E.KAFKA_STORAGE_ERROR: DISK,
+        E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
+    },
+    1: {
+        E.CORRUPT_MESSAGE: "the log is not read record by record",
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.REPLICA_NOT_AVAILABLE: LEADS,
+        E.UNSUPPORTED_COMPRESSION_TYPE: "batches are not converted any more",
+        E.KAFKA_STORAGE_ERROR: DISK,
+        E.OFFSET_MOVED_TO_TIERED_STORAGE: "tiers are for followers",
+    },
+    2: {
+        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.UNSUPPORTED_FOR_MESSAGE_FORMAT: NO_FORMAT,
+        E.KAFKA_STORAGE_ERROR: DISK,
+        E.OFFSET_NOT_AVAILABLE: "a leader alone has its high watermark at once",
+    },
+    3: {
+        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.LISTENER_NOT_FOUND: "the one node has the listener that it is asked on",
+    },
+    8: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.INVALID_GROUP_ID: "every string names a group that can commit",
+        E.INVALID_COMMIT_OFFSET_SIZE: "Kafka's coordinator gives UNKNOWN_SERVER_ERROR instead",
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.STALE_MEMBER_EPOCH: NEW_GROUPS,
+    },
+    9: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.UNSTABLE_OFFSET_COMMIT: TRANSACTIONS,
+        E.UNKNOWN_MEMBER_ID: NEW_GROUPS,
+        E.STALE_MEMBER_EPOCH: NEW_GROUPS,
+    },
+    10: {
+        E.COORDINATOR_NOT_AVAILABLE: "given while the topic of groups is made, which a request cannot be sent into",
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    11: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    12: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    13: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    14: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    15: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    16: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.COORDINATOR_NOT_AVAILABLE: "before there is a topic of groups there are no groups, and no error",
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    19: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
+    },
+    20: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
+    },
+    21: {
+        E.NOT_LEADER_OR_FOLLOWER: LEADS,
+        E.REQUEST_TIMED_OUT: NO_REPLICAS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.KAFKA_STORAGE_ERROR: DISK,
+    },
+    22: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: TRANSACTIONS,
+        E.COORDINATOR_NOT_AVAILABLE: TRANSACTIONS,
+        E.NOT_COORDINATOR: TRANSACTIONS,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.INVALID_TRANSACTION_TIMEOUT: TRANSACTIONS,
+        E.CONCURRENT_TRANSACTIONS: TRANSACTIONS,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.PRODUCER_FENCED: TRANSACTIONS,
+    },
+    23: {
+        E.NOT_LEADER_OR_FOLLOWER: LEADS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.KAFKA_STORAGE_ERROR: DISK,
+    },
+    32: {
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    33: {
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.POLICY_VIOLATION: "Kafka's node has no alter.config.policy.class.name",
+    },
+    35: {
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.KAFKA_STORAGE_ERROR: DISK,
+    },
+    37: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.REASSIGNMENT_IN_PROGRESS: NO_REPLICAS,
+        E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
+    },
+    42: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.INVALID_GROUP_ID: "a group without a name is one that is not there",
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.GROUP_DELETION_FAILED: NEW_GROUPS,
+    },
+    43: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.PREFERRED_LEADER_NOT_AVAILABLE: LEADS,
+        E.ELIGIBLE_LEADERS_NOT_AVAILABLE: LEADS,
+    },
+    44: {
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.POLICY_VIOLATION: "Kafka's node has no alter.config.policy.class.name",
+    },
+    47: {
+        E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
+        E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    55: {
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.NOT_LEADER_OR_FOLLOWER: CONTROLS,
+        E.BROKER_NOT_AVAILABLE: CONTROLS,
+    },
+    60: {
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.UNSUPPORTED_VERSION: "fenced brokers are told of in every version that has them",
+    },
+    61: {
+        E.NOT_LEADER_OR_FOLLOWER: LEADS,
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    75: {
+        E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.LISTENER_NOT_FOUND: "the one node has the listener that it is asked on",
+    },
+}  # fmt: skip
+
+BETWEEN_NODES = "asked by brokers and controllers of each other"
+SASL = "there is no SASL yet"
+TOKENS = "there are no delegation tokens"
+SHARE_GROUPS = "share groups (KIP-932) are not here"
+STREAMS_GROUPS = "streams groups (KIP-1071) are not here"
+TELEMETRY = "what clients tell of themselves (KIP-714) is not here"
+NO_API = "answered to requests that are not served yet"
+UNUSED = "no handler of Kafka's gives it any more"
+
+NOWHERE: dict[str, tuple[E, ...]] = {
+    UNUSED: (
+        E.INVALID_FETCH_SIZE, E.STALE_CONTROLLER_EPOCH, E.OPERATION_NOT_ATTEMPTED, E.UNKNOWN_CONTROLLER_ID,
+        E.NETWORK_EXCEPTION,
+    ),
+    BETWEEN_NODES: (
+        E.STALE_BROKER_EPOCH, E.INVALID_UPDATE_VERSION, E.SNAPSHOT_NOT_FOUND, E.POSITION_OUT_OF_RANGE,
+        E.DUPLICATE_BROKER_REGISTRATION, E.BROKER_ID_NOT_REGISTERED, E.INCONSISTENT_CLUSTER_ID, E.INELIGIBLE_REPLICA,
+        E.NEW_LEADER_ELECTED, E.INCONSISTENT_VOTER_SET, E.INVALID_REGISTRATION, E.INVALID_VOTER_KEY,
+        E.DUPLICATE_VOTER, E.VOTER_NOT_FOUND, E.PRINCIPAL_DESERIALIZATION_FAILURE, E.CONTROLLER_ID_NOT_REGISTERED,
+    ),
+    SASL: (
+        E.UNSUPPORTED_SASL_MECHANISM, E.ILLEGAL_SASL_STATE, E.SASL_AUTHENTICATION_FAILED, E.UNACCEPTABLE_CREDENTIAL,
+        E.SECURITY_DISABLED, E.INVALID_PRINCIPAL_TYPE,
+    ),
+    TOKENS: (
+        E.DELEGATION_TOKEN_AUTH_DISABLED, E.DELEGATION_TOKEN_NOT_FOUND, E.DELEGATION_TOKEN_OWNER_MISMATCH,
+        E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, E.DELEGATION_TOKEN_AUTHORIZATION_FAILED, E.DELEGATION_TOKEN_EXPIRED,
+    ),
+    TRANSACTIONS: (E.TRANSACTION_COORDINATOR_FENCED, E.TRANSACTIONAL_ID_NOT_FOUND),
+    NEW_GROUPS: (
+        E.FENCED_MEMBER_EPOCH, E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REGULAR_EXPRESSION,
+    ),
+    SHARE_GROUPS: (
+        E.INVALID_RECORD_STATE, E.SHARE_SESSION_NOT_FOUND, E.INVALID_SHARE_SESSION_EPOCH, E.FENCED_STATE_EPOCH,
+        E.SHARE_SESSION_LIMIT_REACHED,
+    ),
+    STREAMS_GROUPS: (
+        E.STREAMS_INVALID_TOPOLOGY, E.STREAMS_INVALID_TOPOLOGY_EPOCH, E.STREAMS_TOPOLOGY_FENCED,
+        E.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
+    ),
+    TELEMETRY: (E.UNKNOWN_SUBSCRIPTION_ID, E.TELEMETRY_TOO_LARGE),
+    NO_API: (
+        E.NO_REASSIGNMENT_IN_PROGRESS, E.LOG_DIR_NOT_FOUND, E.RESOURCE_NOT_FOUND, E.DUPLICATE_RESOURCE,
+        E.FEATURE_UPDATE_FAILED,
+    ),
+}  # fmt: skip
+
+
+def wrong(given: dict[int, dict[int, set[str]]], scenarios: set[str]) -> list[str]:
+    """Where GIVEN is not what stock Kafka gave in some scenarios, a line each, as they ought to stand there.
+
+    given: by API and code, the scenarios that gave it.
+    """
+    lines = []
+    for key in sorted({*GIVEN, *given}):
+        have, seen = GIVEN.get(key, {}), given.get(key, {})
+        for code, scenario in have.items():
+            if scenario in scenarios and scenario not in seen.get(code, ()):
+                others = sorted(seen.get(code, ()))
+                lines.append(f"{key}: E.{code.name} is not given by {scenario}; by {', '.join(others) or 'none'}")
+        for number in sorted(seen):
+            if E(number) not in have:
+                labels = sorted(seen[number])
+                lines.append(f'{key}: missing: E.{E(number).name}: "{labels[0]}", (of {len(labels)})')
+    return lines
