@@ -7,7 +7,7 @@ written to. Leader epochs, in-sync replicas and options reach the partitions her
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -103,8 +103,9 @@ class ReplicaManager:
 
     async def apply(self, delta: Delta) -> None:
         """Follow a change of the image."""
-        for name, deleted in delta.deleted.items():
-            await self._delete(deleted)
+        if delta.deleted:
+            await self._delete(delta.deleted.values())
+        for name in delta.deleted:
             if name in delta.changed:
                 log.info("topic %s was deleted and created again", name)
         opening: list[Wanted] = []
@@ -175,17 +176,20 @@ class ReplicaManager:
             partition.configure(options)
             partition.log.configure(config)
 
-    async def _delete(self, topic: TopicImage) -> None:
-        gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
-        for index in topic.partitions:
-            self._offline.pop((topic.name, index), None)
-        for index, partition in self.partitions.pop(topic.name, {}).items():
-            partition.close(gone)
-            self.gone.add(partition.traffic)
-            try:
-                await self._logs.delete(topic.name, index)
-            except KafkaError as error:
-                log.error("%s; the next start removes it or sets it aside", error.message)
+    async def _delete(self, topics: Iterable[TopicImage]) -> None:
+        keys = []
+        for topic in topics:
+            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
+            for index in topic.partitions:
+                self._offline.pop((topic.name, index), None)
+            for index, partition in self.partitions.pop(topic.name, {}).items():
+                partition.close(gone)
+                self.gone.add(partition.traffic)
+                keys.append((topic.name, index))
+        try:
+            await self._logs.delete_logs(keys)
+        except KafkaError as error:
+            log.error("%s; the next start removes it or sets it aside", error.message)
 
     async def settle(self) -> None:
         """Wait until what was appended is on disk, where durability asks for that."""

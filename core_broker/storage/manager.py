@@ -306,22 +306,37 @@ class LogManager:
         return result
 
     async def delete(self, topic: str, index: int) -> None:
-        """Delete a partition's log, open or not. It is gone by name at once; its files follow. Raises StorageError."""
-        key = topic, index
-        log = self.logs.pop(key, None)
-        self._forget(key)
-        if log is not None:
-            await log.leave()  # its paths may soon be those of a new topic of this name
-        directory = self._path(f"{topic}-{index}")
-        doomed = self._path(self._aside(topic, index, DELETE_SUFFIX))
-        try:
-            if not self.files.exists(directory):
-                return
-            self.files.rename(directory, doomed)
-            await self.save_checkpoints()
-            await self.files.run(self.files.rmtree, doomed)
-        except OSError as error:
-            raise StorageError(error, directory, "cannot delete") from error
+        """Delete a partition's log, open or not. Raises StorageError."""
+        await self.delete_logs([(topic, index)])
+
+    async def delete_logs(self, keys: Iterable[Key]) -> None:
+        """Delete logs, open or not. They are gone by name before the first of their files is.
+
+        Raises the StorageError of the first that cannot be, after all others were.
+        """
+        doomed: list[str] = []
+        failures: list[KafkaError] = []
+        for key in keys:
+            log = self.logs.pop(key, None)
+            self._forget(key)
+            if log is not None:
+                await log.leave()  # its paths may soon be those of a new topic of this name
+            directory = self._path("{}-{}".format(*key))
+            try:
+                if self.files.exists(directory):
+                    self.files.rename(directory, name := self._path(self._aside(*key, DELETE_SUFFIX)))
+                    doomed.append(name)
+            except OSError as error:
+                failures.append(StorageError(error, directory, "cannot delete"))
+        if doomed:
+            try:
+                await self.save_checkpoints()
+            except KafkaError as error:
+                failures.append(error)
+            else:
+                failures += await self.files.run(_remove, self.files, doomed)
+        if failures:
+            raise failures[0]
 
     async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
         """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
@@ -566,6 +581,17 @@ def _open_or_make(
             failure = StorageError(error, data_dir, "cannot sync")
             return [failure if isinstance(each, Loaded) and each.is_new else each for each in found]
     return found
+
+
+def _remove(files: Files, directories: Iterable[str]) -> list[KafkaError]:
+    """Directories with all that is in them; the errors of those that cannot be removed."""
+    failures: list[KafkaError] = []
+    for directory in directories:
+        try:
+            files.rmtree(directory)
+        except OSError as error:
+            failures.append(StorageError(error, directory, "cannot delete"))
+    return failures
 
 
 def _inconsistent(message: str) -> KafkaError:

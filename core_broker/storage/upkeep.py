@@ -8,6 +8,7 @@ neither, they run between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -458,10 +459,15 @@ class LogUpkeep(LogReader):
             self.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
 
     async def leave(self) -> None:
-        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files."""
+        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files.
+
+        They stay readable for whoever was given a range, when their names go.
+        """
         self.abandon()
         async with self._maintenance, self._cleaning:
-            pass
+            for segment in self._segments:
+                with contextlib.suppress(OSError):
+                    segment.file.keep()
 
 
 def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
