@@ -109,7 +109,8 @@ class DockerBroker(IsthmusContainer, DockerContainer):
                 DockerContainer.start(self)
             self.wait_ready()
         except BaseException:
-            self.stop()
+            with contextlib.suppress(IsthmusTestingError):  # why it did not start is what counts
+                self.stop()
             raise
         return self
 
@@ -120,12 +121,14 @@ class DockerBroker(IsthmusContainer, DockerContainer):
         return [*listeners, f"--set=advertised.listeners={told}", *options]
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
-        with _plain_errors(), contextlib.suppress(docker.errors.NotFound):
-            DockerContainer.stop(self, force, delete_volume)
-        self._container = None
-        self._held.release()
-        self._port = 0
-        self._paused = self._killed = False
+        try:
+            with _plain_errors(), contextlib.suppress(docker.errors.NotFound):
+                DockerContainer.stop(self, force, delete_volume)
+        finally:
+            self._container = None
+            self._held.release()
+            self._port = 0
+            self._paused = self._killed = False
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         reaper, container = _reaper(os.getpid()), self._running
@@ -229,8 +232,10 @@ def _plain_errors() -> Iterator[None]:
     except docker.errors.DockerException as error:
         said = getattr(error, "explanation", None) or str(error)
         raise IsthmusTestingError(f"Docker: {engine.explain(str(said))}") from None
-    except requests.RequestException as error:
-        raise IsthmusTestingError(f"Docker's engine does not answer any more: {error}") from None
+    except requests.RequestException:
+        raise IsthmusTestingError(
+            "Docker's engine does not answer any more: `docker info` says why; start it again"
+        ) from None
 
 
 def _last_line(log: str) -> str:

@@ -136,6 +136,16 @@ def test_a_paused_broker_takes_connections_and_answers_none_until_it_goes_on(sho
     assert status_of(shops, "north-office", "orders-pause").source_end == COUNT
 
 
+def test_a_source_that_hangs_is_not_taken_for_an_empty_one() -> None:
+    """Before any mirror has said anything of its partitions: there is nothing to be seen but the silence."""
+    with IsthmusTopology(SHOPS, backend=Backend.LOCAL) as fresh:
+        fresh.wait_mirrored()  # the control: nothing is to be awaited while all answer
+        fresh.pause("north")
+        with pytest.raises(IsthmusTestingError, match="the source of north-office does not answer"):
+            fresh.wait_mirrored()
+        fresh.wait_mirrored("south-office")
+
+
 def test_a_killed_broker_stays_dead_keeps_its_port_and_comes_back_with_its_data(shops: IsthmusTopology) -> None:
     bootstrap = shops.bootstrap("north")
     host, _, port = bootstrap.rpartition(":")

@@ -23,10 +23,12 @@ class Observer:
     """Clients of the clusters of some mirrors, while it is entered.
 
     addresses: HOST:PORT by datacenter; one that is not in it is known not to answer.
+    silent: the datacenters that did not answer when `status` last asked.
     """
 
     def __init__(self, links: Iterable[Mirror], addresses: Mapping[str, str]) -> None:
         self._links = list(links)
+        self.silent: set[str] = set()
         names = dict.fromkeys(name for link in self._links for name in (link.source, link.target))
         self._clients = {name: Client(addresses[name], "isthmus-testing") for name in names if name in addresses}
 
@@ -39,6 +41,7 @@ class Observer:
 
     async def status(self) -> list[MirrorStatus]:
         """Every mirrored partition, sorted by mirror, topic and partition."""
+        self.silent = set()
         found = await asyncio.gather(*(self._of(link) for link in self._links))
         return sorted((row for rows in found for row in rows), key=lambda row: (row.mirror, row.topic, row.partition))
 
@@ -75,18 +78,17 @@ class Observer:
 
     async def _ask(self, datacenter: str, question: Callable[[Client], Awaitable[Answer]]) -> Answer | None:
         """None: the cluster does not answer."""
-        client = self._clients.get(datacenter)
-        if client is None:
-            return None
-        try:
-            async with asyncio.timeout(ASK_TIMEOUT_S):
-                return await question(client)
-        except (TimeoutError, ClientError):
-            return None
-        except KafkaError as error:
-            if error.retriable:  # such as a leader that is not known yet
-                return None
-            raise
+        if client := self._clients.get(datacenter):
+            try:
+                async with asyncio.timeout(ASK_TIMEOUT_S):
+                    return await question(client)
+            except (TimeoutError, ClientError):
+                pass
+            except KafkaError as error:
+                if not error.retriable:  # a leader that is not known yet, for one, is
+                    raise
+        self.silent.add(datacenter)
+        return None
 
 
 async def end_offsets(client: Client, selects: Callable[[str], Any]) -> Ends:

@@ -133,11 +133,17 @@ class Testbed:
 
     async def wait_mirrored(self, mirrors: list[str], timeout_s: float) -> None:
         """Until the targets hold all that the sources hold now. IsthmusTestingError names what is missing."""
+        links = self._parts.mirrors(mirrors)
         async with self._observer(mirrors) as observer:
             now = await observer.status()
-            if silent := [each for each in now if each.source_end is None]:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0 if self._silent & {link.source for link in links} else timeout_s):
+                    while observer.silent & {link.source for link in links}:
+                        await asyncio.sleep(POLL_S)
+                        now = await observer.status()
+            if silent := [link.name for link in links if link.source in observer.silent]:
                 raise IsthmusTestingError(
-                    f"the source of {silent[0].mirror} does not answer, so how much is to be awaited is not known: "
+                    f"the source of {silent[0]} does not answer, so how much is to be awaited is not known: "
                     "unpause or restart it first"
                 )
             wanted = {_place(each): each.source_end or 0 for each in now}
@@ -150,9 +156,13 @@ class Testbed:
         if behind:
             raise IsthmusTestingError(f"not mirrored within {timeout_s:g} s: {'; '.join(map(_words, behind))}")
 
+    @property
+    def _silent(self) -> set[str]:
+        """Datacenters that do not answer, as they were told."""
+        return {part.name for part in (*self._paused, *self._killed) if part.kind == "broker"}
+
     def _observer(self, mirrors: list[str]) -> Observer:
-        silent = {part.name for part in (*self._paused, *self._killed) if part.kind == "broker"}
-        addresses = {name: address for name, address in self._backend.addresses.items() if name not in silent}
+        addresses = {name: address for name, address in self._backend.addresses.items() if name not in self._silent}
         return Observer(self._parts.mirrors(mirrors), addresses)
 
 

@@ -65,8 +65,9 @@ class Told:
 class Sequence:
     """An observer that gives one list of statuses after the other, and the last for ever."""
 
-    def __init__(self, *rounds: list[MirrorStatus]) -> None:
+    def __init__(self, *rounds: list[MirrorStatus], silent: tuple[str, ...] = ()) -> None:
         self.rounds = list(rounds)
+        self.silent = set(silent)
 
     async def __aenter__(self) -> Sequence:
         return self
@@ -182,8 +183,18 @@ def test_what_is_not_mirrored_in_time_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert refused(tested.wait_mirrored([], 0.0)) == words
     monkeypatch.setattr(testbed, "Observer", lambda *_: Sequence([status("north-office", 5, None)]))
     assert refused(tested.wait_mirrored([], 0.0)) == "not mirrored within 0 s: north-office: x.a-0 does not answer"
-    monkeypatch.setattr(testbed, "Observer", lambda *_: Sequence([status("north-office", None, 5)]))
-    assert refused(tested.wait_mirrored([], 0.0)).startswith("the source of north-office does not answer")
+
+
+def test_a_source_that_does_not_answer_is_not_taken_for_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testbed, "POLL_S", 0)
+    tested, _ = bed()
+    monkeypatch.setattr(testbed, "Observer", lambda *_: Sequence([], silent=("south",)))
+    assert refused(tested.wait_mirrored([], 0.0)).startswith("the source of south-office does not answer")
+    run(tested.wait_mirrored(["north-office"], 0.0))  # the control: the other does
+    run(tested.pause("south"))
+    assert refused(tested.wait_mirrored([], 600.0)).startswith("the source of south-office does not answer")
+    monkeypatch.setattr(testbed, "Observer", lambda *_: Sequence([], silent=("office",)))
+    run(tested.unpause("south"), tested.wait_mirrored([], 0.0))
 
 
 @pytest.mark.parametrize(
