@@ -16,6 +16,7 @@ from ...protocol.messages import list_groups as lsg
 from ..cluster.controller import CreateTopics, new_topic
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..purgatory import Pending
+from ..replication.waiting import when_reached
 from . import find, inspection
 from .group_shard import GroupShard
 from .group_states import State
@@ -43,13 +44,26 @@ class GroupCoordinator(Membership, OffsetRequests):
         return inspection.listed(request, [self._shards.shards[index] for index in sorted(self._shards.shards)])
 
     def delete_groups(self, request: dlg.Request, version: int, client_id: str, client_host: str) -> Any:
+        """Answered once what deletes each group is safe, wherever the groups are kept."""
         results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
-        waits = {shard.index: shard for shard, _ in results if shard is not None}
         response = dlg.Response(results=[result for _, result in results])
-        for shard in waits.values():
-            if shard.partition.high_watermark < shard.written:
-                return self._shards.answer(shard, lambda error: response, self._commit_timeout_ms)
-        return response
+        waits = [
+            (shard.partition, shard.written, result)
+            for shard, result in results
+            if shard is not None and not result.error_code and shard.partition.high_watermark < shard.written
+        ]
+        if not waits:
+            return response
+
+        def settle() -> dlg.Response:
+            for partition, end, result in waits:
+                if partition.high_watermark < end:
+                    failure = partition.failure
+                    result.error_code = told(ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code)
+            return response
+
+        ends = ((partition, end) for partition, end, _ in waits)
+        return when_reached(ends, settle, self._purgatory, self._commit_timeout_ms)
 
     def _delete(self, group_id: str) -> tuple[Shard[GroupShard] | None, dlg.DeletableGroupResult]:
         result = dlg.DeletableGroupResult(group_id=group_id)

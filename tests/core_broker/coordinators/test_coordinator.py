@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_fetch as of
 from isthmus.protocol.messages import sync_group as sg
 
-from .desk import Desk, join_request, simulated
+from .desk import FSYNC, Desk, join_request, simulated
 
 
 def test_partitions_of_groups():
@@ -173,6 +174,46 @@ def test_deleting_groups():
             await desk.restart()
 
     simulated(scenario)
+
+
+def test_groups_that_the_disk_does_not_let_go_are_not_told_to_be_deleted():
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(1, group="simple")
+
+        async def refuse() -> None:
+            raise OSError(5, "Input/output error")
+
+        desk.groups._shards.shards[0].partition.log.sync = refuse
+        answer = await desk.ask(dlg.Request(groups_names=["none", "simple"]), 2)
+        assert [(r.group_id, r.error_code) for r in answer.results] == [
+            ("none", E.GROUP_ID_NOT_FOUND), ("simple", E.NOT_COORDINATOR)
+        ]  # fmt: skip
+
+    simulated(scenario, FSYNC)
+
+
+def test_groups_of_several_partitions_are_deleted_when_all_of_it_is_on_disk():
+    async def scenario(desk: Desk) -> None:
+        names = [next(n for n in ("a", "b", "c", "d", "e", "f") if partition_for(n, 2) == index) for index in (0, 1)]
+        for name in names:
+            await desk.commit(1, group=name)
+        last = desk.groups._shards.shards[1].partition.log
+        sync, allowed = last.sync, asyncio.Event()
+
+        async def wait() -> None:
+            await allowed.wait()
+            await sync()
+
+        last.sync = wait
+        answer = await desk.start_asking(dlg.Request(groups_names=names), 2)
+        first = desk.groups._shards.shards[0]
+        await desk.sim.until(lambda: first.partition.high_watermark == first.written, "the first to be on disk")
+        assert not answer.done
+        allowed.set()
+        await desk.sim.until(lambda: answer.done, "an answer")
+        assert [r.error_code for r in answer.answer.results] == [E.NONE, E.NONE]
+
+    simulated(scenario, {**FSYNC, "offsets.topic.num.partitions": "2"})
 
 
 def test_deleting_the_offsets_topic_lets_everyone_go():
