@@ -38,6 +38,19 @@ def commits_answered_before_they_are_safe(stack: contextlib.ExitStack) -> None:
     _replace(stack, CoordinatorRuntime, "answer", answer)
 
 
+def deletions_answered_before_they_are_safe(stack: contextlib.ExitStack) -> None:
+    from isthmus.core_broker.coordinators import groups
+
+    _replace(stack, groups, "when_reached", lambda ends, settle, purgatory, timeout_ms: _settled_at_once(settle))
+
+
+def _settled_at_once(settle: Callable[[], Any]) -> Any:
+    response = settle()
+    for result in response.results:
+        result.error_code = 0
+    return response
+
+
 def members_not_awaited_after_a_restart(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.coordinators.group import Group
 
@@ -72,6 +85,7 @@ def expiry_decided_early(stack: contextlib.ExitStack) -> None:
 PLANTS: dict[str, Plant] = {
     "commits-answered-before-they-are-safe": commits_answered_before_they_are_safe,
     "commits-of-anybody": commits_of_anybody,
+    "deletions-answered-before-they-are-safe": deletions_answered_before_they_are_safe,
     "expiry-decided-early": expiry_decided_early,
     "generation-not-read": generation_not_read,
     "members-not-awaited-after-a-restart": members_not_awaited_after_a_restart,

@@ -52,6 +52,7 @@ INVARIANTS = (
         ("groups", "offset-expiry"),
         ("commits-answered-before-they-are-safe", "commits-of-anybody", "expiry-decided-early"),
     ),
+    Invariant("a group that was deleted stays away", ("groups",), ("deletions-answered-before-they-are-safe",)),
     Invariant("one owner a partition and generation", ("groups",), ("generation-not-read",)),
     Invariant(
         "every partition has its owner once a group is stable", ("groups",), ("members-not-awaited-after-a-restart",)

@@ -11,7 +11,14 @@ import asyncio
 from typing import Any
 
 from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.messages import find_coordinator, group_records, heartbeat, join_group, leave_group
+from isthmus.protocol.messages import (
+    delete_groups,
+    find_coordinator,
+    group_records,
+    heartbeat,
+    join_group,
+    leave_group,
+)
 from isthmus.protocol.messages import offset_commit as oc
 from isthmus.protocol.messages import offset_fetch as of
 from isthmus.protocol.messages import sync_group as sg
@@ -268,6 +275,15 @@ async def committed(host: BrokerHost, topic: str, partition: int, offset: int, g
         answer = await ask(host.address, oc.API, request)
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
     assert not code, code.name
+
+
+async def delete_group(host: BrokerHost, group: str = GROUP) -> None:
+    """On whatever life of the broker does it; AssertionError when it is refused."""
+    code = FIND_AGAIN[0]
+    while code in FIND_AGAIN:
+        answer = await ask(host.address, delete_groups.API, delete_groups.Request(groups_names=[group]))
+        code = ErrorCode(answer.results[0].error_code)
+    assert code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND), code.name  # the answer before may have been lost
 
 
 async def fetched(host: BrokerHost, topic: str, partitions: int, group: str = GROUP) -> dict[int, int]:

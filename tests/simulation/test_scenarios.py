@@ -36,6 +36,7 @@ LIVELY = {
     "fetch-sessions": {"left_out": 0.5, "sessions_lost": 0.3, "resets": 0.05, "fault_cut": 0.4, "power_cuts": 0.2},
     "groups": {
         "coordinator_in_CompletingRebalance": 0.2,
+        "coordinator_in_Dead": 0.3,
         "coordinator_in_Empty": 1.0,
         "coordinator_in_PreparingRebalance": 0.2,
         "coordinator_in_Stable": 0.2,
@@ -70,6 +71,7 @@ FOUND_BY = {
     "commits-of-anybody": "groups",
     "compaction-before-sync": "compaction",
     "deleted-records-come-back": "retention",
+    "deletions-answered-before-they-are-safe": "groups",
     "expiry-decided-early": "offset-expiry",
     "forgotten-partitions-stay": "fetch-sessions",
     "generation-not-read": "groups",

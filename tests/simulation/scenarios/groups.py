@@ -1,7 +1,7 @@
 """A classic group under kills of its members and of its coordinator, in every state that it can be in.
 
 While it goes on: one owner a partition and generation, and what was committed does not go back. In the end those who
-are left have come to a stable group, in which every partition has its owner.
+are left have come to a stable group, in which every partition has its owner. A group that was deleted stays away.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus.core_broker.coordinators.generations import Generations
 from isthmus.core_broker.coordinators.group_states import State
 
 from ..hosts import Process
-from ..members import GROUP, Consumer, Seen, committed, fetched
+from ..members import GROUP, Consumer, Seen, committed, delete_group, fetched
 from ..product import BrokerHost
 from ..runner import Simulation
 from ..wire import make_topic
@@ -103,6 +103,7 @@ async def run_group(sim: Simulation, host: BrokerHost, moments: Moments) -> None
     await sim.until(lambda: state_of(host) == "Empty", "the end of all members", SETTLE_S)
     await set_by_hand(sim, host, seen, admin)
     seen.check_log(host)
+    await deleted(sim, host, admin)
 
 
 async def set_by_hand(sim: Simulation, host: BrokerHost, seen: Seen, admin: Process) -> None:
@@ -119,6 +120,17 @@ async def set_by_hand(sim: Simulation, host: BrokerHost, seen: Seen, admin: Proc
         await crash(sim, host)
     found = await admin.outcome(told(host, seen))
     assert found[partition] == seen.asked[partition][0], "what was set by hand is not what is told"
+
+
+async def deleted(sim: Simulation, host: BrokerHost, admin: Process) -> None:
+    """A group that is said to be deleted stays away, and what it had committed."""
+    await admin.outcome(delete_group(host))
+    if sim.random.random() < 0.5:
+        await crash(sim, host)
+        sim.counters["coordinator_in_Dead"] += 1
+    found = await admin.outcome(fetched(host, TOPIC, PARTITIONS))
+    assert set(found.values()) == {-1}, f"the group was deleted, and its offsets are {found}"
+    assert state_of(host) in (None, "Empty"), f"the group was deleted, and is {state_of(host)}"
 
 
 async def told(host: BrokerHost, seen: Seen) -> dict[int, int]:
