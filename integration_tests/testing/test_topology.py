@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -144,6 +146,11 @@ def test_a_source_that_hangs_is_not_taken_for_an_empty_one() -> None:
         with pytest.raises(IsthmusTestingError, match="the source of north-office does not answer"):
             fresh.wait_mirrored()
         fresh.wait_mirrored("south-office")
+        assert fresh._keeper
+        [south] = [pid for pid, command in children(fresh._keeper.pid).items() if "data/south " in command]
+        os.kill(south, signal.SIGSTOP)  # of which nobody has told the keeper
+        with pytest.raises(IsthmusTestingError, match="the source of south-office does not answer"):
+            fresh.wait_mirrored("south-office", timeout_s=1)
 
 
 def test_a_killed_broker_stays_dead_keeps_its_port_and_comes_back_with_its_data(shops: IsthmusTopology) -> None:

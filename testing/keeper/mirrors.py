@@ -29,6 +29,7 @@ class Observer:
     def __init__(self, links: Iterable[Mirror], addresses: Mapping[str, str]) -> None:
         self._links = list(links)
         self.silent: set[str] = set()
+        self._unheard: set[str] = set()  # the same, while `status` asks
         names = dict.fromkeys(name for link in self._links for name in (link.source, link.target))
         self._clients = {name: Client(addresses[name], "isthmus-testing") for name in names if name in addresses}
 
@@ -41,8 +42,9 @@ class Observer:
 
     async def status(self) -> list[MirrorStatus]:
         """Every mirrored partition, sorted by mirror, topic and partition."""
-        self.silent = set()
+        self._unheard = set()
         found = await asyncio.gather(*(self._of(link) for link in self._links))
+        self.silent = self._unheard  # not before: whoever breaks this off has heard of nobody
         return sorted((row for rows in found for row in rows), key=lambda row: (row.mirror, row.topic, row.partition))
 
     async def _of(self, link: Mirror) -> list[MirrorStatus]:
@@ -87,7 +89,7 @@ class Observer:
             except KafkaError as error:
                 if not error.retriable:  # a leader that is not known yet, for one, is
                     raise
-        self.silent.add(datacenter)
+        self._unheard.add(datacenter)
         return None
 
 
