@@ -41,9 +41,9 @@ class Comparison:
         for code in codes_in(expected):
             self.given.setdefault(scenario.key, {}).setdefault(code, set()).add(scenario.label)
         found = compared(scenario, actual, expected, self.explained)
-        return found or self._differences_left(scenario, ours, stock)
+        return found or self.differences_left(scenario, ours, stock)
 
-    def _differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
+    def differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
         """Of what the scenario left behind; stock Kafka may need a moment to get there."""
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         while True:

@@ -10,6 +10,7 @@ from . import error_codes
 from .comparing import Comparison, answers, compared
 from .normalise import DIFFERENCES
 from .peer import Peer, Scenario
+from .requests import fill
 from .scenarios import SCENARIOS
 from .versions import STOCK
 from .wire import api
@@ -84,3 +85,11 @@ def test_control_a_missing_or_wrong_option_is_seen(stock: Peer) -> None:
     own = [*options, {"name": "durability"}]  # is explained
     actual = [{**expected[0], "topics": [{**expected[0]["topics"][0], "configs": own}]}, *expected[1:]]
     assert compared(scenario, actual, expected) == []
+
+
+def test_control_what_is_left_behind_is_seen(comparison: Comparison) -> None:
+    scenario = next(each for each in SCENARIOS if each.label == "appends")
+    (_, ours), (_, theirs) = (answers(peer, scenario, 13, "left-") for peer in (comparison.ours, comparison.stock))
+    assert comparison.differences_left(scenario, ours, theirs) == []
+    fill(ours, ours.id_of(ours.name))
+    assert comparison.differences_left(scenario, ours, theirs) != []

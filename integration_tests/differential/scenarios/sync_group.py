@@ -152,7 +152,6 @@ def assignments_larger_than_a_batch_may_be(case: Case) -> None:
     with Crew(case).bring(COMPLETING) as crew:
         shares = crew.sync_request(LEADER).assignments
         shares[0].assignment = bytes(2 << 20)
-        crew.send(FOLLOWER, crew.sync_request(FOLLOWER))
         crew.ask(LEADER, crew.sync_request(LEADER, assignments=shares))
-        crew.take(FOLLOWER)
+        crew.ask(FOLLOWER, crew.sync_request(FOLLOWER))
         crew.see()
