@@ -436,22 +436,26 @@ class LogUpkeep(LogReader):
         """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
         async with self._maintenance, self._cleaning:
             if self.failure is None and self._shape() != self._as_closed:
-                await self._sync(False)
                 try:
                     await self.files.run(self._finish)
                 except OSError as error:
                     raise await self._fail_sync(error, "cannot close") from error
+                self.recovery_point = self.log_end_offset
             self.abandon()
 
     def _finish(self) -> None:
-        self._active.write_indexes(self.files)
-        self._active.sync(self.files, True)  # the next start believes the indexes, even after a power cut
+        """All of `close` that touches files, in one go: thousands of logs end together."""
+        active, files = self._active, self.files
+        active.write_indexes(files)
+        waiting = [(segment, True) for segment in reversed(self._segments) if not segment.synced]
+        # The next start believes the indexes, even after a power cut.
+        _sync_files(files, waiting, self.directory if self._is_unnamed else None)
         self._write_snapshot(sync=len(self.producers) > 0)
-        remove_stray_snapshots(self.files, self.directory, self._segments)
+        remove_stray_snapshots(files, self.directory, self._segments)
         if self.epochs.dirty:
-            self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
-            self.epochs.dirty = False
-        self.files.sync_directory(self.directory)
+            files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())  # and its directory
+        else:
+            files.sync_directory(self.directory)
 
     def abandon(self) -> None:
         """Let go of the files as they are. Ranges that are being sent stay readable."""
