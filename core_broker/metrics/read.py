@@ -129,7 +129,8 @@ def at_min_isr(partition: Partition) -> bool:
 
 
 def partition_count(scrape: Scrape) -> int:
-    return len(scrape.partitions) + len(scrape.offline)
+    open_ones = {(each.topic, each.index): None for each in scrape.partitions}  # some of them have failed since
+    return len({**open_ones, **scrape.offline})
 
 
 def leader_count(scrape: Scrape) -> int:

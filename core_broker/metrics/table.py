@@ -101,6 +101,9 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: sum(map(read.at_min_isr, scrape.partitions)))),
     _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers that are remembered",
            read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
+    _kafka(G, "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "1 while a partition of the data directory is "
+           "offline; the others of it are served, which Kafka's would not be",
+           read.serving(lambda scrape: int(bool(scrape.offline)))),
     _row("isthmus_partition_offline", G, "1 for a partition that is offline, with the reason", read.offline, "topic",
          "partition", "reason"),
     _kafka(G, f"{_LOG}Size", "Bytes of a partition's log", read.of_partitions(lambda each: each.log.size_bytes),

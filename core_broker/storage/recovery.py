@@ -40,8 +40,7 @@ from .transactions import TransactionIndex, follow_batch
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES = 1 << 20  # of a segment at once
-SCAN_BYTES = 256 << 10  # the same in a recovery: small enough for the processor's cache
+READ_BYTES = 256 << 10  # of a segment at once: small enough for the processor's cache, of less cost than a megabyte
 _CRC_START = 21
 SYNC_FAILED = "sync-failed"
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
@@ -101,13 +100,13 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
     while not scan.stopped and file.size - scan.end >= HEADER_SIZE:
         position, size, crc = scan.end, scan.wanted, -1
         room = file.size - position
-        if size > SCAN_BYTES:
+        if size > READ_BYTES:
             crc = _crc_of(file, position + _CRC_START, position + size)
             if crc < 0:
                 return
-        data = file.pread(HEADER_SIZE if crc >= 0 else min(SCAN_BYTES, room), position)
+        data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, room), position)
         scan.take(data, room, crc)
-        if scan.end == position and scan.wanted <= SCAN_BYTES:
+        if scan.end == position and scan.wanted <= READ_BYTES:
             return  # not valid, or less is there than the file's size says
         yield scan
 

@@ -7,6 +7,7 @@ first. A start undoes what is not decided and finishes what is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from .files import Files
@@ -45,6 +46,9 @@ def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
 
 def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
     """Remove what was replaced and give the new segment its name. Raises OSError; then only a new start can go on."""
+    for segment in old:
+        with contextlib.suppress(OSError):  # if it cannot be opened now, who was given a range of it cannot read it
+            segment.file.keep()
     _take_place(files, new, [segment.base_offset for segment in old])
     new.tail = ""
     new.file.renamed(new.path(LOG_SUFFIX))

@@ -323,8 +323,13 @@ class Trial:
         )
         topic = offset_commit.OffsetCommitRequestTopic(name="calm", partitions=[row])
         self.commits_tried.append(self.number)
-        answer = await self.ask(offset_commit.API, offset_commit.Request(group_id=GROUP, topics=[topic]))
-        if self.accept(answer.topics[0].partitions[0].error_code, f"{OFFSETS}-0", GROUP_ERRORS):
+        for _ in range(20):
+            answer = await self.ask(offset_commit.API, offset_commit.Request(group_id=GROUP, topics=[topic]))
+            code = answer.topics[0].partitions[0].error_code
+            if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(PAUSE_S)  # as after every start
+        if self.accept(code, f"{OFFSETS}-0", GROUP_ERRORS):
             self.committed = self.number
             self.commits_tried.clear()
 

@@ -10,11 +10,14 @@ import errno
 import logging
 import multiprocessing
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from isthmus.core_broker.replication.manager import ReplicaManager
+
 from .disk_calls import OFFSETS, TAKES_ROOM, TOPICS, Call, Disk, Said, Trial, chosen
+from .file import SimFile
 from .runner import Result, run
 
 SEED = 7
@@ -115,3 +118,42 @@ def test_a_refused_call_harms_its_own_partition_alone_and_loses_nothing(mode: st
     numbers = numbers_for(mode, calls, list(chosen(calls)))
     counters = check(mode, calls, numbers)
     assert counters["answer_KAFKA_STORAGE_ERROR"], counters
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", MODES)
+def test_every_call_that_is_refused_does(mode: str, calls: list[Call]) -> None:
+    check(mode, calls, numbers_for(mode, calls, list(range(len(calls)))))
+
+
+def first(calls: list[Call], kind: str, place: str, site: str = "") -> int:
+    return next(n for n, call in enumerate(calls) if (call.kind, call.place) == (kind, place) and site in call.site)
+
+
+def test_control_a_partition_that_is_not_told_offline_is_seen(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = first(calls, "listdir", "calm-0")
+    assert refuse((number, errno.EIO, "")).error is None
+    monkeypatch.setattr(ReplicaManager, "_take_offline", lambda self, wanted, error: None)
+    wrong = refuse((number, errno.EIO, "")).error
+    assert wrong is not None and "calm-0" in wrong
+
+
+def test_control_a_record_that_is_lost_is_seen(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an append that was refused has left is cut off, and a batch more."""
+    real = SimFile.append
+
+    def append(self: SimFile, parts: Any) -> None:
+        try:
+            real(self, parts)
+        except OSError:
+            if "/calm-0/" in self.path:
+                self.truncate(self.size - 1)
+            raise
+
+    number = first(calls, "append", "calm-0", "log.py:append")
+    assert refuse((number, errno.ENOSPC, "")).error is None
+    monkeypatch.setattr(SimFile, "append", append)
+    wrong = refuse((number, errno.ENOSPC, "")).error
+    assert wrong is not None and "calm" in wrong

@@ -328,7 +328,9 @@ def test_speed_is_bounded(tmp_path: Path) -> None:
     assert max(waits) > read / 10_000 / 2
 
 
-def test_reads_that_were_answered_before_the_swap_are_sent_whole(bench: Bench) -> None:
+@pytest.mark.parametrize("most_open", [1, 1000])
+def test_reads_that_were_answered_before_the_swap_are_sent_whole(bench: Bench, most_open: int) -> None:
+    bench.files.open_files.limit = most_open
     for n in range(30):
         bench.put((b"k", b"v%d" % n))
     before = contents(bench.log)
