@@ -240,14 +240,16 @@ class LogManager:
         A directory of an earlier topic of the name gives way.
         """
         room = asyncio.Semaphore(self.config.recovery_threads)
+        # After a crash each may have gigabytes to read: then the pool's threads share the logs one by one.
+        at_once = 1 if self._unopened and not self.was_clean else OPEN_AT_ONCE
 
         async def open_some(some: Sequence[Wanted]) -> None:
             async with room:
                 await self._open_some(some, opened)
 
         tasks = [
-            asyncio.ensure_future(open_some(wanted[start : start + OPEN_AT_ONCE]))
-            for start in range(0, len(wanted), OPEN_AT_ONCE)
+            asyncio.ensure_future(open_some(wanted[start : start + at_once]))
+            for start in range(0, len(wanted), at_once)
         ]
         try:
             await asyncio.gather(*tasks)

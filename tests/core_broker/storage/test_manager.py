@@ -200,6 +200,28 @@ def test_torn_tail_is_found_after_a_kill_not_looked_for_after_a_clean_shutdown(f
     run(work())
 
 
+@pytest.mark.parametrize(("clean", "jobs"), [(True, 1), (False, 6)])
+def test_after_a_crash_the_threads_share_the_logs_one_by_one(files, tmp_path, clean, jobs):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            for index in range(6):
+                append(await made.create("t", index, TOPIC_ID, LogConfig()), batch(1))
+        if not clean:
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+        again = manager(files, tmp_path)
+        await again.open(1)
+        given = []
+        real = files.run
+        files.run = lambda fn, *args: given.append(fn) or real(fn, *args)
+        await open_all(again, again.found())
+        files.run = real
+        assert len(given) == jobs
+        assert {log.log_end_offset for log in again.logs.values()} == {1}
+        await again.close()
+
+    run(work())
+
+
 def test_deleted_log_is_gone_and_a_new_one_of_its_name_is_not_vouched_for(files, tmp_path):
     async def work():
         async with opened(files, tmp_path) as made:
