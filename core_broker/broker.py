@@ -23,6 +23,7 @@ from .coordinators.groups import GroupCoordinator
 from .loggers import REQUESTS, Loggers
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
+from .server.cold_sends import ColdSends
 from .server.context import Context, Services
 from .server.dispatch import Route
 from .server.fetch_sessions import FetchSessions
@@ -33,7 +34,6 @@ from .storage.cleaner import CleanerConfig
 from .storage.errors import StorageError
 from .storage.files import Files
 from .storage.manager import LogManager, ManagerConfig
-from .storage.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from .metrics.monitor import Monitor
@@ -145,7 +145,7 @@ class Broker:
                 config["max.incremental.fetch.session.partitions"],
                 runtime.random,
             ),
-            read_ahead=ReadAhead(files, config["cold.read.ahead.bytes"]),
+            cold_sends=ColdSends(files),
             preparing=Preparing(files, runtime, config["compression.queued.bytes"]),
             cluster_id=logs.cluster_id,
             node_id=self.node_id,

@@ -117,8 +117,6 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
     O("broker.rack", _S, None, "The rack this broker stands in"),
-    O("cold.read.ahead.bytes", _I, "4194304", "Most bytes of a file asked for ahead of a consumer that reads what the "
-      "page cache does not have", 65536, own=True),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
     O("compression.queued.bytes", _L, "268435456", "Most bytes of batches that wait to be compressed anew or looked "
       "into; more are refused as REQUEST_TIMED_OUT, to be sent again", 1024 * 1024, own=True),

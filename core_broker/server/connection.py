@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
     def _send_ranges(self) -> None:
         parts, self._out = self._out, []
         if self._sender is None:
-            self._sender = Sender(self, self._transport, self._server.turn_bytes, self.context.services.read_ahead)
+            self._sender = Sender(self, self._transport, self._server.turn_bytes, self.context.services.cold_sends)
         self.busy = self._sending = True
         if self._sender.send(parts):
             self.busy = self._sending = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
-    from ..storage.read_ahead import ReadAhead
+    from .cold_sends import ColdSends
     from .fetch_sessions import FetchSessions
     from .preparing import Preparing
     from .producer_ids import ProducerIds
@@ -39,7 +39,7 @@ class Services:
     purgatory: Purgatory
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
-    read_ahead: ReadAhead
+    cold_sends: ColdSends
     preparing: Preparing
     cluster_id: str
     node_id: int

@@ -4,7 +4,7 @@ A plain socket gets ranges by `os.sendfile`, only while the transport's own buff
 `send.turn.bytes` in one turn of the loop; when the socket is full a dup of its fd waits for room (uvloop refuses the
 fd itself, and a dup that outlives the answer would hide the end of the connection from the peer). A transport without
 an fd (the simulator's, TLS) is given the bytes instead. Parts are kept until sent, and a range keeps its file open.
-Of a range only that is sent which is in the page cache: for the rest the sender waits, and the loop does not.
+What is not in the page cache is sent by a pool, see `cold_sends.py`: the sender waits for that, the loop does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..storage.read_ahead import PIECE_BYTES, ReadAhead
+from .cold_sends import PIECE_BYTES, ColdSends
 
 BUFFERS = frozenset((bytes, bytearray, memoryview))
 JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
@@ -34,6 +34,7 @@ class Sender:
     """The parts of one connection that are on their way. Used only while there are ranges among them."""
 
     __slots__ = (
+        "_cold_sends",
         "_dup",
         "_fd",
         "_left",
@@ -41,21 +42,20 @@ class Sender:
         "_owner",
         "_parts",
         "_position",
-        "_read_ahead",
         "_ready_to",
         "_transport",
         "_turn_bytes",
         "_waits_for_disk",
     )
 
-    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int, read_ahead: ReadAhead) -> None:
+    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int, cold_sends: ColdSends) -> None:
         self._owner = owner
         self._transport = transport
         self._turn_bytes = turn_bytes
         self._parts: deque[Any] = deque()
         self._position = 0  # in the range that is being sent
         self._left = -1  # bytes of it; -1: not begun
-        self._read_ahead = read_ahead
+        self._cold_sends = cold_sends
         self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
         self._waits_for_disk = False
         self._dup = -1
@@ -147,13 +147,16 @@ class Sender:
                 self._fail(self._cause(source, error))
                 return -1
         if sent == 0:
-            self._fail(OSError(f"{source.file.path} ends before the range at {self._position}, {self._left} bytes"))
+            self._fail(_too_short(source, self._position, self._left))
             return -1
+        self._advance(sent)
+        return sent
+
+    def _advance(self, sent: int) -> None:
         self._position += sent
         self._left -= sent
         if self._left == 0:
             self._range_done()
-        return sent
 
     def _cause(self, source: Any, error: OSError) -> OSError:
         """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
@@ -167,27 +170,46 @@ class Sender:
         return error
 
     def _is_ready(self, source: Any) -> bool:
-        """Whether the next piece of a range is cached; else it is brought, and `_brought` goes on."""
+        """Whether the next piece of a range is cached; else the pool sends it, and `_sent_cold` goes on."""
         size = min(self._left, PIECE_BYTES)
-        if self._read_ahead.is_ready(source.file, self._position, size):
+        if not self._cold_sends.is_cold(source.file, self._position, size):
             self._ready_to = self._position + size
             return True
         self._stop_waiting()
+        fd = -1
+        if self._fd >= 0:
+            try:
+                fd = os.dup(self._fd)
+            except OSError as error:
+                self._fail(error)
+                return False
         self._waits_for_disk = True
-        self._read_ahead.bring(source.file, self._position, size, self._brought)
+        self._cold_sends.send(source.file, fd, self._position, size, self._sent_cold)
         return False
 
-    def _brought(self, error: OSError | None) -> None:
+    def _sent_cold(self, sent: int, data: bytes, error: OSError | None) -> None:
         self._waits_for_disk = False
         if not self._parts:
             return  # closed meanwhile
         source = self._parts[0]
         if error is not None:
-            source.unreadable(error)
-            self._fail(error)
+            if self._fd < 0:
+                source.unreadable(error)
+                self._fail(error)
+            else:
+                self._fail(self._cause(source, error))
             return
-        self._ready_to = self._position + min(self._left, PIECE_BYTES)
-        self._finish(self._run())
+        is_full = self._fd >= 0 and sent < min(self._left, PIECE_BYTES)
+        if data:
+            self._transport.write(data)
+        elif self._fd < 0:
+            self._fail(_too_short(source, self._position, self._left))
+            return
+        self._advance(sent + len(data))
+        if is_full:
+            self._wait_writable()
+        else:
+            self._finish(self._run())
 
     def _range_done(self) -> None:
         self._left = -1
@@ -221,6 +243,10 @@ class Sender:
     def _fail(self, error: OSError) -> None:
         self.close()
         self._owner.send_failed(error)
+
+
+def _too_short(source: Any, position: int, left: int) -> OSError:
+    return OSError(f"{source.file.path} ends before the range at {position}, {left} bytes")
 
 
 def socket_fd(transport: asyncio.BaseTransport) -> int:

@@ -35,7 +35,6 @@ MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
 CACHED_BYTES_MIN = 4096  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = 256 * 1024  # `is_cached` looks at the first byte of each so many
-AHEAD_BYTES_A_CALL = 128 * 1024  # Linux may take no more than a device's read_ahead_kb at one call
 _LOOK = (bytearray(1),)  # where what it looked at goes
 _READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 IOV_MAX = 1024  # buffers in one writev (Linux)
@@ -72,9 +71,6 @@ class File(Protocol):
 
     def is_cached(self, position: int, n: int) -> bool:
         """Whether n bytes can be had without waiting for the disk, as a look at some of them tells."""
-
-    def read_ahead(self, position: int, n: int, end: int) -> None:
-        """Ask for all from a position to `end`, and wait until the first n bytes of it are cached."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
         """All of data at a position, the file growing as needed."""
@@ -426,17 +422,6 @@ class RealFile:
         except OSError:
             return True  # it cannot be told, or who reads it is told what is wrong
         return True
-
-    def read_ahead(self, position: int, n: int, end: int) -> None:
-        held = self._opened()
-        for at in range(position, min(end, self.size), AHEAD_BYTES_A_CALL):
-            os.posix_fadvise(held.fd, at, AHEAD_BYTES_A_CALL, os.POSIX_FADV_WILLNEED)
-        # A byte of each piece is waited for: to read them all would count as a second use, after which Linux keeps
-        # pages of old segments before those that others need.
-        for at in range(position, position + n, LOOK_BYTES):
-            os.pread(held.fd, 1, at)
-        if n:
-            os.pread(held.fd, 1, position + n - 1)
 
     def pwrite(self, data: Buffer, position: int) -> None:
         held = self._opened()

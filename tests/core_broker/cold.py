@@ -23,7 +23,6 @@ class ColdFiles(RealFiles):
         self.is_cold = False
         self.cached: set[tuple[str, int]] = set()
         self.waits: list[tuple[str, int]] = []
-        self.read_aheads: list[tuple[int, int, int]] = []
         self.broken: OSError | None = None  # what the disk says to reads that wait for it
 
     def chill(self) -> None:
@@ -72,7 +71,3 @@ class ColdFile:
 
     def is_cached(self, position: int, n: int) -> bool:
         return self._files.has(self._file.path, position, n)
-
-    def read_ahead(self, position: int, n: int, end: int) -> None:
-        self._files.read_aheads.append((position, n, end))
-        self._files.wait(self._file.path, position, max(n, min(end, self.size) - position))

@@ -97,9 +97,6 @@ class SimFile:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
         return self.pread(n, position)
 
-    def read_ahead(self, position: int, n: int, end: int) -> None:
-        self._check().step("read", self.path)
-
     def pwrite(self, data: Buffer, position: int) -> None:
         disk = self._check()
         process = self._files.process

@@ -5,12 +5,13 @@ import contextlib
 import errno
 import os
 import socket
+import threading
 
 import pytest
 
+from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.server.sending import Sender
 from isthmus.core_broker.storage.files import FileRange, RealFiles
-from isthmus.core_broker.storage.read_ahead import ReadAhead
 
 from ..cold import ColdFiles
 
@@ -60,7 +61,7 @@ def make_file(tmp_path, size):
 def test_ranges_without_a_socket_are_read_in_order(tmp_path):
     file, content = make_file(tmp_path, 3_000_000)
     transport, owner = Transport(), Owner()
-    sender = Sender(owner, transport, 1 << 30, ReadAhead(FILES))
+    sender = Sender(owner, transport, 1 << 30, ColdSends(FILES))
     parts = [
         b"head",
         FileRange(file, 10, 20),
@@ -80,7 +81,7 @@ def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path):
         ours.setblocking(False)
         theirs.setblocking(False)
         owner = Owner()
-        sender = Sender(owner, Transport(ours), 1 << 20, ReadAhead(FILES))
+        sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES))
         before = len(os.listdir("/proc/self/fd"))
         assert not sender.send([b"head", FileRange(file, 0, len(content)), b"tail"])
         got = bytearray()
@@ -106,7 +107,7 @@ def test_turn_is_bounded(tmp_path):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         owner = Owner()
-        sender = Sender(owner, Transport(ours), 30_000, ReadAhead(FILES))
+        sender = Sender(owner, Transport(ours), 30_000, ColdSends(FILES))
         assert not sender.send([FileRange(file, 0, 100_000)])
         theirs.setblocking(False)
         assert len(theirs.recv(1_000_000)) == 30_000
@@ -127,7 +128,7 @@ def test_turn_is_bounded(tmp_path):
 def test_truncated_file_ends_the_connection_and_holds_nothing(tmp_path):
     file, _ = make_file(tmp_path, 1000)
     owner = Owner()
-    sender = Sender(owner, Transport(), 1 << 20, ReadAhead(FILES))
+    sender = Sender(owner, Transport(), 1 << 20, ColdSends(FILES))
     assert not sender.send([FileRange(file, 900, 500), b"never"])
     assert "ends before the range" in str(owner.error)
     assert owner.was_sent == 0
@@ -160,7 +161,7 @@ def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_p
     ours, theirs = socket.socketpair()
     with ours, theirs:
         owner = Owner()
-        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ReadAhead(FILES))
+        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(FILES))
         assert not sender.send([FileRange(bad, 0, 100, told.append)])
         assert [error.errno for error in told] == [errno.EIO]
         assert "Input/output error" in str(owner.error)
@@ -174,7 +175,7 @@ def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         owner = Owner()
-        assert not Sender(owner, Transport(ours), 1 << 20, ReadAhead(FILES)).send(
+        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(
             [FileRange(BadSector(file), 0, 100, told.append)]
         )
         assert isinstance(owner.error, BrokenPipeError)
@@ -185,7 +186,7 @@ def test_nothing_is_written_while_the_transport_is_full(tmp_path):
     file, content = make_file(tmp_path, 1000)
     owner, transport = Owner(), Transport()
     owner.writable = False
-    sender = Sender(owner, transport, 1 << 20, ReadAhead(FILES))
+    sender = Sender(owner, transport, 1 << 20, ColdSends(FILES))
     assert not sender.send([b"x", FileRange(file, 0, 1000)])
     assert transport.data == b""
     owner.writable = True
@@ -203,8 +204,34 @@ def cold_file(tmp_path, size):
     return files, file, content
 
 
-@pytest.mark.parametrize("has_socket", [True, False])
-def test_what_is_cold_is_brought_before_it_is_sent(tmp_path, has_socket):
+@pytest.fixture
+def senders(monkeypatch):
+    """The threads that called sendfile."""
+    seen = []
+    sendfile = os.sendfile
+
+    def told(*args):
+        seen.append(threading.get_ident())
+        return sendfile(*args)
+
+    monkeypatch.setattr(os, "sendfile", told)
+    return seen
+
+
+async def received(theirs, size, owner):
+    """So many bytes, read little by little; and the sender has said that it is through, once."""
+    got = bytearray()
+    while len(got) < size:
+        await asyncio.sleep(0)
+        with contextlib.suppress(BlockingIOError):
+            got += theirs.recv(100_000)
+    while not owner.was_sent:
+        await asyncio.sleep(0)
+    assert owner.was_sent == 1 and owner.error is None
+    return got
+
+
+def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders):
     files, file, content = cold_file(tmp_path, 5_000_000)
 
     async def main():
@@ -212,72 +239,112 @@ def test_what_is_cold_is_brought_before_it_is_sent(tmp_path, has_socket):
         with ours, theirs:
             ours.setblocking(False)
             theirs.setblocking(False)
-            owner, transport = Owner(), Transport(ours if has_socket else None)
-            sender = Sender(owner, transport, 1 << 20, ReadAhead(files, 1 << 20))
+            before = len(os.listdir("/proc/self/fd"))
+            owner = Owner()
+            sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
             assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
             wanted = b"head" + content[100:4_000_100] + b"tail"
-            got = bytearray()
-            while len(got if has_socket else transport.data) < len(wanted):
-                await asyncio.sleep(0)
-                with contextlib.suppress(BlockingIOError):
-                    got += theirs.recv(1 << 20)
-            while not owner.was_sent:
-                await asyncio.sleep(0)
-            assert (got if has_socket else transport.data) == wanted
-            assert owner.was_sent == 1 and owner.error is None
+            assert await received(theirs, len(wanted), owner) == wanted
+            assert threading.get_ident() not in senders and files.waits == []
+            files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
+            sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
+            assert sender.send([FileRange(file, 0, 1000)])
+            assert senders[-1] == threading.get_ident()
+            assert len(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(main())
-    assert files.waits == [] and files.read_aheads
 
 
-def test_a_cold_reader_is_kept_ahead_of(tmp_path):
-    """One wait at first; what follows is asked for before it is reached."""
-    files, file, content = cold_file(tmp_path, 16 << 20)
-    waited = []
+def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
+    files, file, content = cold_file(tmp_path, 3_000_000)
 
     async def main():
-        transport, owner = Transport(), Owner()
-        ahead = ReadAhead(files, 4 << 20)
-        bring = ahead.bring
-        ahead.bring = lambda *args: waited.append(args[1]) or bring(*args)
-        for at in range(0, 15 << 20, 1 << 19):
-            before = owner.was_sent
-            if not Sender(owner, transport, 1 << 30, ahead).send([FileRange(file, at, 1 << 19)]):
-                while owner.was_sent == before:
-                    await asyncio.sleep(0)
-            while ahead._tasks:
-                await asyncio.sleep(0)
-        assert not ahead._asked or max(ahead._asked.values()) <= len(content) + (4 << 20)
+        owner, transport = Owner(), Transport()
+        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([FileRange(file, 5, 2_900_000), b"tail"])
+        while not owner.was_sent:
+            await asyncio.sleep(0)
+        assert transport.data == content[5:2_900_005] + b"tail"
 
     asyncio.run(main())
-    assert waited == [0] and files.waits == []
+    assert files.waits == []
 
 
-def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path):
+def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
+    """What the system has read ahead does not call it back: to send that makes the system read on, which may wait."""
+    files, file, _ = cold_file(tmp_path, 40 << 20)
+    cold = ColdSends(files)
+    step = 1 << 20
+
+    async def send(position):
+        done = asyncio.get_running_loop().create_future()
+        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
+        assert (await done)[2] is None
+
+    async def main():
+        assert cold.is_cold(file, 0, step)
+        await send(0)
+        files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
+        assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
+        assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
+        await send(step)
+        files.is_cold = False
+        await send(2 * step)
+        assert not cold.is_cold(file, 3 * step, step)
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path):
+    files, file, content = cold_file(tmp_path, 3_000_000)
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            owner, cold = Owner(), ColdSends(files)
+            assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
+            while cold._tasks:
+                await asyncio.sleep(0)
+            assert not owner.was_sent
+            assert await received(theirs, len(content), owner) == content
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket):
     files, file, _ = cold_file(tmp_path, 100_000)
-    files.broken = OSError(5, "broken")
+    files.broken = OSError(errno.EIO, "broken")
     told = []
 
+    def refused(*args):
+        raise OSError(errno.EIO, "broken")
+
     async def main():
-        owner = Owner()
-        sender = Sender(owner, Transport(), 1 << 20, ReadAhead(files))
-        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
-        while owner.error is None:
-            await asyncio.sleep(0)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            owner = Owner()
+            monkeypatch.setattr(os, "sendfile", refused)
+            sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
+            assert not sender.send([FileRange(file, 0, 100_000, told.append)])
+            while owner.error is None:
+                await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert [error.errno for error in told] == [5] and files.waits == []
+    assert [error.errno for error in told] == [errno.EIO]
 
 
-def test_a_sender_that_is_closed_while_bytes_are_brought_sends_nothing(tmp_path):
+def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
     files, file, _ = cold_file(tmp_path, 100_000)
 
     async def main():
-        owner, transport, ahead = Owner(), Transport(), ReadAhead(files)
-        sender = Sender(owner, transport, 1 << 20, ahead)
+        owner, transport, cold = Owner(), Transport(), ColdSends(files)
+        sender = Sender(owner, transport, 1 << 20, cold)
         assert not sender.send([FileRange(file, 0, 100_000)])
         sender.close()
-        while ahead._tasks:
+        while cold._tasks:
             await asyncio.sleep(0)
         assert not transport.data and not owner.was_sent and owner.error is None
 

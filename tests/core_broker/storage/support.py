@@ -161,10 +161,6 @@ class BrokenFile:
     def is_cached(self, position: int, n: int) -> bool:
         return self._file.is_cached(position, n)
 
-    def read_ahead(self, position: int, n: int, end: int) -> None:
-        self._files._call("read_ahead", self.path)
-        self._file.read_ahead(position, n, end)
-
     def pwrite(self, data: Any, position: int) -> None:
         self._files._call("pwrite", self.path)
         self._file.pwrite(data, position)

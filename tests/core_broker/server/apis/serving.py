@@ -15,13 +15,13 @@ from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.server.context import Context, Services
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.server.preparing import Preparing
 from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.read_ahead import ReadAhead
 from isthmus.protocol.messages import MODULES
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime, system
@@ -61,7 +61,7 @@ class Serving:
                 self.config["max.incremental.fetch.session.partitions"],
                 self.runtime.random,
             ),
-            read_ahead=ReadAhead(self.files),
+            cold_sends=ColdSends(self.files),
             preparing=Preparing(self.files, self.runtime, self.config["compression.queued.bytes"]),
             cluster_id="cluster-x", node_id=1,
         )  # fmt: skip

@@ -1,0 +1,102 @@
+"""Sends what the page cache does not have, by a pool: so the loop, and with it all other clients, need not wait for it.
+
+A sender asks before each piece of a range, which costs a system call for a quarter of a megabyte. What is cold, and
+what follows it as its reader goes on, is sent by a thread of the pool straight from the file to the socket: there the
+system reads ahead as it does for anyone who reads in order, and each page is used once, so that pages of old segments
+are not kept for those that others need. When the reader has caught up with what is cached, the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from ..storage.files import Descriptor, File, Files
+
+PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
+FAR_BYTES = 16 * 1024 * 1024  # further ahead than systems read by themselves: what is cached there was cached before
+WAIT_MS = 5  # a thread waits for room in a socket, ...
+WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
+
+Done = Callable[[int, bytes, OSError | None], None]
+
+
+class ColdSends:
+    """One for a broker. At most as many sends are at work as the pool for reads has threads."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._next: WeakKeyDictionary[File, int] = WeakKeyDictionary()  # where the cold reader of a file goes on
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def is_cold(self, file: File, position: int, n: int) -> bool:
+        """Whether to send n bytes may have to wait for the disk."""
+        if self._next:
+            # A fetch begins with the batch that did not end within the last one.
+            expected = self._next.get(file, -1)
+            if position <= expected <= position + PIECE_BYTES:
+                return True
+        return not file.is_cached(position, n)
+
+    def send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
+        """Send up to n bytes of a file into a socket, `done(sent, b"", error)`; fd is closed then.
+
+        With fd -1 they are only read, `done(0, data, error)`.
+        """
+        task = asyncio.get_running_loop().create_task(
+            self._send(file, fd, position, n, done), name=f"cold send of {file.path}"
+        )
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
+        sent, data, has_caught_up, error = 0, b"", False, None
+        try:
+            sent, data, has_caught_up = await self._files.run_read(_send, file, fd, position, n)
+        except OSError as refused:
+            error = refused
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        if error is not None or has_caught_up:
+            self._next.pop(file, None)
+        else:
+            self._next[file] = position + sent + len(data)
+        done(sent, data, error)
+
+
+def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:
+    """Bytes sent, or read; and whether what comes far behind them is cached. Runs in the pool."""
+    sent, data = 0, b""
+    held = file.hold() if fd >= 0 else None
+    if held is None:
+        data = file.pread(n, position)
+    else:
+        sent = _send_file(fd, held, position, n)
+    far = min(position + sent + len(data) + FAR_BYTES, file.size - 1)
+    return sent, data, file.is_cached(far, 1)
+
+
+def _send_file(fd: int, held: Descriptor, position: int, n: int) -> int:
+    sent = waits = 0
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    while sent < n:
+        try:
+            size = os.sendfile(fd, held.fd, position + sent, n - sent)
+        except BlockingIOError:
+            waits += 1
+            if waits > WAITS_MAX or not room.poll(WAIT_MS):
+                break
+            continue
+        except OSError:
+            if sent:
+                break  # the next send meets it, at the very byte: so it can be told whose error it is
+            raise
+        if size == 0:
+            raise OSError(f"the file ends before the range at {position + sent}, {n - sent} bytes")
+        sent += size
+    return sent
