@@ -112,8 +112,9 @@ def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = Fal
 def broker(context: typer.Context) -> None:
     """Run a single-node cluster in the foreground: --data DIR --listen HOST:PORT [--set name=value …].
 
-    Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data."""
-    if context.args[:1] != ["check"] and not any(
+    Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data;
+    `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from."""
+    if context.args[:1] not in (["check"], ["to-kafka"]) and not any(
         word.partition("=")[0] in ("--data", "-h", "--help") or "log.dirs=" in word for word in context.args
     ):
         raise DeployError("say where its data goes: isthmus broker --data DIR --listen 127.0.0.1:9092")

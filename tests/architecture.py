@@ -69,9 +69,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.security": (f"{_BROKER}.config", "isthmus.protocol"),
     f"{_BROKER}.server": _SERVER,
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
+    f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.broker": (f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
-    f"{_BROKER}.__main__": (f"{_BROKER}.broker", f"{_BROKER}.checking", *_SERVER),
+    f"{_BROKER}.__main__": (f"{_BROKER}.broker", f"{_BROKER}.checking", f"{_BROKER}.moving", *_SERVER),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
 OPEN_TO_ALL = ("isthmus", "isthmus.runtime")

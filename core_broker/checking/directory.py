@@ -13,7 +13,8 @@ from ...protocol.errors import KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
 from ...runtime import Runtime
 from ..cluster.image import InconsistentRecord, MetadataImage
-from ..cluster.metadata_log import LOG_CONFIG, apply_batch
+from ..cluster.metadata_log import LOG_CONFIG
+from ..cluster.metadata_replay import Fold, fold_snapshot
 from ..cluster.topic_names import CLUSTER_METADATA
 from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
@@ -186,15 +187,17 @@ class DirectoryCheck:
             return
         directory = self._path(f"{METADATA[0]}-{METADATA[1]}")
         image = MetadataImage(self.identity.get("cluster.id", ""))
+        fold = Fold(image)
         try:
+            start = fold_snapshot(self.files, directory, fold)
             for name in self.files.listdir(directory):
                 if name.endswith(LOG_SUFFIX) and offset_of(name) is not None:
                     file = self.files.open(f"{directory}/{name}", create=False)
                     for position, header in headers(file, 0, False):
-                        if header[5] & CONTROL:
+                        if header[5] & CONTROL or header[0] < start:
                             continue
                         data = file.pread(header[1] + LOG_OVERHEAD, position)
-                        apply_batch(image, decode_batch(data), header[2])
+                        fold.apply(decode_batch(data), header[2])
         except (InconsistentRecord, CorruptBatch) as error:
             self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")
         else:

@@ -285,8 +285,8 @@ class MetadataImage:
         self.links[record.link_id] = LinkImage(record.link_id, record.source_cluster_id, record.link_epoch)
         delta.links[record.link_id] = None
 
-    def _nothing(self, record: r.NoOpRecord, delta: Delta) -> None:
-        pass
+    def _nothing(self, record: Any, delta: Delta) -> None:
+        """What is Kafka's controllers' own."""
 
     def _topic(self, topic_id: bytes) -> TopicImage:
         topic = self.topic_by_id(topic_id)
@@ -328,4 +328,5 @@ _FOLD: Mapping[type, Any] = {
     r.ProducerIdsRecord: MetadataImage._producer_ids,
     r.MirrorLinkRecord: MetadataImage._link,
     r.NoOpRecord: MetadataImage._nothing,
+    r.RegisterControllerRecord: MetadataImage._nothing,
 }

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...protocol import records as batches
-from ...protocol.errors import DecodeError
 from ...protocol.messages import metadata_records
 from ...runtime import Runtime
 from ..storage.config import LogConfig
+from ..storage.errors import StorageError
 from ..storage.files import Files
 from ..storage.log import Log, Origin
 from .image import InconsistentRecord, MetadataImage
+from .metadata_replay import Fold, fold_snapshot
 from .topic_names import CLUSTER_METADATA
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"
@@ -49,9 +50,20 @@ class MetadataLog:
         return self.log.log_end_offset
 
     async def replay(self, image: MetadataImage) -> None:
-        """Fold everything that was written into an empty image. Raises InconsistentRecord, CorruptBatch."""
-        offset = self.log.log_start_offset
-        end = self.log.log_end_offset
+        """Fold everything that was written into an empty image.
+
+        Raises InconsistentRecord, CorruptBatch, StorageError.
+        """
+        fold = Fold(image)
+        files, directory = self.log.files, self.log.directory
+        try:
+            offset = await files.run(fold_snapshot, files, directory, fold)
+        except OSError as error:
+            raise StorageError(error, directory, "cannot read the snapshot in") from error
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        if not start <= offset <= end:
+            snapshot = f"its snapshot ends at {offset}" if offset else "there is no snapshot"
+            raise InconsistentRecord(f"{directory}: the log holds offsets {start} to {end}, {snapshot}")
         while offset < end:
             data = b"".join([part.read() for part in self.log.read(offset, READ_BYTES, end).ranges])
             start = offset
@@ -59,10 +71,11 @@ class MetadataLog:
                 if header.last_offset < offset:
                     continue
                 if not header.is_control:
-                    apply_batch(image, batches.decode_batch(data, position), header.partition_leader_epoch)
+                    fold.apply(batches.decode_batch(data, position), header.partition_leader_epoch)
                 offset = header.last_offset + 1
             if offset == start:
-                raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, though it ends at {end}")
+                raise InconsistentRecord(f"{directory}: no batch at offset {offset}, though it ends at {end}")
+        self.epoch = max(self.epoch, image.epoch + 1)  # of a log that is empty, the snapshot knows
 
     async def append(self, records: Sequence[Any]) -> int:
         """Write records as one batch, to the disk; the offset of the last. Raises KafkaError.
@@ -79,13 +92,3 @@ class MetadataLog:
 
     async def close(self) -> None:
         await self.log.close()
-
-
-def apply_batch(image: MetadataImage, found: list[batches.Record], epoch: int) -> None:
-    decoded = []
-    for record in found:
-        try:
-            decoded.append(metadata_records.decode(record.value))
-        except (DecodeError, TypeError) as error:
-            raise InconsistentRecord(f"metadata record at offset {record.offset}: {error}") from error
-    image.apply(decoded, found[-1].offset, epoch)

@@ -192,6 +192,14 @@ CODECS: dict[int, Codec] = {
 _TYPES = {codec.struct: number for number, codec in CODECS.items()}
 
 
+class UnknownRecord(DecodeError):
+    """A record of a type, `number`, that is not in the table."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"a metadata record of unknown type {number}")
+        self.number = number
+
+
 def encode(record: Struct, version: int | None = None) -> bytes:
     """The value of a metadata record, in the newest version of its type unless one is asked for."""
     number = _TYPES[type(record)]
@@ -203,7 +211,7 @@ def encode(record: Struct, version: int | None = None) -> bytes:
 
 
 def decode(value: Any) -> Any:
-    """The record in a value of `__cluster_metadata`. Raises DecodeError, also for a type that is not known here."""
+    """The record in a value of `__cluster_metadata`. Raises DecodeError; UnknownRecord where its type is not in the table."""
     try:
         frame_version, position = read_uvarint(value, 0)
         number, position = read_uvarint(value, position)
@@ -214,7 +222,7 @@ def decode(value: Any) -> Any:
         raise DecodeError(f"a metadata record in frame version {frame_version}, known is {FRAME_VERSION}")
     codec = CODECS.get(number)
     if codec is None:
-        raise DecodeError(f"a metadata record of unknown type {number}")
+        raise UnknownRecord(number)
     record, end = codec.decode(value, position, version)
     if end != len(value):
         raise DecodeError(f"{codec.name} v{version}: {len(value) - end} bytes follow it")

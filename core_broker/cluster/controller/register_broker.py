@@ -46,11 +46,14 @@ class RegisterBroker:
         ]
         for topic in view.image.topics.values():
             for index, partition in topic.partitions.items():
-                may_lead = partition.leader == NO_LEADER and self.broker_id in partition.isr
+                # Kafka's controller takes the last replica out of the ISR when its broker stops (KIP-966).
+                is_only_copy = partition.replicas == (self.broker_id,)
+                may_lead = partition.leader == NO_LEADER and (self.broker_id in partition.isr or is_only_copy)
                 if partition.leader == self.broker_id or may_lead:
-                    records.append(
-                        PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=self.broker_id)
-                    )  # fmt: skip
+                    change = PartitionChangeRecord(partition_id=index, topic_id=topic.id, leader=self.broker_id)
+                    if self.broker_id not in partition.isr:
+                        change.isr = [self.broker_id]
+                    records.append(change)
         return Decision(RegisteredBroker(broker_epoch=view.next_offset), records)
 
     def fail(self, error: KafkaError) -> RegisteredBroker:

@@ -1,0 +1,102 @@
+"""What lies in `__cluster_metadata-0`, folded into an image in order: what we wrote, and what Kafka's controller left.
+
+Kafka bundles records into transactions (KIP-868), and now and then writes the whole state to a snapshot,
+`<end offset>-<epoch>.checkpoint`, after which it drops the segments before it (KIP-630). Both are read here; we write
+neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...protocol import records as batches
+from ...protocol.errors import DecodeError
+from ...protocol.messages import metadata_records as r
+from ..storage.files import Files
+from .image import InconsistentRecord, MetadataImage
+
+log = logging.getLogger(__name__)
+
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+# Kafka's records that this broker has no use for, by their types.
+_LEFT_OUT = {
+    14: "client quotas",
+    21: "the state of a migration from ZooKeeper",
+    22: "the removal of a SCRAM credential",
+    26: "the removal of a delegation token",
+    28: "replicas that may be elected",
+}
+# Those that must not be passed over: what they forbid would be allowed.
+_REFUSED = {10: "a delegation token", 11: "a SCRAM credential", 18: "an ACL", 19: "the removal of an ACL"}
+
+
+class Fold:
+    """Batch after batch into an image; the records of a transaction all at its end, or none of them."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self._held: list[Any] | None = None  # of the transaction that is open
+        self._told: dict[int, None] = {}  # types that were left out
+
+    def apply(self, found: Sequence[batches.Record], epoch: int, offset: int | None = None) -> None:
+        """A batch's records; offset: where they bring the image to, by default that of the last of them.
+
+        Raises InconsistentRecord.
+        """
+        ready: list[Any] = []
+        for each in found:
+            record = self._decode(each)
+            match record:
+                case None:
+                    pass
+                case r.BeginTransactionRecord():
+                    self._held = []
+                case r.EndTransactionRecord():
+                    ready += self._held or ()
+                    self._held = None
+                case r.AbortTransactionRecord():
+                    self._held = None
+                case _:
+                    (ready if self._held is None else self._held).append(record)
+        self.image.apply(ready, found[-1].offset if offset is None else offset, epoch)
+
+    def _decode(self, record: batches.Record) -> Any:
+        try:
+            return r.decode(record.value)
+        except r.UnknownRecord as error:
+            what = _LEFT_OUT.get(error.number)
+            if what is None:
+                raise InconsistentRecord(f"metadata record at offset {record.offset}: {_why(error)}") from error
+            if error.number not in self._told:
+                self._told[error.number] = None
+                log.warning("the metadata holds %s, which this broker does without", what)
+            return None
+        except (DecodeError, TypeError) as error:
+            raise InconsistentRecord(f"metadata record at offset {record.offset}: {error}") from error
+
+
+def _why(error: r.UnknownRecord) -> str:
+    what = _REFUSED.get(error.number)
+    if what is None:
+        return str(error)
+    return f"{what}, which this broker would not keep to: remove it in Kafka, and wait for Kafka's next snapshot"
+
+
+def fold_snapshot(files: Files, directory: str, fold: Fold) -> int:
+    """Fold the newest snapshot of a metadata log; the offset that its log goes on from, 0 when there is none.
+
+    Raises InconsistentRecord, CorruptBatch, OSError.
+    """
+    names = [name for name in files.listdir(directory) if _SNAPSHOT.fullmatch(name)]
+    if not names:
+        return 0
+    newest = max(names)
+    end, epoch = map(int, newest.removesuffix(".checkpoint").split("-"))
+    data = files.read(f"{directory}/{newest}")
+    for position, header in batches.walk(data):
+        if not header.is_control:
+            fold.apply(batches.decode_batch(data, position), epoch, end - 1)
+    return end

@@ -1,0 +1,184 @@
+"""`isthmus broker to-kafka DIR`: the data directory of a stopped broker becomes one that Apache Kafka starts from.
+
+Logs, groups and checkpoints are Kafka's as they are. The metadata log is not: it tells no metadata.version, and may
+tell of mirror links and options that Kafka does not know. What the cluster holds is written beside it as a snapshot in
+Kafka's records alone (KIP-630), which both start from; only then is the log before it removed, so that whatever
+interrupts this leaves a directory of one kind or the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from .. import runtime
+from ..protocol.errors import KafkaError
+from ..protocol.messages import metadata_records as r
+from ..protocol.primitives import uuid_from_str
+from ..protocol.records import CorruptBatch, build_batch
+from ..runtime import Runtime
+from .cluster.image import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
+from .cluster.metadata_log import DIRECTORY, MetadataLog
+from .config import BROKER_OPTIONS, TOPIC_OPTIONS
+from .storage.checkpoints import (
+    CLEAN_SHUTDOWN,
+    FORMAT,
+    LOCK_FILE,
+    META_PROPERTIES,
+    CheckpointError,
+    parse_meta_properties,
+    render_properties,
+)
+from .storage.epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from .storage.files import DirectoryLocked, Files, RealFiles
+from .storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
+
+METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh
+EXIT_DONE, EXIT_FAILED = 0, 1
+BATCH_RECORDS = 500
+PARTITION_VERSION = 1  # the first that tells directories
+_SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4  # types of control records (KIP-630)
+
+
+class CannotMove(Exception):
+    """The directory cannot be handed over; the message is one line that names it and the way out."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="isthmus broker to-kafka",
+        description="Make the data directory of a broker that was stopped one that Apache Kafka 4 starts from. "
+        "Work on a copy: there is no way back but Kafka's. The other way needs no step: start a broker on it.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="the data directory, as in isthmus broker --data")
+    given = parser.parse_args(arguments)
+    logging.getLogger("isthmus").addHandler(logging.NullHandler())
+    files = RealFiles(1)
+    try:
+        for line in asyncio.run(hand_over(files, given.directory.rstrip("/") or "/", runtime.system())):
+            print(line)
+    except (CannotMove, KafkaError, InconsistentRecord, CorruptBatch) as error:
+        print(f"isthmus broker to-kafka: {getattr(error, 'message', error)}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"isthmus broker to-kafka: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        files.close()
+    return EXIT_DONE
+
+
+async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
+    """Do it; gives what there is to say. Raises CannotMove, KafkaError, InconsistentRecord, CorruptBatch, OSError."""
+    path = f"{data_dir}/{META_PROPERTIES}"
+    try:
+        if not files.exists(path):
+            raise CannotMove(f"{data_dir} is no data directory: it has no {META_PROPERTIES}")
+        lock = files.lock(f"{data_dir}/{LOCK_FILE}")
+    except DirectoryLocked as error:
+        raise CannotMove(f"{error}; stop the broker first") from None
+    try:
+        identity = parse_meta_properties(files.read(path), path)
+        if FORMAT not in identity:
+            raise CannotMove(f"{data_dir} is Kafka's already: {META_PROPERTIES} has no {FORMAT}")
+        if not files.exists(f"{data_dir}/{CLEAN_SHUTDOWN}"):
+            raise CannotMove(f"{data_dir} was not stopped in a controlled way: start a broker on it, and stop that")
+        image = MetadataImage(identity["cluster.id"])
+        log = await MetadataLog.open(files, data_dir, clocks)
+        try:
+            await log.replay(image)
+        finally:
+            await log.close()
+        left_out: list[str] = []
+        records = list(_records(files, data_dir, image, identity, left_out))
+        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, max(log.epoch - 1, 0), clocks.wall_ms())
+        files.write_atomic(path, render_properties({k: v for k, v in identity.items() if k != FORMAT}))
+    except CheckpointError as error:
+        raise CannotMove(str(error)) from None
+    finally:
+        lock.release()
+    partitions = sum(len(topic.partitions) for topic in image.topics.values())
+    return [
+        *(f"left out, as Kafka does not know it: {each}" for each in left_out),
+        f"{data_dir}: {len(image.topics)} topics, {partitions} partitions; start Kafka 4 on it with "
+        f"node.id={identity['node.id']} and process.roles=broker,controller",
+    ]
+
+
+def _records(
+    files: Files, data_dir: str, image: MetadataImage, identity: dict[str, str], left_out: list[str]
+) -> Iterator[Any]:
+    """The image in Kafka's records. Nobody leads anything: Kafka's controller elects, under new leader epochs."""
+    node_id, directory = int(identity["node.id"]), uuid_from_str(identity["directory.id"])
+    yield r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
+    for name, topic in image.topics.items():
+        yield r.TopicRecord(name=name, topic_id=topic.id)
+        for index, partition in topic.partitions.items():
+            # Mirrored batches bring the epochs of their source.
+            epoch = max(partition.leader_epoch, _latest_epoch(files, f"{data_dir}/{name}-{index}"))
+            yield r.PartitionRecord(
+                partition_id=index,
+                topic_id=topic.id,
+                replicas=[node_id],
+                isr=[node_id],
+                leader=NO_LEADER,
+                leader_epoch=epoch,
+                partition_epoch=partition.partition_epoch,
+                directories=[directory],
+            )
+        own = {option.name for option in TOPIC_OPTIONS if option.own}
+        for option, value in topic.configs.items():
+            if option in own:
+                left_out.append(f"{option}={value} of topic {name}")
+            else:
+                yield r.ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=option, value=value)
+    own = {option.name for option in BROKER_OPTIONS if option.own}
+    for name, options in image.broker_configs.items():
+        for option, value in options.items():
+            if option in own:
+                left_out.append(f"{option}={value} of {f'broker {name}' if name else 'all brokers'}")
+            else:
+                yield r.ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=option, value=value)
+    left_out += [f"the mirror link {link}" for link in image.links]
+    if image.next_producer_id:
+        yield r.ProducerIdsRecord(broker_id=node_id, next_producer_id=image.next_producer_id)
+
+
+def _latest_epoch(files: Files, directory: str) -> int:
+    path = f"{directory}/{EPOCH_CHECKPOINT}"
+    return LeaderEpochs.decode(files.read(path), path).latest if files.exists(path) else -1
+
+
+def _replace(files: Files, directory: str, records: list[Any], end: int, epoch: int, wall_ms: int) -> None:
+    """Put a snapshot of what lies before offset `end` in the place of the log."""
+    name = f"{file_name(end, '')}-{epoch:010d}.checkpoint"
+    files.write_atomic(f"{directory}/{name}", b"".join(_snapshot(records, epoch, wall_ms)))
+    files.open(f"{directory}/{file_name(end, LOG_SUFFIX)}").close()
+    files.sync_directory(directory)
+    for name in files.listdir(directory):  # ascending: what an interruption leaves has no gap
+        offset = offset_of(name)
+        is_before = offset is not None and offset < end and name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX))
+        if is_before or name == EPOCH_CHECKPOINT:
+            files.unlink(f"{directory}/{name}")
+    files.sync_directory(directory)
+
+
+def _snapshot(records: list[Any], epoch: int, wall_ms: int) -> Iterator[bytes]:
+    def control(kind: int, offset: int, value: bytes) -> bytes:
+        row = (wall_ms, struct.pack(">hh", 0, kind), value, ())
+        return build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
+
+    yield control(_SNAPSHOT_HEADER, 0, struct.pack(">hqB", 0, wall_ms, 0))  # version, newest time, no tagged fields
+    for start in range(0, len(records), BATCH_RECORDS):
+        rows = [(wall_ms, None, _encode(record), ()) for record in records[start : start + BATCH_RECORDS]]
+        yield build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch)
+    yield control(_SNAPSHOT_FOOTER, 1 + len(records), struct.pack(">hB", 0, 0))
+
+
+def _encode(record: Any) -> bytes:
+    return r.encode(record, PARTITION_VERSION if isinstance(record, r.PartitionRecord) else None)
