@@ -162,11 +162,12 @@ class _Fetch:
                 self._idle.append(wanted)
                 continue
             data = self._read_one(wanted, left, size == 0, may_wait)
-            if data.error_code in UNKNOWN:
+            code = data.error_code
+            if code and code in UNKNOWN:
                 unknown.append((key, wanted, data))
                 continue
             rows.append((key, wanted, data))
-            if data.error_code or data.diverging_epoch is not None:
+            if code or data.diverging_epoch is not None:
                 at_once = True
             elif data.records:
                 read = wanted.size = sum(map(len, data.records))
@@ -190,17 +191,22 @@ class _Fetch:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
             if asked.partition_max_bytes < 0 or self._max_bytes < 0:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
+            log = partition.log
             data = PartitionData(
                 partition_index=asked.partition,
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
-                log_start_offset=partition.log.log_start_offset,
+                log_start_offset=log.log_start_offset,
                 aborted_transactions=None,
                 records=[],
             )
             if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):
                 return data
             committed = self._request.isolation_level == 1
+            if asked.fetch_offset == data.high_watermark and log.failure is None:
+                if committed:
+                    data.aborted_transactions = []
+                return data  # nothing to look for, as in most partitions of a fetch that has many
             limit = max(min(asked.partition_max_bytes, left), 0)
             found = partition.read(
                 asked.fetch_offset, limit, read_committed=committed, min_one=min_one, may_wait=may_wait
