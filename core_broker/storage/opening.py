@@ -55,17 +55,20 @@ class OfOtherTopic(Exception):
 def open_or_make(files: Files, directory: str, wanted: Wanted, points: Points, wall_ms: int) -> Loaded:
     """A partition's log, whatever there is of it. Raises StorageError, KafkaError, OfOtherTopic."""
     try:
+        was_there = True
         try:
             names = files.listdir(directory)
         except FileNotFoundError:
             files.makedirs(directory)
-            names = []
+            names, was_there = [], False
         is_named = PARTITION_METADATA in names and _belongs(files, directory, wanted.topic_id)
         if not is_named:
             _name(files, directory, wanted.topic_id)
         loaded = None
         if set(names) <= NEVER_WRITTEN and not any(points[:3]):
             loaded = _new(files, directory, wall_ms)
+            # A crash has taken all there was: producers that go on must be told, see ProducerStates.
+            loaded.producers.complete = was_there and not points.is_clean
         elif points.is_clean:
             loaded = opened_clean(files, directory, names, points, wall_ms)
         if loaded is None:
@@ -83,7 +86,7 @@ def _belongs(files: Files, directory: str, topic_id: bytes) -> bool:
     expected = render_partition_metadata(topic_id)
     if data == expected:
         return True
-    if expected.startswith(data):
+    if expected.startswith(data.rstrip(b"\0")):
         return False  # of a partition that was just made when the power went
     try:
         found = parse_partition_metadata(data, path)

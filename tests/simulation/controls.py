@@ -44,6 +44,7 @@ def producers_not_recovered(stack: contextlib.ExitStack) -> None:
         return ProducerStates()
 
     _replace(stack, recovery, "load_producers", forget)
+    _replace(stack, recovery, "follow_batch", forget)
     _replace(stack, upkeep, "load_producers", forget)
 
 

@@ -200,6 +200,51 @@ def test_torn_tail_is_found_after_a_kill_not_looked_for_after_a_clean_shutdown(f
     run(work())
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_producer_is_told_when_a_power_cut_has_taken_all_of_its_log(files, tmp_path, is_new):
+    def following(sequence):
+        return batch(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    async def work():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        if not is_new:
+            append(await made.create("t", 0, TOPIC_ID, LogConfig()), following(0))
+            for path in (tmp_path / "t-0").glob("0*"):
+                path.unlink()
+        killed(made)
+        again = manager(files, tmp_path)
+        await again.open(1)
+        log = await again.create("t", 0, TOPIC_ID, LogConfig())
+        if is_new:
+            assert append(log, following(1)).first_offset == 0  # as in Kafka: all of it may have been deleted
+        else:
+            with pytest.raises(KafkaError, match="lost in a crash"):
+                append(log, following(1))
+        await again.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("left", [b"", b"version: 0", bytes(43)])
+def test_partition_whose_name_a_power_cut_has_torn_is_named_again(files, tmp_path, left):
+    async def work():
+        made = manager(files, tmp_path)
+        await made.open(1)
+        await made.create("t", 0, TOPIC_ID, LogConfig())
+        killed(made)
+        path = tmp_path / "t-0" / "partition.metadata"
+        before = path.read_bytes()
+        path.write_bytes(left)
+        again = manager(files, tmp_path)
+        await again.open(1)
+        await again.create("t", 0, TOPIC_ID, LogConfig())
+        assert path.read_bytes() == before
+        await again.close()
+
+    run(work())
+
+
 @pytest.mark.parametrize(("clean", "jobs"), [(True, 1), (False, 6)])
 def test_after_a_crash_the_threads_share_the_logs_one_by_one(files, tmp_path, clean, jobs):
     async def work():
