@@ -84,7 +84,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """The first offset of a transaction not decided yet, or the high watermark."""
-        undecided = self.log.producers.first_unstable_offset
+        undecided = self.log.first_unstable_offset
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
 
     def configure(self, options: Mapping[str, Any]) -> None:
