@@ -472,6 +472,7 @@ class LogUpkeep(LogReader):
             for segment in self._segments:
                 with contextlib.suppress(OSError):
                     segment.file.keep()
+        del self._unreadable  # which refers to this log: its files are to close as soon as nobody needs them
 
 
 def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:

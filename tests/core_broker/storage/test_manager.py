@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import random
 from pathlib import Path
 
 import pytest
 
+from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.opening import Wanted
@@ -18,7 +20,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.runtime import Runtime
 
-from .support import NOW_MS, BrokenFiles, append, batch, run
+from .support import NOW_MS, BrokenFiles, append, at, batch, run
 
 TOPIC_ID = bytes(range(16))
 
@@ -287,6 +289,39 @@ def test_deleted_log_is_gone_and_a_new_one_of_its_name_is_not_vouched_for(files,
             await made.delete("nobody", 0)
 
     run(work())
+
+
+def test_deleted_logs_close_their_files_unless_somebody_reads_them(tmp_path):
+    files = RealFiles(2, max_open=8)
+
+    def descriptors() -> int:
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return sum(os.path.lexists(link) and os.readlink(link).startswith(f"{tmp_path}/t-") for link in links)
+
+    async def work():
+        async with opened(files, tmp_path) as made:
+            keys = [("t", index) for index in range(20)]
+            for key in keys:
+                append(await made.create(*key, TOPIC_ID, LogConfig()), batch(1))
+            part = made.get("t", 3).read(0, 1000).ranges[0]
+            gc.collect()
+            gc.disable()  # they must not wait for it
+            try:
+                await made.delete_logs(keys)
+                assert names(tmp_path) == names_of_no_partition(tmp_path)
+                assert descriptors() == 1
+                assert part.read() == at(batch(1), 0)
+                del part
+                assert descriptors() == 0
+            finally:
+                gc.enable()
+
+    run(work())
+    files.close()
+
+
+def names_of_no_partition(path: Path) -> list[str]:
+    return [name for name in names(path) if not name.startswith("t-")]
 
 
 def test_directory_that_nobody_knows_is_kept_under_another_name(files, tmp_path):
