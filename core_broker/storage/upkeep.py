@@ -472,7 +472,10 @@ class LogUpkeep(LogReader):
             for segment in self._segments:
                 with contextlib.suppress(OSError):
                     segment.file.keep()
-        del self._unreadable  # which refers to this log: its files are to close as soon as nobody needs them
+        # Others may refer to this log for long, as its own callback for ranges does. Its files are to close as soon as
+        # nobody reads them.
+        del self._unreadable, self._active
+        self._segments.clear()
 
 
 def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
