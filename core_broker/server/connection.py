@@ -3,7 +3,8 @@
 Small requests are read into one buffer that all connections of a server share and are handled where they lie; what
 does not end within one read is kept in a buffer of the connection, which grows with what has arrived, never with what
 a frame claims. While a request waits (a `Pending`), an answer is being sent or the client does not read, no further
-request is begun, and reading pauses as soon as more arrives. A frame's memory is valid until its handler returns.
+request is begun, and reading pauses as soon as more arrives; only produce requests follow each other, see `due.py`.
+A frame's memory is valid until its handler returns.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import asyncio
 import logging
 import socket
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.errors import ProtocolError
 from ..purgatory import Pending
 from .context import CloseConnection, Context
+from .due import Due, DueAnswers
 from .sending import BUFFERS, JOIN_BYTES, Sender
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ ANSWER_FLEXIBLE = struct.Struct(">iib")  # and no tagged fields
 MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
 GROWTH = 8  # a held buffer is at most this many times what has arrived
 REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS = 0, 18
+PRODUCE_KEY = b"\0\0"
 TCP_ESTABLISHED = 1  # Linux' tcp_states.h
 HEAD_SIZE = HEAD.size
 
@@ -45,6 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         "_began_ns",
         "_client",
         "_correlation",
+        "_due",
         "_filled",
         "_held",
         "_need",
@@ -57,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sending",
         "_server",
         "_transport",
+        "_waits_for_due",
         "busy",
         "context",
         "listener",
@@ -83,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._began_ns = 0  # when it came; 0 when no time was taken
         self._correlation = 0
         self._client = b""
+        self._due: DueAnswers | None = None  # of produce requests, made when the first has to wait
+        self._waits_for_due = False  # the next request does
         self._out: list[Any] = []  # answers of this turn, sent together
         self._sender: Sender | None = None
         self._sending = False
@@ -104,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.abandon()
+        if self._due:
+            self._due.abandon()
         if self._sender is not None:
             self._sender.close()
         self._drop_held()
@@ -211,7 +221,8 @@ class Connection(asyncio.BufferedProtocol):
     def _continue(self) -> None:
         """What held up the next request is over."""
         if self._server.is_draining:
-            self.close()
+            if not self._due:
+                self.close()
         elif self._held is not None and self._filled >= self._need:
             asyncio.get_running_loop().call_soon(self._next)  # not from within another connection's handler
         elif self._paused and not self._transport.is_closing():
@@ -246,6 +257,10 @@ class Connection(asyncio.BufferedProtocol):
             position += 4
             stop = position + size
             if stop > end:
+                position -= 4
+                break
+            if self._due and (self._due.is_full or view[position : position + 2] != PRODUCE_KEY):
+                self.busy = self._waits_for_due = True
                 position -= 4
                 break
             try:
@@ -303,6 +318,14 @@ class Connection(asyncio.BufferedProtocol):
         self.tick = server.tick
         if isinstance(answer, Pending):
             if not answer.done:
+                if key == PRODUCE:
+                    if self._due is None:
+                        self._due = DueAnswers()
+                    due = self._due.add(route, correlation, began_ns, answer)
+                    if clock is not None:
+                        route.latency.began(clock() - began_ns)
+                    answer.when_done(partial(self._due_answered, due))
+                    return
                 self.busy = True
                 self._pending, self._route, self._correlation = answer, route, correlation
                 self._began_ns = began_ns
@@ -312,7 +335,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             answer = answer.answer
         if answer is not None:
-            self._answer(route, correlation, answer)
+            if self._due:
+                self._due.add(route, correlation, 0, None, answer)
+            else:
+                self._answer(route, correlation, answer)
         if clock is not None:
             elapsed_ns = clock() - began_ns
             route.latency.answered(elapsed_ns)
@@ -347,6 +373,33 @@ class Connection(asyncio.BufferedProtocol):
                 server.tell(route, self._correlation, self.context, elapsed_ns)
         if not self.busy and self.writable and not self._transport.is_closing():
             self._continue()
+
+    def _due_answered(self, due: Due, answer: Any) -> None:
+        """A produce request that waited has its answer; it is sent when those before it are."""
+        assert self._due is not None
+        server = self._server
+        self.tick = server.tick
+        for ready in self._due.complete(due, answer):
+            if self._transport.is_closing():
+                return
+            if type(ready.answer) is CloseConnection:
+                self.close(str(ready.answer))
+            elif ready.answer is not None:
+                self._answer(ready.route, ready.correlation, ready.answer)
+            if server.clock is not None and ready.began_ns:
+                elapsed_ns = server.clock() - ready.began_ns
+                ready.route.latency.waited(elapsed_ns)
+                if server.tell is not None:
+                    server.tell(ready.route, ready.correlation, self.context, elapsed_ns)
+        self._flush()
+        if self._transport.is_closing():
+            return
+        if server.is_draining and not self._due:
+            self.close()
+        elif self._waits_for_due and not self._due.is_full:
+            self._waits_for_due = self.busy = False
+            if self.writable:
+                self._continue()
 
     def _answer(self, route: Route, correlation: int, answer: Any) -> None:
         try:
@@ -414,12 +467,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether no answer is due, nor on its way."""
-        return not self.busy and self.writable
+        return not self.busy and self.writable and not self._due
 
     @property
     def waits_for_us(self) -> bool:
         """Whether an answer is due from this broker, as in a long poll, to a client that is there: this is not idle."""
-        return self._pending is not None and not (self._paused and self._is_left())
+        return (self._pending is not None or bool(self._due)) and not (self._paused and self._is_left())
 
     def _is_left(self) -> bool:
         """Whether the client has closed. Nothing else tells so while reading is paused and its bytes lie unread."""

@@ -1,0 +1,67 @@
+"""Answers of one connection that are due in the order of its requests, of which some are there and some wait.
+
+A produce request that waits, for the disk or for replicas, has been appended: the next one need not wait for it. So one
+fsync serves all that a client has in flight, not one of its requests at a time (group commit). Kafka's broker handles
+one request of a connection at a time; what clients see is the same, since order is kept in the log and in the answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..purgatory import Pending
+
+if TYPE_CHECKING:
+    from .dispatch import Route
+
+DUE_MAX = 64  # produce requests of one connection that wait
+
+
+class Due:
+    """One answer. `pending` is None when it is there."""
+
+    __slots__ = ("answer", "began_ns", "correlation", "pending", "route")
+
+    def __init__(self, route: Route, correlation: int, began_ns: int, pending: Pending | None, answer: Any) -> None:
+        self.route = route
+        self.correlation = correlation
+        self.began_ns = began_ns
+        self.pending = pending
+        self.answer = answer
+
+
+class DueAnswers:
+    """The line. Falsy when nobody is in it."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self) -> None:
+        self._line: deque[Due] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._line) >= DUE_MAX
+
+    def add(self, route: Route, correlation: int, began_ns: int, pending: Pending | None, answer: Any = None) -> Due:
+        due = Due(route, correlation, began_ns, pending, answer)
+        self._line.append(due)
+        return due
+
+    def complete(self, due: Due, answer: Any) -> list[Due]:
+        """An answer has come: gives those that can be sent now, in order."""
+        due.pending, due.answer = None, answer
+        ready = []
+        while self._line and self._line[0].pending is None:
+            ready.append(self._line.popleft())
+        return ready
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        line, self._line = self._line, deque()
+        for due in line:
+            if due.pending is not None:
+                due.pending.abandon()
