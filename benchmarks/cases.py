@@ -171,12 +171,12 @@ def load(
 
 def librdkafka(
     what: str, side: Side, topic: str, seconds: float, partitions: int = PARTITIONS, value_bytes: int = VALUE_BYTES,
-    codec: str = "none", timeout_s: float = LOAD_TIMEOUT_S,
+    codec: str = "none", batch_records: int = 0, timeout_s: float = LOAD_TIMEOUT_S,
 ) -> tuple[dict[str, float], float]:  # fmt: skip
     return _run(
         side, "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
         f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
-        timeout_s=timeout_s,
+        f"--batch-records={batch_records}", timeout_s=timeout_s,
     )  # fmt: skip
 
 

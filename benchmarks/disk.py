@@ -82,10 +82,13 @@ class Fsync(Bench):
     """librdkafka's producer, 100-byte values, 6 partitions; each answer after an fsync (Kafka: flush.messages=1)."""
 
     value_bytes = SMALL_BYTES
+    batch_records = 0  # librdkafka's defaults
 
     def measure(self, seconds: float) -> Sample:
         name = self.topic(FSYNC_PARTITIONS, self.side.fsync_options)
-        got, cpu_s = librdkafka("produce", self.side, name, seconds, FSYNC_PARTITIONS, self.value_bytes)
+        got, cpu_s = librdkafka(
+            "produce", self.side, name, seconds, FSYNC_PARTITIONS, self.value_bytes, batch_records=self.batch_records
+        )
         self.side.delete_topic(name)
         return {"rate": got["records"] / got["seconds"], "cpu": cpu_s / got["records"] * 1e6}
 
@@ -94,6 +97,12 @@ class FsyncLarge(Fsync):
     """The same with 1 KB values."""
 
     value_bytes = 1024
+
+
+class FsyncInFlight(Fsync):
+    """The same with 100-byte values in batches of at most 10, sent at once: many requests in flight."""
+
+    batch_records = 10
 
 
 class FsyncSmall(SmallRequests):

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 QUEUED_BYTES = 128 << 20
 DISTINCT_BYTES = 20 << 20  # of values that are sent again and again
 CALL_RECORDS = 500  # of them at a time to one partition
+SMALL_QUEUED = 20_000  # records that wait in a producer of small batches
 CALLS_QUEUED = 4  # so many at least wait in the producer
 LETTERS = bytes(ord("A") + each % 26 for each in range(256))
 FLUSH_S = 30.0
@@ -24,15 +25,17 @@ POLL_S = 0.05  # a call waits for so many records, at the end of a partition too
 
 
 def produce(
-    address: str, topic: str, partitions: int, seconds: float, max_bytes: int, value_bytes: int, codec: str
-) -> tuple[int, float]:
-    """acks=all; the time includes the last answer."""
+    address: str, topic: str, partitions: int, seconds: float, max_bytes: int, value_bytes: int, codec: str,
+    batch_records: int,
+) -> tuple[int, float]:  # fmt: skip
+    """acks=all; the time includes the last answer. batch_records: most in a batch, without linger; 0: the defaults."""
     failed: list[object] = []
-    queued = min(500_000, QUEUED_BYTES // value_bytes)
+    queued = min(SMALL_QUEUED if batch_records else 500_000, QUEUED_BYTES // value_bytes)
+    batching = {"linger.ms": 0, "batch.num.messages": batch_records} if batch_records else {}
     producer = Producer({
         "bootstrap.servers": address, "acks": "all", "delivery.report.only.error": True, "compression.type": codec,
         "on_delivery": lambda error, message: failed.append(error), "queue.buffering.max.kbytes": 1_048_576,
-        "queue.buffering.max.messages": queued,
+        "queue.buffering.max.messages": queued, **batching,
     })  # fmt: skip
     producer.list_topics(topic, timeout=FLUSH_S)
     letters = os.urandom(max(DISTINCT_BYTES // value_bytes, 1) * value_bytes).translate(LETTERS)
@@ -109,6 +112,7 @@ def main() -> int:
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("topic")
     parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--batch-records", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--max-bytes", type=int, default=1 << 30)
     parser.add_argument("--value-bytes", type=int, default=1024)
@@ -117,7 +121,7 @@ def main() -> int:
     if given.what == "produce":
         count, seconds = produce(
             given.address, given.topic, given.partitions, given.seconds, given.max_bytes, given.value_bytes,
-            given.codec,
+            given.codec, given.batch_records,
         )  # fmt: skip
     else:
         read = fetch if given.what == "fetch" else drain

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .bulk import Consume, Produce, ProduceAndConsume, Replay
 from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
-from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncLarge, FsyncSmall, Latency
+from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncInFlight, FsyncLarge, FsyncSmall, Latency
 from .groups import Rebalance
 from .partitions import Partitions
 from .workers import Counts, Mirror, MirrorMaker
@@ -108,6 +108,7 @@ CASES = (
     Case("latency-5k", FastLatency, OPEN_LOOP),
     Case("fsync", Fsync, FSYNC),
     Case("fsync-1k", FsyncLarge, FSYNC),
+    Case("fsync-in-flight", FsyncInFlight, FSYNC),
     Case("fsync-100", FsyncSmall, SMALL),
     Case("cold", Cold, COLD, pairs_max=2),
     Case("cold-busy", ColdBusy, COLD, pairs_max=2),
