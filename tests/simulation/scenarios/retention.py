@@ -158,9 +158,10 @@ def first_on_disk(process: Process) -> int:
 def check_gone(model: Model, start: int, wall_ms: int) -> None:
     assert start >= model.start, f"the log began at {model.start}, now at {start}"
     assert start <= max(model.high_watermark, model.start), f"{start} is past the high watermark"
-    left = sum(len(batch.data) for batch in model.written if batch.base_offset >= start)
+    left = sum(len(batch.data) for batch in model.written)
     config = model.config
     for batch in model.written:
+        left -= len(batch.data)  # of what comes after it: that may be too old all the same
         if model.start <= batch.last_offset < start and batch.last_offset >= model.asked:
             age = wall_ms - model.newest_ms[batch.base_offset]
             is_old = 0 <= config.retention_ms < age
