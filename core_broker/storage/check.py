@@ -176,7 +176,7 @@ class _Check:
         finally:
             file.close()
         if indexes is not None and sound:
-            for index_name, text in indexes.end():
+            for index_name, text in indexes.end(not file.size):
                 self._bad_file(Kind.INDEX, index_name, text)
             self._check_transaction_index(base, aborted, markers)
 

@@ -41,11 +41,9 @@ def complaint(entries: list[Entry] | None, floors: list[int], report: PartitionR
     """
     if entries is None:
         return "it is missing" if report.epochs else None
-    if not report.segments:
-        return "the log has no segment, though it had one when this file was written"
     if not entries:
         return "it has no entry" if known.clean and report.epochs else None
-    if known.clean and entries[-1][1] > report.log_end_offset:
+    if (known.clean or not report.segments) and entries[-1][1] > report.log_end_offset:
         return f"epoch {entries[-1][0]} begins at offset {entries[-1][1]}, past the end {report.log_end_offset}"
     return _misplaced(entries, floors, report, known)
 

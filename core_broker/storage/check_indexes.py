@@ -57,8 +57,10 @@ class IndexCheck:
             else:
                 times.advance()
 
-    def end(self) -> Iterator[tuple[str, str]]:
-        """(file name, what is wrong with it), one a file at most."""
+    def end(self, is_empty: bool) -> Iterator[tuple[str, str]]:
+        """(file name, what is wrong with it), one a file at most. A segment that is empty needs no indexes."""
+        if is_empty and self._offsets.is_missing and self._times.is_missing:
+            return
         for entries in (self._offsets, self._times):
             while entries.key < _END:
                 entries.wrong("it points past the end of the log")
@@ -80,7 +82,7 @@ _END = 1 << 62
 class _Entries:
     """The entries of one file in the order of what they point at; `key` and `value` are of the next one."""
 
-    __slots__ = ("_left", "complaint", "key", "last", "name", "value")
+    __slots__ = ("_left", "complaint", "is_missing", "key", "last", "name", "value")
 
     def __init__(self, files: Files, directory: str, name: str, entry: struct.Struct) -> None:
         self.name = name
@@ -88,7 +90,8 @@ class _Entries:
         self.last = -1  # first number of the last entry
         found: list[tuple[int, int]] = []
         path = f"{directory}/{name}"
-        if not files.exists(path):
+        self.is_missing = not files.exists(path)
+        if self.is_missing:
             self.complaint = "it is missing"
         else:
             data = files.read(path)

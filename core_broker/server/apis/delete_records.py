@@ -7,6 +7,7 @@ Kafka's internal topics.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -20,6 +21,8 @@ from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ..context import Context
+
+log = logging.getLogger(__name__)
 
 NO_LOW_WATERMARK = -1
 
@@ -68,8 +71,9 @@ async def _save(moved: Moved, response: Response, pending: Pending, context: Con
     code = ErrorCode.NONE
     try:
         await context.services.replicas.save_log_starts()
-    except KafkaError:
+    except KafkaError as error:
         code = ErrorCode.KAFKA_STORAGE_ERROR
+        log.error("records that were deleted may come back with the next start: %s", error.message)
     pending.complete(_settled(moved, response, code))
 
 

@@ -15,7 +15,7 @@ from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import KafkaError
 from tests.core_broker.storage.support import run
 
-from .made import RUNTIME, check, found, make, stored
+from .made import RUNTIME, SMALL, check, found, make, stored
 
 POINTS, STARTS, MARKS = (
     "recovery-point-offset-checkpoint",
@@ -180,3 +180,25 @@ def test_kafkas_own_directory_is_checked_without_its_metadata(tmp_path: Path) ->
     path = max((directory / "plain-0").glob("*.log"))
     path.write_bytes(path.read_bytes()[:-3])
     assert any("plain-0 torn" in line for line in found(directory))
+
+
+@pytest.mark.parametrize("ends", ["stopped", "killed", "stopped twice"])
+def test_a_partition_that_was_never_written_to_is_as_it_should_be(tmp_path: Path, ends: str) -> None:
+    async def live() -> None:
+        files = RealFiles(1)
+        logs = LogManager(files, str(tmp_path), RUNTIME)
+        await logs.open(1)
+        log = await logs.create("t", 0, bytes(range(16)), SMALL)
+        log.assign_epoch(int(logs.was_clean))
+        await log.sync()  # leaves a leader-epoch-checkpoint where there is no segment
+        if ends == "killed":
+            log.abandon()
+            logs._release()
+        else:
+            await logs.close()
+        files.close()
+
+    for _ in range(2 if ends == "stopped twice" else 1):
+        run(live())
+    assert [path.name for path in (tmp_path / "t-0").iterdir() if "epoch" in path.name] == ["leader-epoch-checkpoint"]
+    assert found(tmp_path) == []
