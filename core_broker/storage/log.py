@@ -53,6 +53,8 @@ class AppendInfo(NamedTuple):
 class Log(LogUpkeep):
     """A partition's log in one directory. Made by `Log.open`. Not for several threads."""
 
+    __slots__ = ()
+
     @classmethod
     async def open(
         cls,

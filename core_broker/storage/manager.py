@@ -2,14 +2,12 @@
 
 A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
 how far each log is on disk, where it starts and what its high watermark was. A marker left by a clean shutdown lets
-the next start believe what it finds. What recurs (checkpoints, flush.ms, retention, compaction) is done by one task
-each for all logs, and looks at those that have changed or whose time has come: logs at rest cost nothing.
+the next start believe what it finds. What recurs is in duties.py and cleaner.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,14 +35,13 @@ from .checkpoints import (
     render_properties,
 )
 from .cleaner import Cleaner, CleanerConfig
-from .config import MAX_INT64, LogConfig
-from .due import Due
+from .config import LogConfig
+from .duties import Duties, Job
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
 from .index_window import IndexWindows
 from .log import Log
 from .opening import OfOtherTopic, Points, Wanted, open_or_make
-from .recovery import Loaded
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -54,10 +51,8 @@ STRAY_SUFFIX = "-stray"
 METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
 MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
-FLUSH_TICK_MS = 50  # flush.ms is kept to within this
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
-LOOK_AT_ONCE = 32  # logs that retention looks at in one turn of the loop
 
 Key = tuple[str, int]  # topic, partition
 
@@ -105,16 +100,20 @@ class LogManager:
         self._checkpoints = self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
-        self._task: asyncio.Task[None] | None = None
-        self._flushers: list[asyncio.Task[None]] = []
-        self._unflushed: dict[Key, LogUpkeep] = {}  # logs with a closed segment that may not be on disk
-        self._flush_due = asyncio.Event()
-        self._aging: dict[Key, Log] = {}  # logs with flush.ms and appends that are not on disk
-        self._aging_due = asyncio.Event()
-        self._retention = Due[Key]()
         self._compacted: dict[Key, Log] = {}
-        self._stopping = asyncio.Event()
         self._saving = asyncio.Lock()
+        self.duties = Duties(
+            self.logs,
+            runtime,
+            self._high_watermark,
+            [
+                Job("recovery points", self.config.checkpoint_interval_ms, self.save_recovery_points),
+                Job("log starts", self.config.log_start_interval_ms, self.save_log_starts),
+                Job("high watermarks", self.config.high_watermark_interval_ms, self.save_high_watermarks),
+            ],
+            self.config.retention_interval_ms,
+        )
+        self._started = False
         self._hooks = self.save_points, self._rolled, self._changed  # one object each for all logs
         self.cleaner = Cleaner(
             self._compacted, self.config.cleaner, runtime, self._last_stable_offset, self.save_first_dirty_offsets
@@ -269,7 +268,7 @@ class LogManager:
             points = Points(self._recovery_points[key], self._log_starts[key], self._first_dirty[key], is_clean)
             jobs.append((self._path(f"{each.topic}-{each.partition}"), each, points))
         wall_ms = self.runtime.wall_ms()
-        found = await self.files.run(_open_or_make, self.files, self.data_dir, jobs, wall_ms)
+        found = await self.files.run(open_or_make, self.files, self.data_dir, jobs, wall_ms)
         is_cut = False
         for (directory, each, points), loaded in zip(jobs, found, strict=True):
             key = each.topic, each.partition
@@ -368,10 +367,8 @@ class LogManager:
         self._unopened.pop(key, None)
         for each in self._checkpoints:
             each.forget(key)
-        self._retention.forget(key)
         self._compacted.pop(key, None)
-        self._aging.pop(key, None)
-        self._unflushed.pop(key, None)
+        self.duties.forget(key)
 
     def _changed(self, log: LogUpkeep) -> None:
         key = partition_of(log.name)
@@ -382,14 +379,16 @@ class LogManager:
         """What is done at times has something to look at."""
         for each in self._checkpoints:
             each.note(key, log)
-        self._retention.note(key)
+        self.duties.note(key, log)
         if log.config.compacts:
             self._compacted[key] = log
         else:
             self._compacted.pop(key, None)
-        if log.unsynced_since_ms is not None and log.config.flush_ms < MAX_INT64:
-            self._aging[key] = log
-            self._aging_due.set()
+
+    def _rolled(self, log: LogUpkeep) -> None:
+        key = partition_of(log.name)
+        if key is not None and (found := self.logs.get(key)) is log:
+            self.duties.rolled(key, found)
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
@@ -441,106 +440,21 @@ class LogManager:
 
     def start(self) -> None:
         """Begin the recurring work; ends with `close`."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._recur(), name=f"logs of {self.data_dir}")
-            self._flushers = [
-                asyncio.get_running_loop().create_task(self._flush_closed(), name=f"flush {self.data_dir}"),
-                asyncio.get_running_loop().create_task(self._flush_by_age(), name=f"flush.ms {self.data_dir}"),
-            ]
+        if not self._started:
+            self._started = True
+            self.duties.start(self.data_dir)
             self.cleaner.start()
-
-    async def _recur(self) -> None:
-        loop = asyncio.get_running_loop()
-        config = self.config
-        jobs = [  # name, interval in s, work
-            ("recovery points", config.checkpoint_interval_ms / 1000, self.save_recovery_points),
-            ("log starts", config.log_start_interval_ms / 1000, self.save_log_starts),
-            ("high watermarks", config.high_watermark_interval_ms / 1000, self.save_high_watermarks),
-            ("retention", config.retention_interval_ms / 1000, self.enforce_retention),
-        ]
-        due = [loop.time() + interval for _, interval, _ in jobs]
-        while not self._stopping.is_set():
-            wait_s = max(0.0, min(due) - loop.time())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait_s)
-                return
-            for number, (name, interval, work) in enumerate(jobs):
-                if due[number] <= loop.time():
-                    try:
-                        await work()
-                    except KafkaError as error:
-                        logger.error("%s: %s", name, error.message)
-                    due[number] = loop.time() + interval
 
     async def enforce_retention(self) -> None:
         """Delete what is too old, of all logs; one that cannot is logged and does not stop the others."""
-        wall_ms = self.runtime.wall_ms()
-        for number, key in enumerate(self._retention.take(wall_ms), 1):
-            log = self.logs.get(key)
-            if log is not None and log.failure is None:
-                try:
-                    await log.enforce_retention(self._high_watermark(key, log), wall_ms)
-                except KafkaError as error:
-                    logger.error("retention of %s-%d: %s", *key, error.message)
-                    self._retention.note(key)
-                if self.logs.get(key) is log:
-                    self._retention.put(key, log.next_due_ms(self._high_watermark(key, log)))
-            if not number % LOOK_AT_ONCE:
-                await asyncio.sleep(0)
-
-    def _rolled(self, log: LogUpkeep) -> None:
-        key = partition_of(log.name)
-        if key is not None:
-            self._unflushed[key] = log
-            self._flush_due.set()
-
-    async def _flush_closed(self) -> None:
-        """Put segments on disk that were closed, one after the other, and say how far: what a start need not read."""
-        while not self._stopping.is_set():
-            await self._flush_due.wait()
-            self._flush_due.clear()
-            while self._unflushed and not self._stopping.is_set():
-                key, log = next(iter(self._unflushed.items()))
-                del self._unflushed[key]
-                if log.failure is None:
-                    try:
-                        await log.sync_closed()
-                    except KafkaError as error:
-                        logger.error("closed segments of %s-%d: %s", *key, error.message)
-
-    async def _flush_by_age(self) -> None:
-        """Keep flush.ms of the logs that have it and have appends that are not on disk; nobody looks at the others."""
-        while not self._stopping.is_set():
-            if not self._aging:
-                self._aging_due.clear()
-                await self._aging_due.wait()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), FLUSH_TICK_MS / 1000)
-                return
-            await self._flush_old()
-
-    async def _flush_old(self) -> None:
-        wall_ms = self.runtime.wall_ms()
-        for key, log in list(self._aging.items()):
-            since_ms = log.unsynced_since_ms
-            if log.failure is not None or since_ms is None or log.config.flush_ms == MAX_INT64:
-                self._aging.pop(key, None)
-            elif not 0 <= wall_ms - since_ms < log.config.flush_ms:  # or the clock went back
-                try:
-                    await log.sync()
-                except KafkaError as error:
-                    logger.error("flush.ms of %s-%d: %s", *key, error.message)
+        await self.duties.enforce_retention()
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well."""
-        if self._task is not None:
-            self._stopping.set()  # not cancelled: what they began is finished
-            self._flush_due.set()
-            self._aging_due.set()
-            await asyncio.wait([self._task, *self._flushers])
-            self._task, self._flushers = None, []
+        if self._started:
+            await self.duties.stop()
             await self.cleaner.stop()
         if self._lock is None:
             return
@@ -564,25 +478,6 @@ class LogManager:
             logger.error("closing: %s", StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write").message)
         self.logs.clear()
         self._release()
-
-
-def _open_or_make(
-    files: Files, data_dir: str, jobs: Iterable[tuple[str, Wanted, Points]], wall_ms: int
-) -> list[Loaded | KafkaError | OfOtherTopic]:
-    """Logs one after the other, in the pool. What is new is on disk by name when this returns."""
-    found: list[Loaded | KafkaError | OfOtherTopic] = []
-    for directory, wanted, points in jobs:
-        try:
-            found.append(open_or_make(files, directory, wanted, points, wall_ms))
-        except (KafkaError, OfOtherTopic) as error:
-            found.append(error)
-    if any(isinstance(each, Loaded) and each.is_new for each in found):
-        try:
-            files.sync_directory(data_dir)
-        except OSError as error:
-            failure = StorageError(error, data_dir, "cannot sync")
-            return [failure if isinstance(each, Loaded) and each.is_new else each for each in found]
-    return found
 
 
 def _remove(files: Files, directories: Iterable[str]) -> list[KafkaError]:

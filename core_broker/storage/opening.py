@@ -6,7 +6,7 @@ so it runs by `Files.run`, many partitions at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
@@ -52,7 +52,26 @@ class OfOtherTopic(Exception):
     """A directory of this name is there, and belongs to an earlier topic of the name."""
 
 
-def open_or_make(files: Files, directory: str, wanted: Wanted, points: Points, wall_ms: int) -> Loaded:
+def open_or_make(
+    files: Files, data_dir: str, jobs: Iterable[tuple[str, Wanted, Points]], wall_ms: int
+) -> list[Loaded | KafkaError | OfOtherTopic]:
+    """Logs one after the other, each in its directory. What is new is on disk by name when this returns."""
+    found: list[Loaded | KafkaError | OfOtherTopic] = []
+    for directory, wanted, points in jobs:
+        try:
+            found.append(open_one(files, directory, wanted, points, wall_ms))
+        except (KafkaError, OfOtherTopic) as error:
+            found.append(error)
+    if any(isinstance(each, Loaded) and each.is_new for each in found):
+        try:
+            files.sync_directory(data_dir)
+        except OSError as error:
+            failure = StorageError(error, data_dir, "cannot sync")
+            return [failure if isinstance(each, Loaded) and each.is_new else each for each in found]
+    return found
+
+
+def open_one(files: Files, directory: str, wanted: Wanted, points: Points, wall_ms: int) -> Loaded:
     """A partition's log, whatever there is of it. Raises StorageError, KafkaError, OfOtherTopic."""
     try:
         was_there = True

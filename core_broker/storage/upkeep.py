@@ -12,6 +12,7 @@ import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from . import retention, swap
@@ -31,6 +32,26 @@ logger = logging.getLogger(__name__)
 
 class LogUpkeep(LogReader):
     """What a log needs besides appends and reads; `Log` adds the first."""
+
+    # A dict of more than thirty attributes is no longer one of those whose keys all logs share: 1.2 KB a partition.
+    __slots__ = (
+        "_as_closed",
+        "_cleaning",
+        "_cut",
+        "_first_dirty_offset",
+        "_is_unnamed",
+        "_maintenance",
+        "_recovery_point",
+        "_wall_ms",
+        "config",
+        "is_noted",
+        "on_change",
+        "on_roll",
+        "producers",
+        "recovery_notes",
+        "save_points",
+        "unsynced_since_ms",
+    )
 
     def __init__(self, files: Files, directory: str, config: LogConfig, loaded: Loaded, wall_ms: int) -> None:
         super().__init__(files, directory, loaded)
@@ -130,24 +151,6 @@ class LogUpkeep(LogReader):
         """Whether flush.messages asks for a `sync` before what was appended counts as written."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
-    async def _fail_sync(self, error: OSError, doing: str) -> StorageError:
-        """Take the log offline after a sync that failed, and leave a note of it for the next start.
-
-        The system may take what it could not write for written: then the page cache shows what the disk will never
-        have, and further syncs say that all is well. A process that starts again would believe it (see recovery.py).
-        """
-        failure = self._fail(error, doing)
-        path = f"{self.directory}/{SYNC_FAILED}"
-        try:
-            await self.files.run(_note_failed_sync, self.files, path, str(failure).encode())
-        except OSError as second:
-            logger.error(
-                "%s: %s; unless the machine is started again, a broker that is may serve what the disk does not have",
-                self.name,
-                StorageError(second, self.directory, f"cannot write {SYNC_FAILED} in").message,
-            )
-        return failure
-
     # --- Segments -----------------------------------------------------------------------------------------------------
 
     def _roll(self, base_offset: int, wall_ms: int) -> Segment:
@@ -229,9 +232,9 @@ class LogUpkeep(LogReader):
             self.unsynced_since_ms, self.is_noted = None, False
         named = self.directory if self._is_unnamed else None
         try:
-            await self.files.run(_sync_files, self.files, waiting, named)
+            await self.files.run(_noted, self.files, self.directory, _sync_files, self.files, waiting, named)
         except OSError as error:
-            raise await self._fail_sync(error, "cannot sync") from error
+            raise self._fail(error, "cannot sync") from error
         self._is_unnamed = False
         if not only_closed:
             self._cut = False
@@ -353,9 +356,9 @@ class LogUpkeep(LogReader):
                 # On disk before the others go, or a crash might leave none that says where the log ends.
                 fresh = self._roll(self.log_end_offset, wall_ms)
                 try:
-                    await self.files.run(fresh.file.sync)
+                    await self.files.run(_noted, self.files, self.directory, fresh.file.sync)
                 except OSError as error:
-                    raise await self._fail_sync(error, "cannot sync") from error
+                    raise self._fail(error, "cannot sync") from error
             gone = self._segments[:count]
             del self._segments[:count], self._bases[:count]
             start = self._bases[0]
@@ -437,9 +440,9 @@ class LogUpkeep(LogReader):
         async with self._maintenance, self._cleaning:
             if self.failure is None and self._shape() != self._as_closed:
                 try:
-                    await self.files.run(self._finish)
+                    await self.files.run(_noted, self.files, self.directory, self._finish)
                 except OSError as error:
-                    raise await self._fail_sync(error, "cannot close") from error
+                    raise self._fail(error, "cannot close") from error
                 self.recovery_point = self.log_end_offset
             self.abandon()
 
@@ -482,14 +485,32 @@ def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
     return next(work, None)
 
 
-def _note_failed_sync(files: Files, path: str, reason: bytes) -> None:
-    """In the page cache, too: it lasts as long as what it warns of."""
-    file = files.open(path)
+def _noted(files: Files, directory: str, work: Callable[..., None], *arguments: Any) -> None:
+    """In the pool: `work`, which syncs; where it fails, a note of that for the next start. Raises OSError.
+
+    The system may take what it could not write for written: then the page cache shows what the disk will never have,
+    and further syncs say that all is well. A process that starts again would believe it (see recovery.py). The note is
+    written at once, since the process may be killed, and into the page cache: it lasts as long as what it warns of.
+    """
     try:
-        file.truncate(0)
-        file.append([reason])
-    finally:
-        file.close()
+        work(*arguments)
+    except OSError as error:
+        failure = StorageError(error, directory, "cannot sync")
+        path = f"{directory}/{SYNC_FAILED}"
+        try:
+            file = files.open(path)
+            try:
+                file.truncate(0)
+                file.append([failure.message.encode()])
+            finally:
+                file.close()
+        except OSError as second:
+            logger.error(
+                "%s; %s; unless the machine is started again, a broker that is may serve what the disk does not have",
+                failure.message,
+                StorageError(second, path, "cannot write").message,
+            )
+        raise
 
 
 def _sync_files(files: Files, waiting: list[tuple[Segment, bool]], named: str | None) -> None:

@@ -65,12 +65,14 @@ def test_retention_looks_at_what_has_changed_or_is_due(tmp_path, monkeypatch):
         append(world.log(3), batch(1, timestamp=NOW_MS - DAY_MS // 2))
         assert await world.retain() == ["t-3", "t-7"]
         assert await world.retain() == []
+        append(world.log(7), batch(1))
+        assert await world.retain() == ["t-7"]
         world.now_ms += DAY_MS // 2 + 1
         assert await world.retain() == ["t-3"]
         assert (world.log(3).log_start_offset, world.log(7).log_start_offset) == (1, 0)
         world.now_ms += DAY_MS
         assert "t-7" in await world.retain()
-        assert world.log(7).log_start_offset == 2
+        assert world.log(7).log_start_offset == 3
         await world.manager.close()
 
     run(work())
@@ -223,19 +225,19 @@ def test_flush_ms_looks_at_logs_that_have_it_and_appends(tmp_path, monkeypatch):
         manager = world.manager
         append(world.log(1), batch(1))
         append(world.log(2), batch(1))
-        assert manager._aging == {}
+        assert manager.duties.aging == {}
         for index in (2, 3):  # an append was before the option, or there is none
             world.log(index).configure(LogConfig(flush_ms=100))
-        assert list(manager._aging) == [("t", 2)]
-        await manager._flush_old()
+        assert list(manager.duties.aging) == [("t", 2)]
+        await manager.duties.flush_old()
         assert synced == []
         world.now_ms += 100
-        await manager._flush_old()
+        await manager.duties.flush_old()
         assert synced == ["t-2"]
-        await manager._flush_old()
-        assert manager._aging == {}
+        await manager.duties.flush_old()
+        assert manager.duties.aging == {}
         append(world.log(3), batch(1))
-        assert list(manager._aging) == [("t", 3)]
+        assert list(manager.duties.aging) == [("t", 3)]
         await manager.close()
 
     run(work())

@@ -129,6 +129,25 @@ def test_start_after_a_failed_sync_writes_again_what_the_disk_may_not_have(tmp_p
     assert run(log.sync()) is None
 
 
+def test_note_of_a_failed_sync_is_there_though_the_process_is_killed_at_once(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    files.trap = failing(errno.EIO, ("sync",))
+    pool, jobs = files.run, []
+
+    async def one_job(work, *arguments):
+        jobs.append(work)
+        if len(jobs) > 1:
+            raise SystemExit("killed")
+        return await pool(work, *arguments)
+
+    files.run = one_job
+    with pytest.raises((StorageError, SystemExit)):
+        run(log.sync())
+    assert (tmp_path / "t-0" / "sync-failed").exists()
+
+
 def test_note_of_a_failed_sync_that_cannot_be_left_is_said(tmp_path, caplog):
     files = BrokenFiles()
     log = open_log(files, tmp_path)

@@ -492,10 +492,10 @@ def test_flush_ms_is_kept_when_the_clock_goes_back(files, tmp_path):
         log = await made.create("t", 0, TOPIC_ID, LogConfig(flush_ms=1000))
         append(log, batch(3))
         clock[0] = NOW_MS + 999
-        await made._flush_old()
+        await made.duties.flush_old()
         assert log.recovery_point == 0
         clock[0] = NOW_MS - 3_600_000
-        await made._flush_old()
+        await made.duties.flush_old()
         assert log.recovery_point == 3
         await made.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.core_broker.storage.epochs import EPOCH_CHECKPOINT
 from isthmus.core_broker.storage.log import Log, LogConfig
-from isthmus.core_broker.storage.opening import OfOtherTopic, Points, Wanted, open_or_make, opened_clean
+from isthmus.core_broker.storage.opening import OfOtherTopic, Points, Wanted, open_one, opened_clean
 from isthmus.core_broker.storage.recovery import load
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.primitives import uuid_to_str
@@ -29,7 +29,7 @@ def wanted(config=SMALL, topic_id=TOPIC_ID):
 
 def opened(files, path, points=NOTHING, config=SMALL):
     directory = f"{path}/t-0"
-    return Log(files, directory, config, open_or_make(files, directory, wanted(config), points, NOW_MS), NOW_MS)
+    return Log(files, directory, config, open_one(files, directory, wanted(config), points, NOW_MS), NOW_MS)
 
 
 def clean(log):
@@ -195,14 +195,14 @@ def test_log_start_past_the_end_is_left_to_the_full_opening(files, tmp_path):
 def test_directory_of_another_topic_is_told(files, tmp_path):
     opened(files, tmp_path)
     with pytest.raises(OfOtherTopic):
-        open_or_make(files, f"{tmp_path}/t-0", wanted(topic_id=bytes(16)), Points(), NOW_MS)
+        open_one(files, f"{tmp_path}/t-0", wanted(topic_id=bytes(16)), Points(), NOW_MS)
 
 
 @pytest.mark.parametrize("left", [0, 1, 20, 42])
 def test_name_that_a_power_cut_tore_is_written_again(files, tmp_path, left):
     log = filled(files, tmp_path, 2)
     os.truncate(tmp_path / "t-0/partition.metadata", left)
-    again = open_or_make(files, f"{tmp_path}/t-0", wanted(), Points(), NOW_MS)
+    again = open_one(files, f"{tmp_path}/t-0", wanted(), Points(), NOW_MS)
     assert again.is_new and again.log_end_offset == log.log_end_offset
     assert (tmp_path / "t-0/partition.metadata").stat().st_size == 43
 
@@ -211,7 +211,7 @@ def test_name_that_says_something_else_is_not_overwritten(files, tmp_path):
     opened(files, tmp_path)
     (tmp_path / "t-0/partition.metadata").write_text("version: 0\ntopic_id: nobody")
     with pytest.raises(KafkaError, match=r"partition\.metadata"):
-        open_or_make(files, f"{tmp_path}/t-0", wanted(), Points(), NOW_MS)
+        open_one(files, f"{tmp_path}/t-0", wanted(), Points(), NOW_MS)
 
 
 # --- Indexes that stay in their files ---------------------------------------------------------------------------------
