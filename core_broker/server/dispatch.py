@@ -36,15 +36,19 @@ SERVED: dict[int, tuple[int, int]] = {
     23: (2, 4),
     32: (1, 4),
     33: (0, 2),
+    34: (1, 2),
     35: (1, 5),
     37: (0, 3),
     42: (0, 3),
     43: (0, 2),
     44: (0, 1),
+    45: (0, 1),
+    46: (0, 0),
     47: (0, 0),
     55: (0, 2),
     60: (0, 2),
     61: (0, 0),
+    74: (0, 1),
     75: (0, 0),
     30000: (0, 0),
 }
@@ -58,6 +62,7 @@ DIFFERENCES: dict[int, str] = {
     32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once",
     33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
     44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG)",
+    45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 

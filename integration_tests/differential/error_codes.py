@@ -173,6 +173,10 @@ GIVEN: dict[int, dict[E, str]] = {
         E.INVALID_CONFIG: "replacements_that_are_refused",
         E.INVALID_REQUEST: "levels_by_the_old_request",
     },
+    34: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "a_partition_that_is_not_there",
+        E.LOG_DIR_NOT_FOUND: "a_directory_that_is_not_there",
+    },
     37: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "adds_partitions_to_some_of_several_topics",
         E.INVALID_PARTITIONS: "adds_partitions_to_some_of_several_topics",
@@ -196,6 +200,11 @@ GIVEN: dict[int, dict[E, str]] = {
         E.INVALID_CONFIG: "alters_some_of_several_resources",
         E.INVALID_REQUEST: "levels_and_loggers_that_are_none",
     },
+    45: {
+        E.UNKNOWN_TOPIC_OR_PARTITION: "a_move_of_what_is_not_there",
+        E.INVALID_REPLICA_ASSIGNMENT: "brokers_that_cannot_hold_it",
+        E.NO_REASSIGNMENT_IN_PROGRESS: "nothing_to_cancel",
+    },
     47: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "offsets_of_a_topic_that_members_read-CompletingRebalance",
         E.NOT_COORDINATOR: FIRST,
@@ -214,6 +223,9 @@ GIVEN: dict[int, dict[E, str]] = {
     61: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "producers_of_what_is_not_there",
         E.INVALID_TOPIC_EXCEPTION: "producers_of_what_is_not_there",
+    },
+    74: {
+        E.UNSUPPORTED_VERSION: "a_kind_that_is_not_known",
     },
     75: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "cursors_that_point_nowhere",
@@ -352,6 +364,11 @@ ABSENT: dict[int, dict[E, str]] = {
         E.NOT_CONTROLLER: CONTROLS,
         E.POLICY_VIOLATION: "Kafka's node has no alter.config.policy.class.name",
     },
+    34: {
+        E.REPLICA_NOT_AVAILABLE: LEADS,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.KAFKA_STORAGE_ERROR: DISK,
+    },
     35: {
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.KAFKA_STORAGE_ERROR: DISK,
@@ -382,6 +399,17 @@ ABSENT: dict[int, dict[E, str]] = {
         E.NOT_CONTROLLER: CONTROLS,
         E.POLICY_VIOLATION: "Kafka's node has no alter.config.policy.class.name",
     },
+    45: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+        E.INVALID_REPLICATION_FACTOR: NO_REPLICAS,
+    },
+    46: {
+        E.REQUEST_TIMED_OUT: TIMES_OUT,
+        E.NOT_CONTROLLER: CONTROLS,
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
     47: {
         E.COORDINATOR_LOAD_IN_PROGRESS: LOADING,
         E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
@@ -399,6 +427,9 @@ ABSENT: dict[int, dict[E, str]] = {
     61: {
         E.NOT_LEADER_OR_FOLLOWER: LEADS,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
+    },
+    74: {
+        E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
     },
     75: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
@@ -449,8 +480,7 @@ NOWHERE: dict[str, tuple[E, ...]] = {
     ),
     TELEMETRY: (E.UNKNOWN_SUBSCRIPTION_ID, E.TELEMETRY_TOO_LARGE),
     NO_API: (
-        E.NO_REASSIGNMENT_IN_PROGRESS, E.LOG_DIR_NOT_FOUND, E.RESOURCE_NOT_FOUND, E.DUPLICATE_RESOURCE,
-        E.FEATURE_UPDATE_FAILED,
+        E.RESOURCE_NOT_FOUND, E.DUPLICATE_RESOURCE, E.FEATURE_UPDATE_FAILED,
     ),
 }  # fmt: skip
 

@@ -211,7 +211,7 @@ def encode(record: Struct, version: int | None = None) -> bytes:
 
 
 def decode(value: Any) -> Any:
-    """The record in a value of `__cluster_metadata`. Raises DecodeError; UnknownRecord where its type is not in the table."""
+    """The record in a value of `__cluster_metadata`. Raises DecodeError, UnknownRecord."""
     try:
         frame_version, position = read_uvarint(value, 0)
         number, position = read_uvarint(value, position)

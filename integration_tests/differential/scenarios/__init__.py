@@ -3,6 +3,7 @@
 from ..peer import Scenario
 from . import (
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     broker_loggers,
     connections,
@@ -27,6 +28,7 @@ from . import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -34,6 +36,7 @@ from . import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    partition_reassignments,
     produce,
     sync_group,
 )
@@ -56,8 +59,11 @@ MODULES = (
     alter_configs,
     incremental_alter_configs,
     broker_loggers,
+    list_config_resources,
     describe_log_dirs,
+    alter_replica_log_dirs,
     elect_leaders,
+    partition_reassignments,
     describe_quorum,
     describe_cluster,
     describe_producers,
