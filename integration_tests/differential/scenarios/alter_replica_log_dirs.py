@@ -28,7 +28,7 @@ def by_partition(answer: dict) -> dict:
 
 
 @SCENARIOS.success(34)
-def stays_where_it_is(case: Case) -> None:
+def log_stays_where_it_is(case: Case) -> None:
     case.topic(partitions=2)
     case.compare(request(its_directory(case), (case.name, [0, 1])), only=by_partition)
     case.compare(m.Request(dirs=[]))
