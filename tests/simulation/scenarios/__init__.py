@@ -11,6 +11,7 @@ from ..runner import Scenario
 
 SCENARIOS = (
     "broker-start",
+    "cold-fetches",
     "compaction",
     "cuts",
     "disk-faults",

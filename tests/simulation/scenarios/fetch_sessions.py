@@ -23,11 +23,12 @@ PARTITIONS = 4  # the last of which nobody writes to
 SETTLE_S = 120.0
 
 
-async def fetch_sessions(sim: Simulation) -> None:
+async def fetch_sessions(sim: Simulation, cold_share: float = 0.0) -> None:
     chance = sim.random
     fsync = chance.random() < 0.7
     options = {"durability": "fsync" if fsync else "page_cache"}
     host = BrokerHost(sim, "broker", options)
+    host.machine.disk.cold_share = cold_share
     await host.up()
     admin = sim.machine("admin").start()
     await admin.outcome(make_topic(host.address, TOPIC, PARTITIONS))
