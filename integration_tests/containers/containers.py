@@ -90,6 +90,13 @@ class BrokerContainer:
         self.changed_s = time.time()
         self.execute("sh", "-c", f"kill -{name} $(cat /proc/1/task/1/children)")
 
+    def cpu_s(self) -> float:
+        """Processor time that the broker has used: unlike the time that passes, it is the same on a busy machine."""
+        stat = self.execute("sh", "-c", "read pid </proc/1/task/1/children; cat /proc/$pid/stat; getconf CLK_TCK")
+        *_, line, ticks = stat.splitlines()
+        user, system = line.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / int(ticks)
+
     def log(self) -> str:
         done = subprocess.run(
             ("docker", "logs", self.name), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
