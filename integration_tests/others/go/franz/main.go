@@ -1,0 +1,93 @@
+// franz-go against a broker: franz BOOTSTRAP TOPIC RECORDS. Prints one JSON object of what it saw.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type codec struct {
+	name  string
+	codec kgo.CompressionCodec
+}
+
+var codecs = []codec{
+	{"none", kgo.NoCompression()},
+	{"gzip", kgo.GzipCompression()},
+	{"snappy", kgo.SnappyCompression()},
+	{"lz4", kgo.Lz4Compression()},
+	{"zstd", kgo.ZstdCompression()},
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func client(bootstrap string, options ...kgo.Opt) *kgo.Client {
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(bootstrap))...)
+	check(err)
+	return made
+}
+
+func main() {
+	bootstrap, topic := os.Args[1], os.Args[2]
+	count, err := strconv.Atoi(os.Args[3])
+	check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	plain := client(bootstrap)
+	defer plain.Close()
+	admin := kadm.NewClient(plain)
+	_, err = admin.CreateTopic(ctx, 2, 1, nil, topic)
+	check(err)
+	topics, err := admin.ListTopics(ctx)
+	check(err)
+
+	names := []string{}
+	for _, each := range codecs {
+		names = append(names, each.name)
+		producer := client(bootstrap, kgo.ProducerBatchCompression(each.codec),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		for n := 0; n < count; n++ {
+			producer.Produce(ctx, &kgo.Record{
+				Topic: topic, Partition: int32(n % 2), Key: []byte(strconv.Itoa(n)),
+				Value:   []byte(fmt.Sprintf("%s %d", each.name, n)),
+				Headers: []kgo.RecordHeader{{Key: "codec", Value: []byte(each.name)}},
+			}, func(_ *kgo.Record, err error) { check(err) })
+		}
+		check(producer.Flush(ctx))
+		producer.Close()
+	}
+
+	group := topic + "-readers"
+	values := []string{}
+	consumer := client(bootstrap, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	for len(values) < count*len(codecs) {
+		fetches := consumer.PollFetches(ctx)
+		check(fetches.Err())
+		fetches.EachRecord(func(record *kgo.Record) { values = append(values, string(record.Value)) })
+		check(consumer.CommitUncommittedOffsets(ctx))
+	}
+	check(consumer.LeaveGroupContext(ctx))
+	consumer.Close()
+
+	var committed int64
+	offsets, err := admin.FetchOffsets(ctx, group)
+	check(err)
+	offsets.Each(func(each kadm.OffsetResponse) { committed += each.At })
+	check(json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"codecs": names, "listed": topics.Has(topic), "values": values, "committed": committed,
+	}))
+}

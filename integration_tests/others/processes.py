@@ -1,0 +1,78 @@
+"""Programs that run until they are stopped, and what they leave in topics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from integration_tests.brokers import _die_with_parent
+
+STOP_TIMEOUT_S = 30.0
+DONE_WITHIN_S = 90.0  # a JVM or two starting on a busy machine, too
+
+
+@contextmanager
+def running(command: Sequence[str], folder: Path, name: str, environment: Mapping[str, str] = {}) -> Iterator[Path]:
+    """The program for as long as it is used, then stopped by SIGTERM; gives its log."""
+    path = folder / f"{name}.log"
+    with open(path, "ab") as log:
+        process = subprocess.Popen(
+            list(command), cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+        )  # fmt: skip
+    try:
+        yield path
+        assert process.poll() is None, f"{name} ended by itself:\n{path.read_text(errors='replace')[-3000:]}"
+        process.send_signal(signal.SIGTERM)
+        process.wait(STOP_TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def produce(bootstrap: str, topic: str, rows: Iterable[tuple[str | None, bytes]], codec: str = "none") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
+    for key, value in rows:
+        producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
+
+
+def records(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(partition, key, value) of all there is in a topic, each partition in its order; none while it is not there."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "all", "enable.auto.commit": False})
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        bounds = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), 10) for n in partitions}
+        due = {n: end for n, (start, end) in bounds.items() if end > start}
+        consumer.assign([TopicPartition(topic, n, bounds[n][0]) for n in due])
+        while due:
+            for message in consumer.consume(500, 5):
+                partition, offset = message.partition(), message.offset()
+                assert not message.error() and partition is not None and offset is not None
+                found.append((partition, message.key(), message.value()))
+                if offset + 1 >= due.get(partition, offset + 2):
+                    del due[partition]
+    except KafkaException:
+        return []
+    finally:
+        consumer.close()
+    return found
+
+
+def last_values(bootstrap: str, topic: str) -> dict[bytes | None, bytes | None]:
+    return {key: value for _, key, value in records(bootstrap, topic)}
+
+
+def until(holds: Callable[[], bool], what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DONE_WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
