@@ -101,6 +101,7 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	$$compile $(ARGS) --extra dev -o requirements/dev.lock pyproject.toml; \
 	$$compile $(ARGS) -c requirements/dev.lock -o requirements/build.lock requirements/build.in; \
 	$$compile $(ARGS) --no-deps -c requirements/dev.lock -o requirements/suites.lock requirements/suites.in; \
+	$$compile $(ARGS) -o requirements/faust.lock requirements/faust.in; \
 	for_image="$${compile/--universal/--python-platform linux} $(ARGS) -c requirements/dev.lock --extra console --extra streams"; \
 	$$for_image -o requirements/image.lock pyproject.toml; \
 	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml
