@@ -28,8 +28,8 @@ in `make test`, each as producer and as consumer of all others' records.
 """
 TAIL = """\
 
-Besides, in the same way: a word count of faust-streaming, Kafka Streams' word count, Kafka's own command line tools, and
-kafka-python's own integration tests.
+Besides, in the same way: a word count of faust-streaming, Kafka Streams' word count, Kafka's own command line tools,
+and kafka-python's own integration tests.
 """
 
 
