@@ -205,8 +205,7 @@ def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[in
 
 
 def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[int, int] | None] | None:
-    """How many entries an index file has, and the last one; None where there is no file, or half an entry at its end.
-    """
+    """How many entries an index file has, and the last one; None without a file, or with half an entry at its end."""
     try:
         file = files.open(path, create=False)
     except FileNotFoundError:

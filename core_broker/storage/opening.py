@@ -105,8 +105,8 @@ def _belongs(files: Files, directory: str, topic_id: bytes) -> bool:
     expected = render_partition_metadata(topic_id)
     if data == expected:
         return True
-    if expected.startswith(data.rstrip(b"\0")):
-        return False  # of a partition that was just made when the power went
+    if len(data) <= len(expected) and all(byte in (0, wanted) for byte, wanted in zip(data, expected, strict=False)):
+        return False  # of a partition that was just made when the power went: what is missing of a block reads as zeros
     try:
         found = parse_partition_metadata(data, path)
     except CheckpointError as error:
