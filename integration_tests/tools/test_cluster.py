@@ -6,8 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from .conftest import Both
 from .tools import Side, Tools
+
+pytestmark = pytest.mark.soak  # two JVMs a command: minutes
 
 # Which controller listens where, and how often it was elected, is a node's own.
 OWN = (

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from confluent_kafka import Consumer
 
 from .conftest import Both
 from .tools import Side
+
+pytestmark = pytest.mark.soak  # two JVMs a command: minutes
 
 
 def fill(both: Both, topic: str, records: int, partitions: int = 1) -> None:

@@ -10,6 +10,8 @@ import pytest
 from .conftest import Both
 from .tools import Side, Tools, alone
 
+pytestmark = pytest.mark.soak  # two JVMs a command: minutes
+
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_is_typed_is_read(both: Both, codec: str) -> None:

@@ -45,6 +45,7 @@ def test_topics_are_created_listed_described_changed_and_deleted(both: Both) -> 
     assert "other" not in both("TopicCommand", "--list").out.splitlines()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -68,6 +69,7 @@ def test_what_cannot_be_done_with_topics(both: Both, arguments: tuple[str, ...])
     assert "Error while executing topic command" in done.out + done.err
 
 
+@pytest.mark.soak
 def test_options_of_topics(both: Both) -> None:
     create(both, "set")
     topic = ("--entity-type", "topics", "--entity-name", "set")
@@ -83,6 +85,7 @@ def test_options_of_topics(both: Both) -> None:
     both("ConfigCommand", "--entity-type", "topics", "--describe", ordered=False)
 
 
+@pytest.mark.soak
 def test_all_options_of_a_topic_are_told_as_kafkas(tools: Tools, ours: Side, stock: Side, both: Both) -> None:
     """What is ours alone is added; sources and synonyms of the rest are compared in the differential tests."""
     create(both, "all", 1, "--config", "retention.ms=5000")
@@ -100,6 +103,7 @@ def test_all_options_of_a_topic_are_told_as_kafkas(tools: Tools, ours: Side, sto
     assert {name: value for name, value in told[0].items() if name in told[1]} == told[1]
 
 
+@pytest.mark.soak
 def test_options_of_brokers_while_they_run(both: Both) -> None:
     one, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
     for entity in (one, every):
@@ -111,6 +115,7 @@ def test_options_of_brokers_while_they_run(both: Both) -> None:
     assert both("ConfigCommand", *every, "--alter", "--add-config", "num.partitions=9").exit == FAILED
 
 
+@pytest.mark.soak
 def test_levels_of_the_brokers_log(both: Both, tools: Tools, ours: Side) -> None:
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
     assert both("ConfigCommand", *loggers, "--alter", "--add-config", "root=INFO").exit == 0
@@ -122,6 +127,7 @@ def test_levels_of_the_brokers_log(both: Both, tools: Tools, ours: Side) -> None
     assert "root=INFO" in done.out
 
 
+@pytest.mark.soak
 def test_offsets(both: Both) -> None:
     create(both, "offsets", 2)
     produce(both, "offsets", 20)
@@ -135,6 +141,7 @@ def test_offsets(both: Both) -> None:
     assert both("GetOffsetShell", "--topic", "none").exit == FAILED
 
 
+@pytest.mark.soak
 def test_records_are_deleted(both: Both, tmp_path: Path) -> None:
     create(both, "short")
     produce(both, "short", 10)
@@ -154,6 +161,7 @@ def test_records_are_deleted(both: Both, tmp_path: Path) -> None:
     assert "PolicyViolationException" in delete(("kept", 0, 0))
 
 
+@pytest.mark.soak
 def test_log_directories(both: Both, tools: Tools, ours: Side, stock: Side) -> None:
     create(both, "sized", 2)
     produce(both, "sized", 100)
