@@ -40,7 +40,8 @@ def complaint(entries: list[Entry] | None, floors: list[int], report: PartitionR
     floors: for each of the report's epochs where the batches before it end.
     """
     if entries is None:
-        return "it is missing" if report.epochs else None
+        on_disk = known.recovery_point or 0  # the next start reads what comes later again, and writes the file
+        return "it is missing" if any(known.clean or first < on_disk for _, first in report.epochs) else None
     if not entries:
         return "it has no entry" if known.clean and report.epochs else None
     if (known.clean or not report.segments) and entries[-1][1] > report.log_end_offset:
