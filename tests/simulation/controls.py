@@ -88,25 +88,17 @@ def append_without_expected_offset(stack: contextlib.ExitStack) -> None:
 
 
 def answers_out_of_order(stack: contextlib.ExitStack) -> None:
-    """A request that has to wait no longer holds up the answers to those behind it."""
-    from isthmus.core_broker.server.connection import Connection
+    """A produce request that has to wait no longer holds up the answers to those behind it."""
+    from isthmus.core_broker.server.due import Due, DueAnswers
 
-    real = Connection._request
+    def complete(self: Any, due: Due, answer: Any) -> list[Due]:
+        due.pending, due.answer = None, answer
+        there = [each for each in self._line if each.pending is None]
+        for each in there:
+            self._line.remove(each)
+        return there
 
-    def request(self: Any, frame: Any) -> None:
-        real(self, frame)
-        pending, route, correlation = self._pending, self._route, self._correlation
-        if pending is not None:
-            self._pending, self.busy = None, False
-            pending._callback = lambda answer: _answer_late(self, route, correlation, answer)
-
-    _replace(stack, Connection, "_request", request)
-
-
-def _answer_late(connection: Any, route: Any, correlation: int, answer: Any) -> None:
-    if answer is not None and not connection._transport.is_closing():
-        connection._answer(route, correlation, answer)
-        connection._flush()
+    _replace(stack, DueAnswers, "complete", complete)
 
 
 def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
