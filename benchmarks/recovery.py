@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Log, Origin
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol._walk import COMPILED
 from isthmus.protocol.records import build_batch
 

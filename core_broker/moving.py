@@ -35,7 +35,8 @@ from .storage.checkpoints import (
     render_properties,
 )
 from .storage.epochs import EPOCH_CHECKPOINT, LeaderEpochs
-from .storage.files import DirectoryLocked, Files, RealFiles
+from .storage.files import DirectoryLocked, Files
+from .storage.real_files import RealFiles
 from .storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 
 METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh

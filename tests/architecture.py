@@ -95,7 +95,7 @@ _EDGES = (
     "isthmus.testing",
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
-_FILES = f"{_BROKER}.storage.files"
+_FILES = f"{_BROKER}.storage.real_files"
 BANS = (
     Ban(
         "clocks and chance come from isthmus.runtime",
@@ -106,7 +106,7 @@ BANS = (
         ("isthmus.runtime", *_EDGES),
     ),
     Ban(
-        "no threads or executors but behind files.py",
+        "no threads or executors but behind real_files.py",
         "threading _thread multiprocessing concurrent asyncio.to_thread queue".split(),
         (_FILES, *_EDGES),
     ),
@@ -123,7 +123,7 @@ BANS = (
         ("isthmus.client", _BROKER, "isthmus.mirror", "isthmus.streams", "isthmus.connectors"),
     ),
     Ban(
-        "a broker's files are touched in storage/files.py only",
+        "a broker's files are touched in storage/real_files.py only",
         (
             "open io.open io.FileIO pathlib.Path shutil tempfile mmap glob os.open os.fdopen os.read os.write os.pread "
             "os.pwrite os.preadv os.pwritev os.readv os.writev os.fsync os.fdatasync os.rename os.replace os.unlink "
@@ -137,8 +137,8 @@ BANS = (
 )  # fmt: skip
 TYPES_ONLY = ("random.Random",)  # may be named in annotations, never called
 METHODS = {  # banned whatever the object is
-    "run_in_executor": "no threads or executors but behind files.py",
-    "set_default_executor": "no threads or executors but behind files.py",
+    "run_in_executor": "no threads or executors but behind real_files.py",
+    "set_default_executor": "no threads or executors but behind real_files.py",
     "sock_recv": "protocols and transports, not loop.sock_*",
     "sock_recv_into": "protocols and transports, not loop.sock_*",
     "sock_sendall": "protocols and transports, not loop.sock_*",

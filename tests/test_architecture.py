@@ -15,8 +15,8 @@ NEIGHBOURS = [
     "isthmus.runtime", "isthmus.protocol", "isthmus.protocol.records", "isthmus.client", "isthmus.client.connection",
     "isthmus.core_broker", "isthmus.core_broker.broker", "isthmus.core_broker.cluster.image",
     "isthmus.core_broker.cluster.controller", "isthmus.core_broker.replication.partition",
-    "isthmus.core_broker.storage.files", "isthmus.core_broker.storage.log", "isthmus.core_broker.server.connection",
-    "isthmus.streams.engine",
+    "isthmus.core_broker.storage.files", "isthmus.core_broker.storage.real_files", "isthmus.core_broker.storage.log",
+    "isthmus.core_broker.server.connection", "isthmus.streams.engine",
 ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_an_import_against_the_arrows_is_found(name: str, source: str) -> None:
         ("isthmus.core_broker.replication.x", "from ..storage import log\nfrom ..cluster.image import MetadataImage"),
         ("isthmus.core_broker.replication.x", "from ...client import connection"),
         (SERVER, "from ..connection import Connection\nfrom ...replication.partition import Partition"),
-        ("isthmus.core_broker.broker", "from .server import connection\nfrom .storage.files import RealFiles"),
+        ("isthmus.core_broker.broker", "from .server import connection\nfrom .storage.real_files import RealFiles"),
     ],
 )
 def test_an_import_along_the_arrows_passes(name: str, source: str) -> None:
@@ -123,7 +123,7 @@ def test_a_forbidden_name_is_found(name: str, source: str) -> None:
     ("name", "source"),
     [
         ("isthmus.runtime", "import time, random, os\nx = time.time_ns(), random.Random(os.urandom(32))"),
-        ("isthmus.core_broker.storage.files", "import os, threading\nos.fsync(3)\nopen('x')"),
+        ("isthmus.core_broker.storage.real_files", "import os, threading\nos.fsync(3)\nopen('x')"),
         ("isthmus.core_broker.__main__", "import signal\nfrom .broker import Broker"),
         ("isthmus.console.x", "import subprocess, time"),
         (CLIENT, "import random\ndef f(chance: random.Random): return chance.random()"),

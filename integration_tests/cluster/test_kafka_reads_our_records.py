@@ -23,8 +23,8 @@ from isthmus.core_broker.cluster.controller import (
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.messages import group_records as g
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from integration_tests.peers.peers import cluster
 from integration_tests.storage.dump import dump, sections
 from isthmus.core_broker.storage.checkpoints import parse_offsets, parse_partition_metadata
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.records import build_batch, iter_records
 
 NOW_MS = 1_700_000_000_000

@@ -10,8 +10,8 @@ import pytest
 
 from isthmus.core_broker.checking.command import main
 from isthmus.core_broker.checking.directory import CannotCheck
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import KafkaError
 from tests.core_broker.storage.support import run
 

@@ -7,8 +7,8 @@ import pytest
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager, log_config
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system

@@ -11,7 +11,8 @@ import pytest
 
 from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.server.sending import Sender
-from isthmus.core_broker.storage.files import FileRange, RealFiles
+from isthmus.core_broker.storage.files import FileRange
+from isthmus.core_broker.storage.real_files import RealFiles
 
 from ..cold import ColdFiles
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from isthmus.core_broker.storage.files import RealFiles
+from isthmus.core_broker.storage.real_files import RealFiles
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from isthmus.core_broker.storage.files import Descriptor, File, RealFiles
+from isthmus.core_broker.storage.files import Descriptor, File
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.records import build_batch, walk
 
 T = TypeVar("T")

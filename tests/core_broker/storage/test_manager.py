@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.storage.files import RealFiles
 from isthmus.core_broker.storage.log import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.runtime import Runtime

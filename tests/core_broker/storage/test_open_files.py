@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from isthmus.core_broker.storage.files import FileRange, RealFiles
+from isthmus.core_broker.storage.files import FileRange
+from isthmus.core_broker.storage.real_files import RealFiles
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.core_broker.server.context import CloseConnection
 from isthmus.core_broker.storage import append, preparing
-from isthmus.core_broker.storage.files import RealFiles
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import produce as m
 from isthmus.protocol.records import build_batch, iter_records, walk

@@ -1,0 +1,429 @@
+"""The operating system's files: the only place of the broker that opens, reads, writes, syncs or renames one, and the
+only one with threads.
+
+A `RealFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
+sake is opened again by its name when it is used. So partitions may be more than descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import resource
+import shutil
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, TornWrite, Volume
+
+MAX_THREADS = 4  # of a host's pool of blocking file work
+READ_THREADS = 4  # of its pool for reads that clients wait for
+COMPUTE_THREADS = 2  # of its pool for what takes a processor long
+MAX_OPEN = 10_000  # files that are held open, if nothing else is said
+READ_BYTES = 4096  # of a small file at once
+CACHED_BYTES_MIN = 4096  # that `pread_cached` gives, if so much was asked for and is there
+LOOK_BYTES = 256 * 1024  # `is_cached` looks at the first byte of each so many
+_LOOK = (bytearray(1),)  # where what it looked at goes
+_READ_WRITE = os.O_RDWR | os.O_CLOEXEC
+IOV_MAX = 1024  # buffers in one writev (Linux)
+TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
+
+
+class OpenFiles:
+    """The files that are open: at most `limit`, and those whose names are gone.
+
+    Past it the file goes that was not used for longest, about: each has a second chance if it was used since its
+    first. A file that somebody uses meanwhile is closed when that is over.
+    """
+
+    __slots__ = ("_files", "_lock", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(limit, 1)
+        self._files: OrderedDict[int, weakref.ref[RealFile]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def open(self, path: str, flags: int) -> int:
+        """A new descriptor; when the process may not have one more, half of those here are closed for it."""
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        self._shrink(len(self._files) // 2)
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                raise OSError(
+                    errno.EMFILE,
+                    f"{os.strerror(errno.EMFILE)}: this process may have {most} (raise it with `ulimit -n` or "
+                    "LimitNOFILE, or lower max.connections)",
+                    path,
+                ) from None
+            raise
+
+    def admit(self, file: RealFile) -> None:
+        """It was opened."""
+        with self._lock:
+            self._files[id(file)] = weakref.ref(file)
+        if len(self._files) > self.limit:
+            self._shrink(self.limit)
+
+    def forget(self, file: RealFile) -> None:
+        """It is closed, and was not by this object."""
+        self._files.pop(id(file), None)
+
+    def keep(self, file: RealFile) -> None:
+        """From now on it is not for this object to close."""
+        with self._lock:  # else it may be about to
+            file.is_kept = True
+            self._files.pop(id(file), None)
+
+    def _shrink(self, most: int) -> None:
+        with self._lock:
+            chances = len(self._files)
+            while len(self._files) > most:
+                key, reference = self._files.popitem(last=False)
+                file = reference()
+                if file is None or file.is_kept:
+                    continue
+                if file.is_used and chances > 0:
+                    chances -= 1
+                    file.is_used = False
+                    self._files[key] = reference
+                else:
+                    file.let_go()
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = (
+        "__weakref__",
+        "_descriptor",
+        "_inode",
+        "_is_closed",
+        "_is_new",
+        "_open_files",
+        "is_kept",
+        "is_used",
+        "path",
+        "size",
+    )
+
+    def __init__(self, path: str, open_files: OpenFiles, *, create: bool, later: bool = False) -> None:
+        """create: make it if it is not there; later: which it is not, and need not be until it is used."""
+        self._descriptor: Descriptor | None = None
+        self._open_files = open_files
+        self._is_new = self._is_closed = False
+        self.is_kept = False  # it stays open whatever the bound
+        self.is_used = False  # since it was last looked at by who looks for one to close
+        self.path = path
+        self.size = 0
+        self._inode = 0  # none: it is not there
+        if later:
+            return
+        try:
+            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE))
+        except FileNotFoundError:
+            if not create:
+                raise
+            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE | os.O_CREAT))
+            self._is_new = True
+        about = os.fstat(self._descriptor.fd)
+        self.size = about.st_size
+        self._inode = about.st_ino
+        open_files.admit(self)
+
+    def _opened(self) -> Descriptor:
+        """What calls go to. Whoever refers to it keeps it open, though another thread may take it from here."""
+        self.is_used = True
+        return self._descriptor or self._open_again()
+
+    def _open_again(self) -> Descriptor:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
+        held = Descriptor(self._open_files.open(self.path, flags))
+        about = os.fstat(held.fd)
+        if not self._inode:
+            self._inode, self._is_new = about.st_ino, True
+        elif about.st_ino != self._inode or about.st_size < self.size:  # numbers of files that are gone come again
+            raise OSError(errno.ESTALE, "another file has taken its name", self.path)
+        self._descriptor = held
+        if not self.is_kept:
+            self._open_files.admit(self)
+        return held
+
+    def let_go(self) -> None:
+        """Close it for now."""
+        self._descriptor = None
+
+    def keep(self) -> None:
+        if self._inode:
+            self._open_files.keep(self)
+            self._opened()
+
+    def renamed(self, path: str) -> None:
+        self.path = path
+        if self.is_kept:
+            self.is_kept = False
+            self._open_files.admit(self)
+
+    def hold(self) -> Descriptor | None:
+        return self._opened()
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        start = self.size
+        total = sum(map(len, parts))
+        self.is_used = True
+        held = self._descriptor or self._open_again()
+        try:
+            written = os.pwritev(held.fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
+            if written != total:
+                self._write_rest(held.fd, parts, start, written, total)
+        except OSError as error:
+            try:
+                os.ftruncate(held.fd, start)
+            except OSError as second:
+                raise TornWrite(
+                    error.errno,
+                    f"{os.strerror(error.errno or 0)}, then {second.strerror} on cutting it back",
+                    self.path,
+                ) from error
+            raise OSError(error.errno, os.strerror(error.errno or 0), self.path) from error
+        self.size = start + total
+
+    def _write_rest(self, fd: int, parts: Sequence[Buffer], start: int, written: int, total: int) -> None:
+        """The short write of a full disk, a signal or more buffers than one call takes: go on until all or an error."""
+        skip = written
+        for part in parts:
+            view = memoryview(part)
+            if skip >= len(view):
+                skip -= len(view)
+                continue
+            view = view[skip:]
+            skip = 0
+            while len(view):
+                n = os.pwrite(fd, view, start + written)
+                if n == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+                written += n
+                view = view[n:]
+        assert written == total
+
+    def pread(self, n: int, position: int) -> bytes:
+        held = self._opened()
+        data = os.pread(held.fd, n, position)
+        if len(data) == n or not data:
+            return data
+        pieces = [data]  # a read stops short at 2 GiB or a signal
+        got = len(data)
+        while got < n:
+            data = os.pread(held.fd, n - got, position + got)
+            if not data:
+                break
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def pread_cached(self, n: int, position: int) -> bytes:
+        held = self._opened()
+        data = bytearray(n)
+        try:
+            got = os.preadv(held.fd, (data,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return self.pread(n, position)  # a file system that cannot say, such as an overlay
+            raise
+        if got < min(n, CACHED_BYTES_MIN, self.size - position):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
+        return bytes(memoryview(data)[:got])
+
+    def is_cached(self, position: int, n: int) -> bool:
+        fd = self._opened().fd
+        try:
+            for at in range(position, position + n, LOOK_BYTES):
+                os.preadv(fd, _LOOK, at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # it cannot be told, or who reads it is told what is wrong
+        return True
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        held = self._opened()
+        view = memoryview(data)
+        while len(view):
+            n = os.pwrite(held.fd, view, position)
+            position += n
+            view = view[n:]
+        self.size = max(self.size, position)
+
+    def truncate(self, size: int) -> None:
+        held = self._opened()
+        os.ftruncate(held.fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        held = self._opened()
+        try:
+            os.fdatasync(held.fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+        if self._is_new:
+            _sync_directory(os.path.dirname(self.path))
+            self._is_new = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._descriptor = None
+        self._open_files.forget(self)
+
+    def __del__(self) -> None:
+        self._open_files.forget(self)
+
+
+class _RealLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # flock tells our own brokers apart, even in one process; lockf is what Kafka takes.
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise DirectoryLocked(
+                    f"{os.path.dirname(path)} is in use by another process, which holds {path}"
+                ) from None
+            raise
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class RealFiles:
+    """The operating system's files, with a bounded pool of threads for what may block."""
+
+    def __init__(
+        self,
+        max_threads: int = MAX_THREADS,
+        max_open: int = MAX_OPEN,
+        read_threads: int = READ_THREADS,
+        compute_threads: int = COMPUTE_THREADS,
+    ) -> None:
+        self.open_files = OpenFiles(max_open)
+        self._temporary = itertools.count()  # two writers of one file must not share a temporary one
+        self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
+        self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="reads")
+        self._computers = ThreadPoolExecutor(compute_threads, thread_name_prefix="computes")
+
+    def open(self, path: str, *, create: bool = True) -> File:
+        return RealFile(path, self.open_files, create=create)
+
+    def new(self, path: str) -> File:
+        return RealFile(path, self.open_files, create=True, later=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def volume(self, path: str) -> Volume:
+        about = os.statvfs(path)
+        return Volume(os.path.abspath(path), about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize)
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def read(self, path: str) -> bytes:
+        held = Descriptor(self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        size = os.fstat(held.fd).st_size  # 0 of what the system makes up, as in /proc
+        found = os.read(held.fd, max(size, READ_BYTES))
+        while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
+            found += data
+        return found
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        temporary = f"{path}.{next(self._temporary)}{TEMPORARY_SUFFIX}"
+        try:
+            held = Descriptor(self.open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC))
+            view = memoryview(data)
+            while len(view):
+                view = view[os.write(held.fd, view) :]
+            os.fsync(held.fd)
+            os.rename(temporary, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise OSError(error.errno, error.strerror, path) from error
+        _sync_directory(os.path.dirname(path))
+
+    def sync_directory(self, path: str) -> None:
+        try:
+            _sync_directory(path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+
+    def lock(self, path: str) -> Held:
+        return _RealLock(path)
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, fn, *args)
+
+    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, fn, *args)
+
+    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._computers, fn, *args)
+
+    def close(self) -> None:
+        """End the threads; what they are doing is finished first."""
+        self._computers.shutdown()
+        self._readers.shutdown()
+        self._pool.shutdown()
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
