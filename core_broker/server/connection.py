@@ -46,17 +46,13 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_api_version",
-        "_began_ns",
         "_client",
-        "_correlation",
         "_due",
         "_filled",
         "_held",
         "_need",
         "_out",
         "_paused",
-        "_pending",
-        "_route",
         "_scratch",
         "_sender",
         "_sending",
@@ -84,12 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self.writable = True
         self.busy = False  # a request is waiting or its answer is being sent
-        self._pending: Pending | None = None
-        self._route: Route | None = None  # of the request that waits
-        self._began_ns = 0  # when it came; 0 when no time was taken
-        self._correlation = 0
         self._client = b""
-        self._due: DueAnswers | None = None  # of produce requests, made when the first has to wait
+        self._due: DueAnswers | None = None  # made when the first request has to wait
         self._waits_for_due = False  # the next request does
         self._out: list[Any] = []  # answers of this turn, sent together
         self._sender: Sender | None = None
@@ -109,9 +101,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.remove(self)
         self.busy = True
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.abandon()
         if self._due:
             self._due.abandon()
         if self._sender is not None:
@@ -318,20 +307,13 @@ class Connection(asyncio.BufferedProtocol):
         self.tick = server.tick
         if isinstance(answer, Pending):
             if not answer.done:
-                if key == PRODUCE:
-                    if self._due is None:
-                        self._due = DueAnswers()
-                    due = self._due.add(route, correlation, began_ns, answer)
-                    if clock is not None:
-                        route.latency.began(clock() - began_ns)
-                    answer.when_done(partial(self._due_answered, due))
-                    return
-                self.busy = True
-                self._pending, self._route, self._correlation = answer, route, correlation
-                self._began_ns = began_ns
+                if self._due is None:
+                    self._due = DueAnswers()
+                due = self._due.add(route, correlation, began_ns, answer)
+                self.busy = key != PRODUCE
                 if clock is not None:
                     route.latency.began(clock() - began_ns)
-                answer.when_done(self._answered)
+                answer.when_done(partial(self._answered, due))
                 return
             answer = answer.answer
         if answer is not None:
@@ -354,52 +336,30 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _answered(self, answer: Any) -> None:
-        """The request that waited has its answer."""
-        route, self._pending = self._route, None
-        assert route is not None
-        self.busy = False
-        self.tick = self._server.tick
-        if type(answer) is CloseConnection:
-            self.close(str(answer))
-        elif answer is not None:
-            self._answer(route, self._correlation, answer)
-            self._flush()
-        server = self._server
-        if server.clock is not None and self._began_ns:
-            elapsed_ns = server.clock() - self._began_ns
-            route.latency.waited(elapsed_ns)
-            if server.tell is not None:
-                server.tell(route, self._correlation, self.context, elapsed_ns)
-        if not self.busy and self.writable and not self._transport.is_closing():
-            self._continue()
-
-    def _due_answered(self, due: Due, answer: Any) -> None:
-        """A produce request that waited has its answer; it is sent when those before it are."""
+    def _answered(self, due: Due, answer: Any) -> None:
+        """A request that waited has its answer; it is sent when those before it are."""
         assert self._due is not None
         server = self._server
         self.tick = server.tick
-        for ready in self._due.complete(due, answer):
+        ready = self._due.complete(due, answer)
+        held_up = self.busy
+        if not self._due or (self._waits_for_due and not self._due.is_full):
+            self._waits_for_due = self.busy = False
+        for each in ready:
             if self._transport.is_closing():
                 return
-            if type(ready.answer) is CloseConnection:
-                self.close(str(ready.answer))
-            elif ready.answer is not None:
-                self._answer(ready.route, ready.correlation, ready.answer)
-            if server.clock is not None and ready.began_ns:
-                elapsed_ns = server.clock() - ready.began_ns
-                ready.route.latency.waited(elapsed_ns)
+            if type(each.answer) is CloseConnection:
+                self.close(str(each.answer))
+            elif each.answer is not None:
+                self._answer(each.route, each.correlation, each.answer)
+            if server.clock is not None and each.began_ns:
+                elapsed_ns = server.clock() - each.began_ns
+                each.route.latency.waited(elapsed_ns)
                 if server.tell is not None:
-                    server.tell(ready.route, ready.correlation, self.context, elapsed_ns)
+                    server.tell(each.route, each.correlation, self.context, elapsed_ns)
         self._flush()
-        if self._transport.is_closing():
-            return
-        if server.is_draining and not self._due:
-            self.close()
-        elif self._waits_for_due and not self._due.is_full:
-            self._waits_for_due = self.busy = False
-            if self.writable:
-                self._continue()
+        if not self.busy and self.writable and not self._transport.is_closing() and (held_up or server.is_draining):
+            self._continue()
 
     def _answer(self, route: Route, correlation: int, answer: Any) -> None:
         try:
@@ -472,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def waits_for_us(self) -> bool:
         """Whether an answer is due from this broker, as in a long poll, to a client that is there: this is not idle."""
-        return (self._pending is not None or bool(self._due)) and not (self._paused and self._is_left())
+        return bool(self._due) and not (self._paused and self._is_left())
 
     def _is_left(self) -> bool:
         """Whether the client has closed. Nothing else tells so while reading is paused and its bytes lie unread."""

@@ -1,13 +1,13 @@
 """Answers of one connection that are due in the order of its requests, of which some are there and some wait.
 
-A produce request that waits, for the disk or for replicas, has been appended: the next one need not wait for it. So one
-fsync serves all that a client has in flight, not one of its requests at a time (group commit). Kafka's broker handles
-one request of a connection at a time; what clients see is the same, since order is kept in the log and in the answers.
+Behind a request that waits no other is begun; produce requests alone follow each other. One that waits, for the disk or
+for replicas, has been appended, so that the next need not wait for it: one fsync serves all that a client has in
+flight (group commit). Kafka's broker handles one request of a connection at a time; what clients see is the same, since
+order is kept in the log and in the answers.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..purgatory import Pending
@@ -37,7 +37,7 @@ class DueAnswers:
     __slots__ = ("_line",)
 
     def __init__(self) -> None:
-        self._line: deque[Due] = deque()
+        self._line: list[Due] = []
 
     def __len__(self) -> int:
         return len(self._line)
@@ -54,14 +54,16 @@ class DueAnswers:
     def complete(self, due: Due, answer: Any) -> list[Due]:
         """An answer has come: gives those that can be sent now, in order."""
         due.pending, due.answer = None, answer
-        ready = []
-        while self._line and self._line[0].pending is None:
-            ready.append(self._line.popleft())
+        count = 0
+        while count < len(self._line) and self._line[count].pending is None:
+            count += 1
+        ready = self._line[:count]
+        del self._line[:count]
         return ready
 
     def abandon(self) -> None:
         """The connection is gone."""
-        line, self._line = self._line, deque()
+        line, self._line = self._line, []
         for due in line:
             if due.pending is not None:
                 due.pending.abandon()
