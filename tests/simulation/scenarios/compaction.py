@@ -7,6 +7,7 @@ delete.retention.ms; nothing comes back, nothing undecided is touched, and produ
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import NamedTuple
 
 from isthmus.core_broker.storage.cleaner import CleanerConfig
@@ -15,13 +16,11 @@ from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.protocol.records import build_batch, iter_records
 
 from ..history import batches_of, log_bytes
-from ..hosts import Process, ProcessKilled
+from ..hosts import Process
 from ..runner import Simulation
+from .lives import lives
 from .log import CODECS, sequence_of
 
-DATA = "/data"
-TOPIC_ID = bytes(15) + b"\1"
-LIVES = 4
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -74,35 +73,18 @@ class Model:
 async def compaction(sim: Simulation) -> None:
     machine = sim.machine("disk")
     model = Model(sim)
-    power = False
-    for life in range(LIVES + 1):
-        process = machine.start()
-        try:
-            logs = await process.outcome(open_logs(model, process))
-            log = logs.logs["t", 0]
-            check(model, log, process, power=power)
-            power = False
-            if life == LIVES:
-                return
-            power_goes = sim.random.random() < 0.6
-            if sim.random.random() < 0.5:
-                machine.kill_at_disk_operation(sim.random.randint(1, 300), power=power_goes)
-            elif sim.random.random() < 0.8:
-                after, most = sim.random.choice(((".cleaned", 30), (".swap", 15)))
-                machine.kill_at_disk_operation(sim.random.randint(1, most), power=power_goes, after=after)
-            await process.outcome(live(model, logs, log, process))
-            machine.kill(power=sim.random.random() < 0.3)  # a clean shutdown stands a power cut
-        except ProcessKilled:
-            power = not machine.powered
-    raise AssertionError("the last start was killed")
 
+    def doom(power: bool) -> None:
+        if sim.random.random() < 0.5:
+            machine.kill_at_disk_operation(sim.random.randint(1, 300), power=power)
+        elif sim.random.random() < 0.8:
+            after, most = sim.random.choice(((".cleaned", 30), (".swap", 15)))
+            machine.kill_at_disk_operation(sim.random.randint(1, most), power=power, after=after)
 
-async def open_logs(model: Model, process: Process) -> LogManager:
-    logs = LogManager(process.files, DATA, process.runtime, model.options)
-    logs.high_watermark_of = lambda topic, index: model.stable
-    await logs.open(1)
-    await logs.create("t", 0, TOPIC_ID, model.config)
-    return logs
+    await lives(
+        sim, machine, model.options, model.config, lambda: model.stable, check=partial(check, model), doom=doom,
+        live=partial(live, model),
+    )  # fmt: skip
 
 
 async def live(model: Model, logs: LogManager, log: Log, process: Process) -> None:
@@ -180,7 +162,7 @@ def remember_producers(model: Model, log: Log) -> None:
         model.sequences[producer] = entry.last_sequence + 1
 
 
-def check(model: Model, log: Log, process: Process, *, power: bool) -> None:
+def check(model: Model, log: Log, process: Process, power: bool) -> None:
     """The log as found on start; then the model becomes what was found."""
     data = log_bytes(log)
     end, start = log.log_end_offset, log.log_start_offset

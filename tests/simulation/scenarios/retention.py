@@ -8,19 +8,18 @@ the end, when nothing disturbs, nothing is left that is past the bounds.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.protocol.records import build_batch
 
 from ..history import Batch, batches_of, check_prefix, log_bytes
-from ..hosts import Process, ProcessKilled
+from ..hosts import Process
 from ..runner import Simulation
+from .lives import lives
 from .log import sequence_of
 
-DATA = "/data"
-TOPIC_ID = bytes(15) + b"\1"
-LIVES = 4
 RETENTION_INTERVAL_MS = 20
 
 
@@ -61,33 +60,15 @@ class Model:
 async def retention(sim: Simulation) -> None:
     machine = sim.machine("disk")
     model = Model(sim)
-    power = False
-    for life in range(LIVES + 1):
-        process = machine.start()
-        try:
-            logs = await process.outcome(open_logs(model, process))
-            log = logs.logs["t", 0]
-            check(model, log, process, power=power)
-            power = False
-            if life == LIVES:
-                await process.outcome(grow_old(model, logs, log))
-                return
-            power_goes = sim.random.random() < 0.6
-            if sim.random.random() < 0.8:
-                machine.kill_at_disk_operation(sim.random.randint(1, 120), power=power_goes)
-            await process.outcome(live(model, logs, log, process))
-            machine.kill(power=sim.random.random() < 0.3)  # a clean shutdown stands a power cut
-        except ProcessKilled:
-            power = not machine.powered
-    raise AssertionError("the last start was killed")
 
+    def doom(power: bool) -> None:
+        if sim.random.random() < 0.8:
+            machine.kill_at_disk_operation(sim.random.randint(1, 120), power=power)
 
-async def open_logs(model: Model, process: Process) -> LogManager:
-    logs = LogManager(process.files, DATA, process.runtime, model.options)
-    logs.high_watermark_of = lambda topic, index: model.high_watermark
-    await logs.open(1)
-    await logs.create("t", 0, TOPIC_ID, model.config)
-    return logs
+    await lives(
+        sim, machine, model.options, model.config, lambda: model.high_watermark, check=partial(check, model), doom=doom,
+        live=partial(live, model), last=partial(grow_old, model),
+    )  # fmt: skip
 
 
 async def live(model: Model, logs: LogManager, log: Log, process: Process) -> None:
@@ -178,7 +159,7 @@ def check_end(model: Model, log: Log) -> None:
     assert log.log_end_offset == model.end, f"the log ends at {log.log_end_offset}, not at {model.end}"
 
 
-def check(model: Model, log: Log, process: Process, *, power: bool) -> None:
+def check(model: Model, log: Log, process: Process, power: bool) -> None:
     """The log as found on start; then the model becomes what was found."""
     found = batches_of(log_bytes(log))
     start, end = log.log_start_offset, log.log_end_offset
