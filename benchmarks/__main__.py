@@ -16,7 +16,7 @@ from integration_tests.peers.peers import PeerError
 
 from . import results
 from .cases import GB, Bench
-from .memory import touch_memory
+from .memory import GIB, Memory
 from .sides import Side, isthmus, kafka
 from .table import CASES, ISTHMUS, KAFKA, Case
 
@@ -48,7 +48,9 @@ def _folder(held: ExitStack) -> Path:
     return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))
 
 
-def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float, cold_bytes: int) -> results.Samples:
+def run(
+    case: Case, sides: list[Side], memory: Memory, pairs: int, seconds: float, warm_s: float, cold_bytes: int
+) -> results.Samples:
     """A, B, A, B. The side that does not run is idle meanwhile."""
     benches: list[Bench] = []
     samples: results.Samples = {side.name: [] for side in sides}
@@ -61,7 +63,7 @@ def run(case: Case, sides: list[Side], pairs: int, seconds: float, warm_s: float
             bench.warm(warm_s)
         for _ in range(pairs):
             for bench in benches:
-                touch_memory(seconds)
+                memory.touch(seconds)
                 samples[bench.side.name].append(bench.measure(seconds))
     finally:
         for bench in benches:
@@ -76,6 +78,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="of one sample (default 3)")
     parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
     parser.add_argument("--cold-gb", type=float, default=COLD_GB, help=f"what cold* read (default {COLD_GB:g} GB)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
@@ -90,18 +93,19 @@ def main() -> int:
     chosen = CASES if "all" in given.names else [known[name] for name in given.names]
     if given.alone:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
-    facts = results.facts(given.pairs, given.seconds, with_java=not given.alone)
+    facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
     cold_bytes = int(given.cold_gb * GB)
     rows = []
     failed = False
     with ExitStack() as held:
+        memory = Memory(held, int(given.memory_gib * GIB))
         sides = Sides(held, not given.alone)
         for case in chosen:
             print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
             pairs = min(given.pairs, case.pairs_max)
             try:
                 with ExitStack() as own:
-                    samples = run(case, sides.of(case, own), pairs, given.seconds, given.warm, cold_bytes)
+                    samples = run(case, sides.of(case, own), memory, pairs, given.seconds, given.warm, cold_bytes)
                     rows += results.summary(case, samples)
             except (RuntimeError, OSError, subprocess.TimeoutExpired, KafkaException) as error:
                 print(f"{case.name} failed: {error}", file=sys.stderr)

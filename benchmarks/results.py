@@ -25,7 +25,7 @@ FOLDER = Path(__file__).with_name("results")
 Samples = dict[str, list[dict[str, float]]]  # by side
 
 
-def facts(pairs: int, seconds: float, with_java: bool = True) -> dict[str, Any]:
+def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bool = True) -> dict[str, Any]:
     """What a reader must know about the machine and the software to judge the figures."""
     said = []
     if with_java:
@@ -45,6 +45,7 @@ def facts(pairs: int, seconds: float, with_java: bool = True) -> dict[str, Any]:
         "cpu": model[0].partition(":")[2].strip() if model else platform.machine(),
         "cores": os.cpu_count(),
         "memory_gib": round(memory / (1 << 30), 1),
+        "run_memory_gib": run_memory_gib or "all",
         "kernel": platform.release(),
         "load_average": round(os.getloadavg()[0], 2),
         "pairs": pairs,
@@ -83,7 +84,8 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         f" {run['records']}) beside Kafka {run['kafka']} ({run['java']}); load by confluent-kafka"
         f" {run['confluent-kafka']}. {run['cores']} cores of {run['cpu']}, {run['memory_gib']} GiB,"
         f" Linux {run['kernel']}, load average {run['load_average']} before the run."
-        f" {run['pairs']} pairs of {run['seconds']:g} s."
+        f" {run['pairs']} pairs of {run['seconds']:g} s, memory for the run: {run['run_memory_gib']}"
+        f"{' GiB' * (run['run_memory_gib'] != 'all')}."
     )
     lines = [
         "",

@@ -22,7 +22,7 @@ from . import results
 from .bulk import Produce
 from .cases import SMALL_BYTES, Bench, Sample, load
 from .frames import produce_frame, random_batch
-from .memory import touch_memory
+from .memory import GIB, Memory
 from .partitions import sweep as partition_sweep
 from .sides import Side, isthmus, kafka
 
@@ -95,7 +95,7 @@ SWEEPS: dict[str, Callable[[Side, float], Iterator[tuple[int, Bench]]]] = {
 }
 
 
-def run(name: str, sides: list[Side], pairs: int, seconds: float, warm_s: float) -> Iterator[Line]:
+def run(name: str, sides: list[Side], memory: Memory, pairs: int, seconds: float, warm_s: float) -> Iterator[Line]:
     """One line a side and x: medians of `pairs` samples, the sides in turn."""
     for rows in zip(*(SWEEPS[name](side, seconds) for side in sides), strict=True):
         for _, bench in rows:
@@ -104,7 +104,7 @@ def run(name: str, sides: list[Side], pairs: int, seconds: float, warm_s: float)
         found: dict[str, list[Sample]] = {side.name: [] for side in sides}
         for _ in range(pairs):
             for _, bench in rows:
-                touch_memory(seconds)
+                memory.touch(seconds)
                 with Watched(bench.side) as watched:
                     sample = bench.measure(seconds)
                 found[bench.side.name].append({**sample, "rss": watched.rss_mib})
@@ -129,13 +129,15 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of one sample (default 2)")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of load before each x (default 3)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
     names = [*SWEEPS, "partitions"] if "all" in given.names else given.names
-    facts = results.facts(given.pairs, given.seconds, with_java=not given.alone)
+    facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
     given.results.mkdir(parents=True, exist_ok=True)
-    with open(given.results / "sweeps.jsonl", "a") as kept:
+    with open(given.results / "sweeps.jsonl", "a") as kept, ExitStack() as whole:
+        memory = Memory(whole, int(given.memory_gib * GIB))
         for name in names:
             with ExitStack() as held:
                 if name == "partitions":
@@ -147,7 +149,7 @@ def main() -> int:
                         held.enter_context(make(Path(folder)))
                         for make, folder in zip(makers, folders, strict=True)
                     ]  # fmt: skip
-                    lines = run(name, sides, given.pairs, given.seconds, given.warm)
+                    lines = run(name, sides, memory, given.pairs, given.seconds, given.warm)
                 for line in lines:
                     print(json.dumps(line), flush=True)
                     kept.write(json.dumps({"time": facts["time"], "isthmus": facts["isthmus"], **line}) + "\n")
