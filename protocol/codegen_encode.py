@@ -156,6 +156,10 @@ class EncoderSource(Source):
 
             def loop() -> None:
                 if field.struct is not None:
+                    if field.is_kept:
+                        self.emit(f"if type({item}) is bytes:")
+                        self.emit(f"    w += {item}")
+                        self.emit("    continue")
                     self.struct(field.struct, item)
                 else:
                     assert element is not None

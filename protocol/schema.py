@@ -48,7 +48,10 @@ NEVER = Versions.of("none")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One declared field. `of` is the element of an array, `struct` the class of a struct or array of structs."""
+    """One declared field. `of` is the element of an array, `struct` the class of a struct or array of structs.
+
+    is_kept: an array's elements may be given as bytes, see `array`.
+    """
 
     kind: str
     versions: Versions
@@ -59,6 +62,7 @@ class Field:
     of: Field | None = None
     struct: type[Struct] | None = None
     name: str = ""
+    is_kept: bool = False
 
 
 # The functions return Any so that `index: int = int32()` is what a type checker and a reader see as the attribute.
@@ -100,11 +104,16 @@ def array(
     nullable: str = "none",
     tag: int | None = None,
     ignorable: bool = False,
+    is_kept: bool = False,
 ) -> Any:
-    """A list of a struct class, or of a scalar given by its function: `array(int32)`. Empty unless default is None."""
+    """A list of a struct class, or of a scalar given by its function: `array(int32)`. Empty unless default is None.
+
+    is_kept: who encodes it may give an element as `bytes`, the struct encoded before in the same version.
+    """
     struct = of if isinstance(of, type) else None
     element = None if struct else of()
-    return Field("array", Versions.of(versions), Versions.of(nullable), default, tag, ignorable, element, struct)
+    nullables = Versions.of(nullable)
+    return Field("array", Versions.of(versions), nullables, default, tag, ignorable, element, struct, is_kept=is_kept)
 
 
 def nested(

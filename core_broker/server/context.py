@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..loggers import Loggers
+from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
@@ -45,6 +46,10 @@ class Services:
     node_id: int
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    encoded_topics: EncodedTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.encoded_topics = EncodedTopics(self.image)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """(id, host, port, rack) of the living brokers, as told to clients of a listener."""

@@ -5,7 +5,7 @@ epochs. v8: authorized operations. v9: flexible. v10: topic ids. v12: ask by id.
 
 from __future__ import annotations
 
-from ..schema import Api, Struct, array, boolean, int16, int32, string, uuid
+from ..schema import Api, Codec, Struct, array, boolean, int16, int32, string, uuid
 
 
 class MetadataRequestTopic(Struct):
@@ -51,9 +51,10 @@ class Response(Struct):
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", nullable="2+", default=None, ignorable=True)
     controller_id: int = int32("1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, is_kept=True)
     cluster_authorized_operations: int = int32("8-10", default=-0x80000000)
     error_code: int = int16("13+", ignorable=True)
 
 
 API = Api(3, "Metadata", Request, Response, versions="0-13", flexible="9+")
+TOPIC = Codec(MetadataResponseTopic, "MetadataResponseTopic", "0-13", "9+")  # for brokers that keep them encoded

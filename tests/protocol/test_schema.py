@@ -237,3 +237,18 @@ def test_strings_of_flexible_versions_are_as_long_as_others_at_most():
         else:
             with pytest.raises(DecodeError, match="a string of 32768 bytes"):
                 codec.decode(frame, 0, 1)
+
+
+class Crowd(Struct):
+    points: list[Point] = array(Point, is_kept=True)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_element_that_was_encoded_before_is_taken_as_it_is(version):
+    crowd, point = (Codec(each, each.__name__, "0-2", "2+") for each in (Crowd, Point))
+    kept = point.encode_bytes(Point(x=5), version)
+    expected = crowd.encode_bytes(Crowd(points=[Point(x=4), Point(x=5), Point(x=6)]), version)
+    assert crowd.encode_bytes(Crowd(points=[Point(x=4), kept, Point(x=6)]), version) == expected
+    assert crowd.encode_bytes(Crowd(points=[kept] * 300), version) == crowd.encode_bytes(
+        Crowd(points=[Point(x=5)] * 300), version
+    )

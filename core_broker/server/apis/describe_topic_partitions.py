@@ -18,8 +18,8 @@ from ....protocol.primitives import ZERO_UUID
 from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
 from ..context import Context
+from ..encoded_topics import ALL_TOPIC_OPERATIONS
 from ..topics import code_for_missing
-from .metadata import ALL_TOPIC_OPERATIONS
 
 
 def handle(request: Request, context: Context) -> Response:

@@ -11,31 +11,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ....protocol.messages.metadata import (
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    Request,
-    Response,
-)
+from ....protocol.messages.metadata import MetadataResponseBroker, MetadataResponseTopic, Request, Response
 from ....protocol.primitives import ZERO_UUID
 from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
 from ..context import Context
+from ..encoded_topics import ALL_TOPIC_OPERATIONS
 from ..topics import code_for_missing, create_missing
 
-ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -0x80000000
 BY_ID_SINCE = 12
+
+Told = TopicImage | MetadataResponseTopic  # a topic that is there, or what is said of one that is not
 
 
 def handle(request: Request, context: Context) -> Any:
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         topics = context.services.image.topics
-        return _response(request, context, [_topic(topics[name]) for name in sorted(topics)])
+        return _response(request, context, [topics[name] for name in sorted(topics)])
     ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
     names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
     if context.version < BY_ID_SINCE and (ids or len(asked) > sum(topic.name is not None for topic in asked)):
@@ -73,25 +69,27 @@ def _missing(names: Iterable[str], request: Request, context: Context) -> list[s
     return [name for name in names if name not in services.image.topics]
 
 
-def _by_id(ids: Iterable[bytes], context: Context) -> list[MetadataResponseTopic]:
+def _by_id(ids: Iterable[bytes], context: Context) -> list[Told]:
     """Where ids are given, names are not looked at. Those that nobody knows come first."""
-    unknown, known = [], []
+    unknown: list[Told] = []
+    known: list[Told] = []
     for topic_id in ids:
         topic = context.services.image.topic_by_id(topic_id)
         if topic is None:
             unknown.append(_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, internal=False))
         else:
-            known.append(_topic(topic))
-    return unknown + known
+            known.append(topic)
+    return [*unknown, *known]
 
 
-def _by_name(names: Iterable[str], context: Context, errors: dict[str, KafkaError]) -> list[MetadataResponseTopic]:
+def _by_name(names: Iterable[str], context: Context, errors: dict[str, KafkaError]) -> list[Told]:
     """errors: why some could not be created. Topics that are there come first."""
-    known, unknown = [], []
+    known: list[Told] = []
+    unknown: list[Told] = []
     for name in names:
         topic = context.services.image.topics.get(name)
         if topic is not None:
-            known.append(_topic(topic))
+            known.append(topic)
             continue
         code = errors[name].code if name in errors else code_for_missing(name)
         if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
@@ -104,31 +102,17 @@ def _error(name: str | None, topic_id: bytes, code: int, *, internal: bool) -> M
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=internal)
 
 
-def _topic(topic: TopicImage) -> MetadataResponseTopic:
-    partitions = []
-    for index in sorted(topic.partitions):
-        partition = topic.partitions[index]
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-            )
-        )
-    return MetadataResponseTopic(
-        name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
-    )
-
-
-def _response(request: Request, context: Context, topics: list[MetadataResponseTopic]) -> Response:
+def _response(request: Request, context: Context, told: list[Told]) -> Response:
     services = context.services
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.name is not None:
-                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    with_operations = request.include_topic_authorized_operations
+    topics: list[Any] = []
+    for each in told:
+        if isinstance(each, TopicImage):
+            topics.append(services.encoded_topics.get(each, context.version, with_operations))
+            continue
+        if with_operations and each.name is not None:
+            each.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+        topics.append(each)
     return Response(
         brokers=[
             MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)

@@ -1,0 +1,71 @@
+"""Topics as Metadata answers tell them, kept encoded: thousands of partitions are told by joining what is there.
+
+A topic's image is never changed, only replaced, so what was encoded of it holds as long as it is the same object, and
+needs nobody to say that it does not.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.metadata import TOPIC, MetadataResponsePartition, MetadataResponseTopic
+from ..cluster.image import MetadataImage, TopicImage
+from ..cluster.topic_names import is_internal
+
+ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
+VERSIONS_KEPT = 4  # of the message, with and without operations; that asked for least lately goes
+STALE_SHARE = 2  # times as many topics as there are may be kept before those that are gone go
+
+Kept = dict[str, tuple[TopicImage, bytes]]
+
+
+class EncodedTopics:
+    """See the module. A broker has one."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._versions: dict[tuple[int, bool], Kept] = {}  # that asked for last at the end
+
+    def get(self, topic: TopicImage, version: int, with_operations: bool) -> bytes:
+        """A topic's row in an answer of that version; with_operations: what a client may do to it is asked for."""
+        kept = self.of_version(version, with_operations)
+        found = kept.get(topic.name)
+        if found is not None and found[0] is topic:
+            return found[1]
+        row = _row(topic)
+        if with_operations:
+            row.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+        data = TOPIC.encode_bytes(row, version)
+        if len(kept) > STALE_SHARE * len(self._image.topics):
+            for name in [name for name in kept if name not in self._image.topics]:
+                del kept[name]
+        kept[topic.name] = topic, data
+        return data
+
+    def of_version(self, version: int, with_operations: bool) -> Kept:
+        key = version, with_operations
+        kept = self._versions.pop(key, None)
+        if kept is None:
+            kept = {}
+            if len(self._versions) == VERSIONS_KEPT:
+                del self._versions[next(iter(self._versions))]
+        self._versions[key] = kept
+        return kept
+
+
+def _row(topic: TopicImage) -> MetadataResponseTopic:
+    partitions = []
+    for index in sorted(topic.partitions):
+        partition = topic.partitions[index]
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
+    )
