@@ -164,6 +164,10 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("max.pending.requests", _I, "20000", "Most requests that wait for an event; more are answered at once", 1,
       own=True),
     O("max.request.partition.size.limit", _I, "2000", "Most partitions in one DescribeTopicPartitions answer", 1),
+    O("metadata.log.max.record.bytes.between.snapshots", _L, "20971520", "Bytes of metadata records after which a "
+      "snapshot of the cluster's state takes the place of the log before it", 1),
+    O("metadata.log.max.snapshot.interval.ms", _L, "3600000", "The same by the time since the last snapshot, if there "
+      "were any records; 0 for never", 0),
     O("metrics.listener", _S, None, "HOST:PORT that tells Prometheus' metrics and the broker's health over HTTP; none "
       "if not set", own=True),
     O("node.id", _I, "1", "This broker's id (Kafka: no default)", 0),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -20,10 +19,11 @@ from .. import runtime
 from ..protocol.errors import KafkaError
 from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
-from ..protocol.records import CorruptBatch, build_batch
+from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
 from .cluster.image import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
+from .cluster.metadata_snapshot import framed, snapshot_name
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS
 from .storage.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -41,9 +41,7 @@ from .storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file
 
 METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh
 EXIT_DONE, EXIT_FAILED = 0, 1
-BATCH_RECORDS = 500
 PARTITION_VERSION = 1  # the first that tells directories
-_SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4  # types of control records (KIP-630)
 
 
 class CannotMove(Exception):
@@ -157,8 +155,8 @@ def _latest_epoch(files: Files, directory: str) -> int:
 
 def _replace(files: Files, directory: str, records: list[Any], end: int, epoch: int, wall_ms: int) -> None:
     """Put a snapshot of what lies before offset `end` in the place of the log."""
-    name = f"{file_name(end, '')}-{epoch:010d}.checkpoint"
-    files.write_atomic(f"{directory}/{name}", b"".join(_snapshot(records, epoch, wall_ms)))
+    name = snapshot_name(end, epoch)
+    files.write_atomic(f"{directory}/{name}", framed([_encode(record) for record in records], epoch, wall_ms))
     files.open(f"{directory}/{file_name(end, LOG_SUFFIX)}").close()
     files.sync_directory(directory)
     for name in files.listdir(directory):  # ascending: what an interruption leaves has no gap
@@ -167,18 +165,6 @@ def _replace(files: Files, directory: str, records: list[Any], end: int, epoch: 
         if is_before or name == EPOCH_CHECKPOINT:
             files.unlink(f"{directory}/{name}")
     files.sync_directory(directory)
-
-
-def _snapshot(records: list[Any], epoch: int, wall_ms: int) -> Iterator[bytes]:
-    def control(kind: int, offset: int, value: bytes) -> bytes:
-        row = (wall_ms, struct.pack(">hh", 0, kind), value, ())
-        return build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
-
-    yield control(_SNAPSHOT_HEADER, 0, struct.pack(">hqB", 0, wall_ms, 0))  # version, newest time, no tagged fields
-    for start in range(0, len(records), BATCH_RECORDS):
-        rows = [(wall_ms, None, _encode(record), ()) for record in records[start : start + BATCH_RECORDS]]
-        yield build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch)
-    yield control(_SNAPSHOT_FOOTER, 1 + len(records), struct.pack(">hB", 0, 0))
 
 
 def _encode(record: Any) -> bytes:

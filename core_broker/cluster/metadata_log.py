@@ -1,7 +1,7 @@
 """`__cluster_metadata-0`: the log of all that the cluster agrees on, one batch a decision.
 
 One voter for now, which leads from its start, each time under a new epoch. What is appended is synced before anyone
-acts on it, so a decision that was told is never lost. The log is small and is read as a whole at the start.
+acts on it, so a decision that was told is never lost. A start reads the newest snapshot and the log from there on.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..storage.files import Files
 from ..storage.log import Log, Origin
 from .image import InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
+from .metadata_snapshot import encoded, remove_older, snapshot_name
 from .topic_names import CLUSTER_METADATA
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"
@@ -38,6 +39,9 @@ class MetadataLog:
         self.runtime = runtime
         self.epoch = log.latest_epoch + 1
         self.in_doubt = False
+        self._snapshot_end = 0  # where the newest snapshot ends
+        self._snapshot_ms = runtime.wall_ms()  # when it was made, or this start was
+        self._unsnapped_bytes = 0  # of records after it
 
     @classmethod
     async def open(cls, files: Files, data_dir: str, runtime: Runtime) -> MetadataLog:
@@ -49,8 +53,9 @@ class MetadataLog:
     def next_offset(self) -> int:
         return self.log.log_end_offset
 
-    async def replay(self, image: MetadataImage) -> None:
-        """Fold everything that was written into an empty image.
+    async def replay(self, image: MetadataImage) -> dict[bytes, None]:
+        """Fold everything that was written into an empty image; gives the ids of the topics that were deleted, as far
+        as the log still tells of them.
 
         Raises InconsistentRecord, CorruptBatch, StorageError.
         """
@@ -64,6 +69,7 @@ class MetadataLog:
         if not start <= offset <= end:
             snapshot = f"its snapshot ends at {offset}" if offset else "there is no snapshot"
             raise InconsistentRecord(f"{directory}: the log holds offsets {start} to {end}, {snapshot}")
+        self._snapshot_end = offset
         while offset < end:
             data = b"".join([part.read() for part in self.log.read(offset, READ_BYTES, end).ranges])
             start = offset
@@ -73,9 +79,11 @@ class MetadataLog:
                 if not header.is_control:
                     fold.apply(batches.decode_batch(data, position), header.partition_leader_epoch)
                 offset = header.last_offset + 1
+                self._unsnapped_bytes += header.size_bytes
             if offset == start:
                 raise InconsistentRecord(f"{directory}: no batch at offset {offset}, though it ends at {end}")
         self.epoch = max(self.epoch, image.epoch + 1)  # of a log that is empty, the snapshot knows
+        return fold.removed
 
     async def append(self, records: Sequence[Any]) -> int:
         """Write records as one batch, to the disk; the offset of the last. Raises KafkaError.
@@ -88,7 +96,33 @@ class MetadataLog:
         self.in_doubt = True
         await self.log.sync()
         self.in_doubt = False
+        self._unsnapped_bytes += info.size_bytes
         return info.last_offset
+
+    def wants_snapshot(self, bytes_between: int, interval_ms: int) -> bool:
+        """Whether so many bytes of records came since the last, or some did and it is so old (0: however old)."""
+        if self._unsnapped_bytes >= bytes_between:
+            return True
+        return 0 < interval_ms <= self.runtime.wall_ms() - self._snapshot_ms and self._unsnapped_bytes > 0
+
+    async def snapshot(self, image: MetadataImage) -> None:
+        """Write a snapshot of an image, which must not change meanwhile, and drop what is before it. Raises KafkaError.
+
+        What is dropped has been applied here; a member of a quorum that is behind takes the snapshot instead.
+        """
+        files, directory, end = self.log.files, self.log.directory, image.offset + 1
+        self._snapshot_ms, self._unsnapped_bytes = self.runtime.wall_ms(), 0
+        if end == self._snapshot_end:
+            return
+        path = f"{directory}/{snapshot_name(end, image.epoch)}"
+        try:
+            await files.run(files.write_atomic, path, await files.compute(encoded, image, self._snapshot_ms))
+            self._snapshot_end = end
+            self.log.advance_start(end)
+            await self.log.enforce_retention(end, self._snapshot_ms)
+            await files.run(remove_older, files, directory)
+        except OSError as error:
+            raise StorageError(error, directory, "cannot make a snapshot in") from error
 
     async def close(self) -> None:
         await self.log.close()

@@ -1,14 +1,12 @@
 """What lies in `__cluster_metadata-0`, folded into an image in order: what we wrote, and what Kafka's controller left.
 
-Kafka bundles records into transactions (KIP-868), and now and then writes the whole state to a snapshot,
-`<end offset>-<epoch>.checkpoint`, after which it drops the segments before it (KIP-630). Both are read here; we write
-neither.
+Kafka bundles records into transactions (KIP-868), which we do not. Both write the whole state to a snapshot now and
+then, and drop the segments before it: see metadata_snapshot.py.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +15,10 @@ from ...protocol.errors import DecodeError
 from ...protocol.messages import metadata_records as r
 from ..storage.files import Files
 from .image import InconsistentRecord, MetadataImage
+from .metadata_snapshot import offset_and_epoch, snapshots
 
 log = logging.getLogger(__name__)
 
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 # Kafka's records that this broker has no use for, by their types.
 _LEFT_OUT = {
     14: "client quotas",
@@ -38,6 +36,7 @@ class Fold:
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
+        self.removed: dict[bytes, None] = {}  # ids of topics that were deleted
         self._held: list[Any] | None = None  # of the transaction that is open
         self._told: dict[int, None] = {}  # types that were left out
 
@@ -61,6 +60,7 @@ class Fold:
                     self._held = None
                 case _:
                     (ready if self._held is None else self._held).append(record)
+        self.removed.update((record.topic_id, None) for record in ready if type(record) is r.RemoveTopicRecord)
         self.image.apply(ready, found[-1].offset if offset is None else offset, epoch)
 
     def _decode(self, record: batches.Record) -> Any:
@@ -90,12 +90,11 @@ def fold_snapshot(files: Files, directory: str, fold: Fold) -> int:
 
     Raises InconsistentRecord, CorruptBatch, OSError.
     """
-    names = [name for name in files.listdir(directory) if _SNAPSHOT.fullmatch(name)]
+    names = snapshots(files, directory)
     if not names:
         return 0
-    newest = max(names)
-    end, epoch = map(int, newest.removesuffix(".checkpoint").split("-"))
-    data = files.read(f"{directory}/{newest}")
+    end, epoch = offset_and_epoch(names[-1])
+    data = files.read(f"{directory}/{names[-1]}")
     for position, header in batches.walk(data):
         if not header.is_control:
             fold.apply(batches.decode_batch(data, position), epoch, end - 1)

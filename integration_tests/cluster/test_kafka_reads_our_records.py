@@ -31,19 +31,26 @@ from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime
 
 
-def dump(folder: Path, *options: str) -> list[dict[str, Any]]:
-    """The payloads that DumpLogSegments decodes, in order."""
-    files = ",".join(str(path) for path in sorted(folder.glob("*.log")))
+def printed(folder: Path, *options: str, suffix: str = ".log") -> list[str]:
+    """The lines that DumpLogSegments prints of records, in order."""
+    files = ",".join(str(path) for path in sorted(folder.glob(f"*{suffix}")))
     text = run("org.apache.kafka.tools.DumpLogSegments", "--files", files, "--print-data-log", *options).stdout
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def decoded(lines: list[str]) -> list[dict[str, Any]]:
+    """The payloads in them."""
     found = []
-    for line in text.splitlines():
-        if not line.startswith("| "):
-            continue
+    for line in lines:
         key, payload = re.search(r" key: (\{.*\}) payload: ", line), re.search(r"payload: (.*)$", line)
         assert payload is not None, line
         value = None if payload[1] == "<DELETE>" else json.loads(payload[1])
         found.append({"key": json.loads(key[1]) if key else None, "value": value})
     return found
+
+
+def dump(folder: Path, *options: str) -> list[dict[str, Any]]:
+    return decoded(printed(folder, *options))
 
 
 def test_the_metadata_log(tmp_path):
@@ -76,6 +83,39 @@ def test_the_metadata_log(tmp_path):
     assert (partition["replicas"], partition["isr"], partition["leader"], partition["leaderEpoch"]) == ([1], [1], 1, 0)
     assert (change["partitionId"], change["topicId"], change["leader"]) == (0, topic, 1)
     assert ids["nextProducerId"] > 0
+
+
+def test_a_snapshot_of_the_metadata(tmp_path):
+    """KIP-630: its header and footer, and between them what the log said."""
+
+    async def write() -> MetadataImage:
+        runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
+        log = await MetadataLog.open(RealFiles(1), str(tmp_path), runtime)
+        controller = Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+        submit = controller.submit_wait
+        await submit(RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack"))
+        await submit(CreateTopics([new_topic("t", 2, configs={"retention.ms": "5"}), new_topic("gone")]))
+        await submit(AllocateProducerIds())
+        await submit(DeleteTopics(names=["gone"]))
+        await log.snapshot(controller.image)
+        await controller.close()
+        return controller.image
+
+    image = asyncio.run(write())
+    folder = tmp_path / "__cluster_metadata-0"
+    (path,) = folder.glob("*.checkpoint")
+    assert path.name == f"{image.offset + 1:020d}-{image.epoch:010d}.checkpoint"
+    header, *between, footer = printed(folder, "--cluster-metadata-decoder", suffix=".checkpoint")
+    assert 'SnapshotHeader {"version":0,"lastContainedLogTimestamp":1700000000000}' in header
+    assert 'SnapshotFooter {"version":0}' in footer
+    records = [each["value"] for each in decoded(between)]
+    assert [record["type"] for record in records] == [
+        "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "PARTITION_RECORD", "CONFIG_RECORD",
+        "PRODUCER_IDS_RECORD",
+    ]  # fmt: skip
+    topic, partition = records[1]["data"], records[3]["data"]
+    assert topic == {"name": "t", "topicId": uuid_to_str(image.topics["t"].id)}
+    assert (partition["partitionId"], partition["leader"], partition["replicas"]) == (1, 1, [1])
 
 
 def test_group_records(tmp_path):

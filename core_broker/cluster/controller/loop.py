@@ -98,6 +98,7 @@ class Controller:
             while self._waiting:
                 command, callback = self._waiting.popleft()
                 _answer(callback, await self._run(command))
+                await self._snapshot()
         finally:
             self._task = None
 
@@ -126,6 +127,18 @@ class Controller:
                 return command.fail(self.failure)
             await self._react(self.image.apply(decision.records, last_offset, self.log.epoch))
         return decision.result
+
+    async def _snapshot(self) -> None:
+        """Make one if enough was decided since the last; no decision comes between."""
+        bytes_between = self.config["metadata.log.max.record.bytes.between.snapshots"]
+        interval_ms = self.config["metadata.log.max.snapshot.interval.ms"]
+        if self.failure is None and self.log.wants_snapshot(bytes_between, interval_ms):
+            try:
+                await self.log.snapshot(self.image)
+            except KafkaError as error:
+                logger.error("%s; the next snapshot tries again", error.message)
+            except Exception:
+                logger.exception("no snapshot of the metadata could be made")
 
     async def _react(self, delta: Delta) -> None:
         for react in self._reactions:

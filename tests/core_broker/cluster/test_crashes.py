@@ -46,7 +46,8 @@ class Crashes:
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
         self.chance = sim.random
-        self.host = BrokerHost(sim, "broker", {"durability": "fsync"})
+        options = {"durability": "fsync", "metadata.log.max.record.bytes.between.snapshots": "500"}
+        self.host = BrokerHost(sim, "broker", options)
         self.ledger = Ledger()
 
     async def inside(self, work: Any) -> Any:

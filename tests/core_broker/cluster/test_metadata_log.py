@@ -36,7 +36,7 @@ class Node:
         node.files = RealFiles(1)
         node.log = await MetadataLog.open(node.files, str(path), node.runtime)
         node.image = MetadataImage("cluster-x")
-        await node.log.replay(node.image)
+        node.removed = await node.log.replay(node.image)
         node.controller = Controller(node.image, node.log, BrokerConfig(), node.runtime)
         return node
 
@@ -52,11 +52,13 @@ def test_replay_equals_what_was_applied(tmp_path):
         await submit(CreateTopics([new_topic("a", 3, configs={"retention.ms": "1"}), new_topic("b")]))
         await submit(CreateTopics([new_topic("m", configs={"mirror.link": "l", "mirror.source.cluster.id": "A"})]))
         await submit(RegisterMirrorLink("l", "A"))
+        deleted = node.image.topics["b"].id
         await submit(DeleteTopics(names=["b"]))
         await submit(AllocateProducerIds())
         await node.controller.close()
         again = await Node.start(tmp_path)
         assert again.image == node.image
+        assert list(again.removed) == [deleted]
         assert again.image.links["l"].link_epoch == 1
         assert again.log.epoch == node.log.epoch + 1
         await again.register()

@@ -9,7 +9,7 @@ from ..runner import Simulation
 
 
 async def broker_start(sim: Simulation) -> None:
-    host = BrokerHost(sim, "broker")
+    host = BrokerHost(sim, "broker", {"metadata.log.max.record.bytes.between.snapshots": "300"})
     for _ in range(5):
         await host.up(crash_chance=0.7)
         await asyncio.sleep(sim.random.uniform(0.0, 3.0))

@@ -1,0 +1,111 @@
+"""Snapshots of the cluster's state (KIP-630): all that an image holds, as records, in one file beside the metadata log.
+
+`<end offset>-<epoch>.checkpoint` tells what the log said before its end offset, so that the log may begin there. It is
+made of an image alone, and named by the last record in it: every member of a quorum can make its own of what it has
+applied, and hand it to one that is behind. Kafka's readers read it, and this broker reads Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...protocol import records as batches
+from ...protocol.messages import metadata_records as r
+from ..storage.files import Files
+from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+
+BATCH_RECORDS = 500
+CHECKPOINT = ".checkpoint"
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_HEADER, _FOOTER = 3, 4  # types of control records
+
+
+def snapshot_name(end: int, epoch: int) -> str:
+    return f"{end:020d}-{epoch:010d}{CHECKPOINT}"
+
+
+def snapshots(files: Files, directory: str) -> list[str]:
+    """The names of those in a directory, the oldest first. Raises OSError."""
+    return [name for name in files.listdir(directory) if _NAME.fullmatch(name)]
+
+
+def remove_older(files: Files, directory: str) -> None:
+    """All but the newest. Raises OSError."""
+    for name in snapshots(files, directory)[:-1]:
+        files.unlink(f"{directory}/{name}")
+
+
+def offset_and_epoch(name: str) -> tuple[int, int]:
+    """Of a snapshot: where the log goes on after it, and the epoch of the last record in it."""
+    end, epoch = name.removesuffix(CHECKPOINT).split("-")
+    return int(end), int(epoch)
+
+
+def image_records(image: MetadataImage) -> Iterator[Any]:
+    """Records of which the fold is this image."""
+    for name, level in image.features.items():
+        yield r.FeatureLevelRecord(name=name, feature_level=level)
+    for broker in image.brokers.values():
+        endpoints = [
+            r.BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for name, each in broker.endpoints.items()
+        ]
+        yield r.RegisterBrokerRecord(
+            broker_id=broker.id,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.epoch,
+            end_points=endpoints,
+            rack=broker.rack,
+            fenced=broker.fenced,
+        )
+    for topic in image.topics.values():
+        yield r.TopicRecord(name=topic.name, topic_id=topic.id)
+        for index, partition in topic.partitions.items():
+            yield r.PartitionRecord(
+                partition_id=index,
+                topic_id=topic.id,
+                replicas=list(partition.replicas),
+                isr=list(partition.isr),
+                removing_replicas=list(partition.removing_replicas),
+                adding_replicas=list(partition.adding_replicas),
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+        yield from _options(TOPIC_RESOURCE, topic.name, topic.configs.items())
+    for name, options in image.broker_configs.items():
+        yield from _options(BROKER_RESOURCE, name, options.items())
+    if image.next_producer_id:
+        yield r.ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+    for link in image.links.values():
+        yield r.MirrorLinkRecord(
+            link_id=link.link_id, source_cluster_id=link.source_cluster_id, link_epoch=link.link_epoch
+        )
+
+
+def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> Iterator[r.ConfigRecord]:
+    for name, value in options:
+        yield r.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+
+
+def framed(values: Sequence[bytes], epoch: int, wall_ms: int) -> bytes:
+    """A snapshot's file: encoded records between a header and a footer, which are control batches."""
+
+    def control(kind: int, offset: int, value: bytes) -> bytes:
+        row = (wall_ms, struct.pack(">hh", 0, kind), value, ())
+        return batches.build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
+
+    parts = [control(_HEADER, 0, struct.pack(">hqB", 0, wall_ms, 0))]  # version, newest time, no tagged fields
+    for start in range(0, len(values), BATCH_RECORDS):
+        rows = [(wall_ms, None, value, ()) for value in values[start : start + BATCH_RECORDS]]
+        parts.append(batches.build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch))
+    parts.append(control(_FOOTER, 1 + len(values), struct.pack(">hB", 0, 0)))
+    return b"".join(parts)
+
+
+def encoded(image: MetadataImage, wall_ms: int) -> bytes:
+    """The snapshot of an image, which must not change meanwhile."""
+    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms)
