@@ -7,7 +7,7 @@ import threading
 
 from integration_tests.peers.peers import java_command
 
-from .cases import GB, KEPT_BYTES, LOAD_TIMEOUT_S, MB, SAMPLE_BYTES, Bench, Sample, fill, librdkafka, load, rates
+from .cases import GB, KEPT_BYTES, LOAD_TIMEOUT_S, MB, SAMPLE_BYTES, Bench, Sample, fill, heat, librdkafka, load, rates
 from .frames import produce_frame, read_back, text_batch
 from .sides import Side
 
@@ -79,7 +79,7 @@ class Produce(Bulk):
 
 
 class Consume(Bulk):
-    """A consumer with its defaults, from the page cache; batches of 64 KB."""
+    """A consumer that reads ahead, from the page cache; batches of 64 KB."""
 
     def prepare(self) -> None:
         self.name = self.topic(self.partitions)
@@ -88,6 +88,7 @@ class Consume(Bulk):
         fill(self.side.address, self.name, self.partitions, KEPT_BYTES // BATCH_BYTES * (len(batch) + 256), batch)
 
     def measure(self, seconds: float) -> Sample:
+        heat(self.side, self.name)
         got, cpu_s = self.consumed(self.name, seconds)
         return rates(got["bytes"], got["seconds"], cpu_s)
 
@@ -102,6 +103,7 @@ class ProduceAndConsume(Consume):
 
     def measure(self, seconds: float) -> Sample:
         name = self.topic(self.partitions)
+        heat(self.side, self.name)
         read: list[Load] = []
         before = self.side.cpu_seconds()
         reader = threading.Thread(target=lambda: read.append(self.consumed(self.name, seconds)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 GIB = 1 << 30
 A_SECOND_BYTES = 1 << 29  # about what a sample writes in a second
-SPARE_BYTES = GIB  # of the free memory, what `touch` leaves alone
+SPARE_BYTES = GIB >> 1  # of the free memory, what `touch` leaves alone
 MADV_POPULATE_WRITE = 23  # Linux 5.14; not named by the standard library
 
 

@@ -1,16 +1,20 @@
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
-`send.turn.bytes` in one turn of the loop; when the socket is full a dup of its fd waits for room (uvloop refuses the
-fd itself, and a dup that outlives the answer would hide the end of the connection from the peer). A transport without
-an fd (the simulator's, TLS) is given the bytes instead. Parts are kept until sent, and a range keeps its file open.
-What is not in the page cache is sent by a pool, see `cold_sends.py`: the sender waits for that, the loop does not.
+`send.turn.bytes` in one turn of the loop; small ones, as a reader at the end of a log gets them, are joined with the
+bytes around them, and a head goes out in one packet with what follows it (TCP_CORK). When the socket is full a dup of
+its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would hide the end of the
+connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes instead. Parts are kept
+until sent, and a range keeps its file open. What is not in the page cache is sent by a pool, see `cold_sends.py`: the
+sender waits for that, the loop does not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,6 +23,7 @@ from .cold_sends import PIECE_BYTES, ColdSends
 
 BUFFERS = frozenset((bytes, bytearray, memoryview))
 JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
+SMALL_RANGE_BYTES = 16 * 1024  # a copy of so many costs less than a system call and a packet of their own
 
 
 class Owner(Protocol):
@@ -35,6 +40,7 @@ class Sender:
 
     __slots__ = (
         "_cold_sends",
+        "_corked",
         "_dup",
         "_fd",
         "_left",
@@ -59,6 +65,7 @@ class Sender:
         self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
         self._waits_for_disk = False
         self._dup = -1
+        self._corked = False
         self._fd = socket_fd(transport)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -82,17 +89,23 @@ class Sender:
             self._owner.sent()
 
     def _run(self) -> bool:
-        budget = self._turn_bytes
         if self._waits_for_disk:
             return False
+        try:
+            return self._run_corked()
+        finally:
+            if self._corked:
+                self._cork(False)
+
+    def _run_corked(self) -> bool:
+        budget = self._turn_bytes
         while self._parts:
             if self._transport.is_closing():
                 self.close()
                 return False
             if not self._owner.writable:
                 return False
-            if type(self._parts[0]) in BUFFERS:
-                self._write_buffers()
+            if self._left < 0 and self._write_joined():
                 continue
             sent = self._send_some(budget)
             if sent < 0:
@@ -104,14 +117,36 @@ class Sender:
         self._stop_waiting()
         return True
 
-    def _write_buffers(self) -> None:
+    def _write_joined(self) -> bool:
+        """Write the bytes and small cached ranges that come first, as one; False where there are none."""
         joined: list[Any] = []
         size = 0
-        while self._parts and size < JOIN_BYTES and type(self._parts[0]) in BUFFERS:
-            part = self._parts.popleft()
+        while self._parts and size < JOIN_BYTES:
+            part = self._parts[0]
+            if type(part) not in BUFFERS:
+                if self._fd < 0 or part.size_bytes > SMALL_RANGE_BYTES:
+                    break
+                data = _small(part)
+                if data is None:
+                    break
+                part = data
+            self._parts.popleft()
             size += len(part)
             joined.append(part)
+        if not joined:
+            return False
+        if self._parts and self._fd >= 0:
+            self._cork(True)
         self._transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
+        return True
+
+    def _cork(self, on: bool) -> None:
+        """Whether the system waits for more before it sends a packet that is not full."""
+        if on is not self._corked:
+            self._corked = on
+            # A socket that is gone is told of by the next write.
+            with contextlib.suppress(OSError):
+                self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
     def _send_some(self, budget: int) -> int:
         """Bytes of the first range that went out; -1 when the socket is full or broken."""
@@ -243,6 +278,15 @@ class Sender:
     def _fail(self, error: OSError) -> None:
         self.close()
         self._owner.send_failed(error)
+
+
+def _small(source: Any) -> bytes | None:
+    """The bytes of a small range; None where they are not cached or not to be had, which the long way tells."""
+    try:
+        data: bytes = source.file.pread_cached(source.size_bytes, source.position)
+    except OSError:
+        return None
+    return data if len(data) == source.size_bytes else None
 
 
 def _too_short(source: Any, position: int, left: int) -> OSError:

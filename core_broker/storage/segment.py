@@ -39,7 +39,7 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_IND
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 MAX_RELATIVE = 2**31 - 1
-SCAN_BYTES = 16 * 1024  # read at once when batches are looked through
+SCAN_BYTES = 4096  # read at once when batches are looked through: what an index entry stands for by default
 
 # base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, record count
@@ -83,6 +83,7 @@ class Segment:
         "directory",
         "file",
         "first_timestamp",
+        "has_aborted",
         "last_offset",
         "max_timestamp",
         "max_timestamp_offset",
@@ -107,6 +108,7 @@ class Segment:
         self.offsets: OffsetIndex | None = OffsetIndex()
         self.times: TimeIndex | None = TimeIndex()
         self.aborted: list[AbortedTransaction] | None = None  # what its index has, while that file changes its name
+        self.has_aborted: bool | None = None  # whether there is such an index; None: nobody has looked
 
     @classmethod
     def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int, tail: str = "") -> Segment:

@@ -37,6 +37,7 @@ class TransactionIndex:
 
     @staticmethod
     def append(files: Files, segment: Segment, aborted: AbortedTransaction) -> None:
+        segment.has_aborted = True
         file = files.open(segment.path(TRANSACTION_INDEX_SUFFIX))
         try:
             file.append([_ENTRY.pack(_VERSION, *aborted)])
@@ -48,8 +49,11 @@ class TransactionIndex:
     def read(files: Files, segment: Segment) -> list[AbortedTransaction]:
         if segment.aborted is not None:
             return segment.aborted
+        if segment.has_aborted is False:
+            return []  # each fetch of read_committed asks, of each segment up to the log's end
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
-        if not files.exists(path):
+        segment.has_aborted = files.exists(path)
+        if not segment.has_aborted:
             return []
         data = files.read(path)
         whole = len(data) - len(data) % _ENTRY.size

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from isthmus.core_broker.server.cold_sends import ColdSends
-from isthmus.core_broker.server.sending import Sender
+from isthmus.core_broker.server.sending import SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.storage.files import FileRange
 from isthmus.core_broker.storage.real_files import RealFiles
 
@@ -38,6 +38,7 @@ class Transport:
     def __init__(self, sock=None):
         self.sock = sock
         self.data = b""
+        self.writes = []
 
     def get_extra_info(self, name, default=None):
         return self.sock if name == "socket" else None
@@ -46,6 +47,7 @@ class Transport:
         return False
 
     def write(self, data):
+        self.writes.append(bytes(data))
         if self.sock is None:
             self.data += bytes(data)
         else:
@@ -148,6 +150,8 @@ class BadSector:
     def pread(self, n, position):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    pread_cached = pread
+
 
 @pytest.mark.parametrize("has_socket", [True, False])
 def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_path, monkeypatch, has_socket):
@@ -170,14 +174,14 @@ def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_p
 
 
 def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch):
-    file, _ = make_file(tmp_path, 1000)
+    file, _ = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
     told = []
     monkeypatch.setattr("os.sendfile", lambda *_: (_ for _ in ()).throw(BrokenPipeError(errno.EPIPE, "gone")))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         owner = Owner()
         assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(
-            [FileRange(BadSector(file), 0, 100, told.append)]
+            [FileRange(BadSector(file), 0, 2 * SMALL_RANGE_BYTES, told.append)]
         )
         assert isinstance(owner.error, BrokenPipeError)
         assert not told
@@ -219,6 +223,56 @@ def senders(monkeypatch):
     return seen
 
 
+def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders):
+    file, content = make_file(tmp_path, 3 * SMALL_RANGE_BYTES)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport = Transport(ours)
+        sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
+        assert sender.send([b"a", FileRange(file, 5, 100), b"b", FileRange(file, 0, SMALL_RANGE_BYTES), b"c"])
+        assert transport.writes == [b"a" + content[5:105] + b"b" + content[:SMALL_RANGE_BYTES] + b"c"]
+        assert not senders  # the control: a range that is larger goes from file to socket
+        assert sender.send([FileRange(file, 0, SMALL_RANGE_BYTES + 1)])
+        assert senders
+
+
+def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders):
+    files, file, content = cold_file(tmp_path, 1_000_000)
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            owner = Owner()
+            assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send([FileRange(file, 7, 100)])
+            assert await received(theirs, 100, owner) == content[7:107]
+            assert threading.get_ident() not in senders and files.waits == []
+
+    asyncio.run(main())
+
+
+def test_a_head_goes_out_in_one_packet_with_its_range(tmp_path):
+    file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
+    corked = []
+
+    class Told(Transport):
+        def write(self, data):
+            corked.append(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
+            super().write(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with ours, theirs:
+            sender = Sender(Owner(), Told(ours), 1 << 20, ColdSends(FILES))
+            assert sender.send([b"head", FileRange(file, 0, len(content))])
+            assert theirs.recv(4 + len(content), socket.MSG_WAITALL) == b"head" + content
+            assert corked == [1] and ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == 0
+            assert sender.send([b"all there is"])
+            assert corked == [1, 0]
+
+
 async def received(theirs, size, owner):
     """So many bytes, read little by little; and the sender has said that it is through, once."""
     got = bytearray()
@@ -249,7 +303,7 @@ def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders):
             assert threading.get_ident() not in senders and files.waits == []
             files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
             sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
-            assert sender.send([FileRange(file, 0, 1000)])
+            assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
             assert senders[-1] == threading.get_ident()
             assert len(os.listdir("/proc/self/fd")) == before
 

@@ -91,3 +91,21 @@ def test_index_file_is_kafkas(files, tmp_path):
     stored = (tmp_path / "t-0" / "00000000000000000000.txnindex").read_bytes()
     # version, producer id, first offset, last offset, last stable offset
     assert list(struct.iter_unpack(">hqqqq", stored)) == [(0, 2, 3, 6, 0), (0, 1, 0, 8, 9)]
+
+
+def test_the_disk_is_asked_once_whether_a_segment_has_aborted_transactions(files, tmp_path, monkeypatch):
+    """Each fetch of read_committed asks it, of all segments to the end of the log."""
+    log = open_log(files, tmp_path, LogConfig(segment_bytes=200))
+    plain = [at(batch(1), offset) for offset in (1, 3)]
+    *before, last = data(0, 1, 1), plain[0], data(2, 1, 2), plain[1], marker(4, 1, ABORT), marker(5, 2, ABORT)
+    for each in before:
+        append(log, each, origin=Origin.MIRROR)
+    asked = []
+    exists = files.exists
+    monkeypatch.setattr(files, "exists", lambda path: asked.append(path) or exists(path))
+    for _ in range(3):
+        assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1]
+    absent = [path for path in asked if not exists(path)]
+    assert absent and len(absent) == len(set(absent))
+    append(log, last, origin=Origin.MIRROR)
+    assert [a.producer_id for a in log.aborted_transactions(0, 100)] == [1, 2]
