@@ -19,6 +19,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch
 from ...runtime import Runtime
 from .cleaning import Plan, Replacement, Round
+from .errors import StorageError
 from .log import Log
 
 logger = logging.getLogger(__name__)
@@ -207,6 +208,7 @@ class Cleaner:
         work = Round(log.files, log.config, plan, offsets, self._runtime.wall_ms(), buffer_bytes)
         work.last_records = log.last_records()
         steps = work.work()
+        ahead = list(plan.segments)  # those that no Replacement has taken the place of
         started, handled = loop.time(), 0
         try:
             while (step := await log.cleaning_step(steps)) is not None:
@@ -214,6 +216,7 @@ class Cleaner:
                     if not await log.replace_segments(step.new, step.old, cuts):
                         break
                     work.last_records = log.last_records()
+                    ahead = [each for each in ahead if each not in step.old]
                 else:
                     handled += step
                     ahead_s = handled / (max(config.max_bytes_per_s, 1.0) / share) - (loop.time() - started)
@@ -231,9 +234,9 @@ class Cleaner:
                 if log.cuts == cuts:
                     log.first_dirty_offset = work.end_offset
                     await self._save()
-        except CorruptBatch:
-            if log.cuts == cuts:
-                raise  # else a truncation took the bytes away while they were read
+        except (CorruptBatch, StorageError):
+            if log.failure is not None or (log.cuts == cuts and all(map(log.has, ahead))):
+                raise  # else a truncation or retention took away what was read
         finally:
             if work.unfinished is not None and not self._stopping.is_set():
                 await log.end_cleaning(work.unfinished)

@@ -9,12 +9,13 @@ closed segment's: files are searched in place. So a partition that is only there
 
 from __future__ import annotations
 
+import errno
 import struct
 import sys
 from array import array
 from bisect import bisect_right
 
-from .files import Files
+from .files import File, Files
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -193,7 +194,7 @@ def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[in
         best = None
         while low < high:
             middle = (low + high) // 2
-            found = entry.unpack(file.pread(entry.size, middle * entry.size))
+            found = read_entry(file, entry, middle)
             if found[0] <= key:
                 best = found
                 low = middle + 1
@@ -202,6 +203,15 @@ def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[in
         return best
     finally:
         file.close()
+
+
+def read_entry(file: File, entry: struct.Struct, number: int) -> tuple[int, int]:
+    """Raises OSError, ESTALE where the file was cut since it was opened."""
+    data = file.pread(entry.size, number * entry.size)
+    if len(data) < entry.size:
+        raise OSError(errno.ESTALE, f"it ends before entry {number}", file.path)
+    found: tuple[int, int] = entry.unpack(data)
+    return found
 
 
 def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[int, int] | None] | None:
@@ -214,7 +224,7 @@ def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[in
         count, rest = divmod(file.size, entry.size)
         if rest:
             return None
-        return count, entry.unpack(file.pread(entry.size, file.size - entry.size)) if count else None
+        return count, read_entry(file, entry, count - 1) if count else None
     finally:
         file.close()
 

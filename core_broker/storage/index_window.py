@@ -12,7 +12,7 @@ from bisect import bisect_right
 from weakref import WeakKeyDictionary
 
 from .files import Files
-from .index import INDEX_SUFFIX, OFFSET_ENTRY
+from .index import INDEX_SUFFIX, OFFSET_ENTRY, read_entry
 from .segment import MAX_RELATIVE, Segment
 
 WINDOW_ENTRIES = 1024  # 8 KB: positions of 4 MB of log, or of 1,024 batches where those are larger than 4 KB
@@ -39,7 +39,7 @@ class IndexWindow:
             low, high = 0, count
             while low < high:
                 middle = (low + high) // 2
-                if OFFSET_ENTRY.unpack(file.pread(OFFSET_ENTRY.size, middle * OFFSET_ENTRY.size))[0] <= relative_offset:
+                if read_entry(file, OFFSET_ENTRY, middle)[0] <= relative_offset:
                     low = middle + 1
                 else:
                     high = middle

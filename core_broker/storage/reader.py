@@ -6,9 +6,9 @@ Gives file ranges, never bytes; looks into records only to find a timestamp's of
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
@@ -23,6 +23,7 @@ from .transactions import AbortedTransaction, TransactionIndex
 logger = logging.getLogger(__name__)
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
+SEARCHES_MAX = 10  # for one timestamp, each because the log has changed under the one before
 
 
 class LogSlice(NamedTuple):
@@ -36,6 +37,10 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class _Changed(Exception):
+    """The segment that was searched is not the log's any more, or not as it was."""
 
 
 class LogReader:
@@ -91,7 +96,8 @@ class LogReader:
         """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
 
         min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
-        of log start and log end, StorageError; and NotCached where it would have to wait for the disk and may not.
+        of log start and log end, CORRUPT_MESSAGE, StorageError; and NotCached where it would have to wait for the disk
+        and may not.
         """
         self._check_online()
         end = self.log_end_offset
@@ -119,7 +125,11 @@ class LogReader:
                 size = limit - position
                 if size > room:
                     if not ranges:
-                        first = next(segment.batches(position, may_wait=may_wait))
+                        first = next(segment.batches(position, may_wait=may_wait), None)
+                        if first is None:  # somebody else has changed the file
+                            raise KafkaError.of(
+                                ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path}: no batch at position {position}"
+                            )
                         if first.size_bytes > room:
                             if not min_one:
                                 break
@@ -187,28 +197,64 @@ class LogReader:
         return self.epochs.epoch_at(offset)
 
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with `timestamp` or a later one; None when there is none."""
-        self._check_online()
-        for segment in list(self._segments):
-            if segment.max_timestamp >= timestamp and segment.last_offset >= self.log_start_offset:
-                found = await self._searching(_search_timestamp, segment, timestamp)
-                if found is not None:
-                    return found
-        return None
+        """The first record with `timestamp` or a later one; None when there is none. Raises KafkaError."""
+
+        async def search() -> TimestampOffset | None:
+            for segment in list(self._segments):
+                if segment.max_timestamp >= timestamp and segment.last_offset >= self.log_start_offset:
+                    found = await self._search_in(segment, timestamp)
+                    if found is not None:
+                        return found
+            return None
+
+        return await self._searching(search)
 
     async def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None in a log without timestamps."""
-        self._check_online()
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-        if newest.max_timestamp < 0:
-            return None
-        return await self._searching(_search_timestamp, newest, newest.max_timestamp)
+        """The first record with the largest timestamp; None in a log without timestamps. Raises KafkaError."""
 
-    async def _searching(self, search: Callable[..., TimestampOffset | None], *args: Any) -> TimestampOffset | None:
+        async def search() -> TimestampOffset | None:
+            newest = max(self._segments, key=lambda segment: segment.max_timestamp)
+            return None if newest.max_timestamp < 0 else await self._search_in(newest, newest.max_timestamp)
+
+        return await self._searching(search)
+
+    async def _searching(self, search: Callable[[], Awaitable[TimestampOffset | None]]) -> TimestampOffset | None:
+        """Search anew as often as the log has changed under it."""
+        for _ in range(SEARCHES_MAX):
+            self._check_online()
+            try:
+                return await search()
+            except _Changed:
+                continue
+        raise KafkaError.of(
+            ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} has changed {SEARCHES_MAX} times while it was searched"
+        )
+
+    async def _search_in(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        """Raises _Changed, and StorageError where the disk refuses.
+
+        While a thread of the pool searches, retention, compaction or a truncation may take the segment's files away, or
+        put others under their names: what it found then, or could not read, says nothing.
+        """
+        cuts = self.cuts
+        found: TimestampOffset | None = None
+        failure: Exception | None = None
         try:
-            return await self.files.run(search, self.files, self.log_start_offset, *args)
-        except OSError as error:
-            raise self._refuse(error, "cannot read from") from error
+            found = await self.files.run(_search_timestamp, self.files, self.log_start_offset, segment, timestamp)
+        except Exception as error:
+            failure = error
+        if cuts != self.cuts or not self.has(segment) or (found and found.offset < self.log_start_offset):
+            raise _Changed
+        if isinstance(failure, OSError):
+            raise self._refuse(failure, "cannot read from") from failure
+        if failure is not None:
+            raise failure
+        return found
+
+    def has(self, segment: Segment) -> bool:
+        """Whether it is a segment of the log still. Its files may be gone as soon as it is not."""
+        number = bisect_left(self._bases, segment.base_offset)
+        return number < len(self._segments) and self._segments[number] is segment
 
 
 def _search_timestamp(files: Files, start_offset: int, segment: Segment, timestamp: int) -> TimestampOffset | None:

@@ -157,12 +157,18 @@ class RealFile:
         if self._is_closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
-        held = Descriptor(self._open_files.open(self.path, flags))
-        about = os.fstat(held.fd)
-        if not self._inode:
-            self._inode, self._is_new = about.st_ino, True
-        elif about.st_ino != self._inode or about.st_size < self.size:  # numbers of files that are gone come again
-            raise OSError(errno.ESTALE, "another file has taken its name", self.path)
+        try:
+            held = Descriptor(self._open_files.open(self.path, flags))
+            about = os.fstat(held.fd)
+            if not self._inode:
+                self._inode, self._is_new = about.st_ino, True
+            elif about.st_ino != self._inode or about.st_size < self.size:  # numbers of files that are gone come again
+                raise OSError(errno.ESTALE, "another file has taken its name", self.path)
+        except OSError:
+            kept = self._descriptor  # by another thread, which then took the name away
+            if kept is None:
+                raise
+            return kept
         self._descriptor = held
         if not self.is_kept:
             self._open_files.admit(self)

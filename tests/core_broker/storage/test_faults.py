@@ -239,3 +239,16 @@ def test_range_that_cannot_be_read_takes_its_log_offline(tmp_path):
         part.read()
     with pytest.raises(KafkaError, match="Input/output error"):
         log.read(0, 1000)
+
+
+def test_bytes_that_are_no_batch_any_more_are_an_error_of_the_read(tmp_path):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    for _ in range(2):
+        append(log, batch(1))
+    assert log.read(1, 10).size_bytes == len(batch(1))
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(KafkaError, match="no batch at position") as caught:
+        log.read(1, 10)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from isthmus.core_broker.storage.files import FileRange
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.real_files import OpenFiles, RealFiles
 
 
 @pytest.fixture
@@ -180,3 +180,27 @@ def test_threads_that_close_each_other_s_files_read_what_is_theirs(few, tmp_path
         thread.join()
     assert wrong == []
     assert descriptors(tmp_path) <= 4
+
+
+@pytest.mark.parametrize("end", ["its name is gone", "another file has its name"])
+def test_reader_that_opens_a_file_again_while_its_name_goes_finds_what_was_kept(few, tmp_path, end, monkeypatch):
+    path = f"{tmp_path}/segment"
+    file = few.open(path)
+    file.append([b"what it holds"])
+    file.let_go()
+    opening = OpenFiles.open
+
+    def late(self, path, flags):
+        """Another thread was quicker: it has kept the file and taken the name away."""
+        monkeypatch.setattr(OpenFiles, "open", opening)
+        file.keep()
+        os.unlink(path)
+        if end == "another file has its name":
+            few.open(path).append([b"other bytes, and more of them"])
+        return opening(self, path, flags)
+
+    monkeypatch.setattr(OpenFiles, "open", late)
+    assert file.pread(100, 0) == b"what it holds"
+    file.let_go()  # the control: of one that nobody keeps open there is nothing left
+    with pytest.raises(OSError):
+        file.pread(100, 0)
