@@ -129,6 +129,7 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
+        replicas.came_back = groups.came_back
         await groups.start()
         logs.start()
         services = Services(
@@ -239,7 +240,7 @@ class Broker:
             await self._controller.close()
             self._controller = None
         if self._replicas is not None:
-            self._replicas.close()
+            await self._replicas.close()
             self._replicas = None
         if self._logs is not None:
             await self._logs.close()

@@ -227,11 +227,47 @@ brokers are looked at together, use `isthmus_request_seconds`. Times of requests
 """
 
 
+# --- Differences from Kafka -----------------------------------------------------------------------------------------
+
+
+def differences() -> str:
+    """What a client or an operator can notice that stock Kafka does otherwise."""
+    from isthmus.core_broker.server.dispatch import DIFFERENCES
+
+    rows = [f"| {key} | {_cell(text)} |" for key, text in DIFFERENCES.items()]
+    return "\n".join([MADE, DIFFERENCES_PAGE.strip(), "", *DIFFERENCE_HEAD, *rows, ""])
+
+
+DIFFERENCE_HEAD = ("| key | what differs |", "|---|---|")
+DIFFERENCES_PAGE = """
+# What differs from Apache Kafka
+
+## Where the disk refuses
+
+Kafka takes a log directory offline, with all of its partitions, at the first error of any kind, and ends if it has no
+other. Here the partition alone whose file it is has to bear it, and clients are answered KAFKA_STORAGE_ERROR for it:
+
+* EIO and the like at any call: it is offline until the next start.
+* No room (ENOSPC, EDQUOT, EMFILE) for an append: the append is refused. The partition is told as offline, by
+  `isthmus_partition_offline` and in the log, and read as ever. It takes appends again as soon as there is room.
+* No room to make or open it: it is offline, and comes back by itself when there is some.
+* No room at a sync: it is offline until the next start, which writes again what the disk may not have.
+
+Metadata goes on naming the leader of a partition that is offline here: clients retry KAFKA_STORAGE_ERROR, as they do
+with Kafka. `OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).
+
+## Requests, by their keys
+
+Versions are Kafka's throughout, and so are answers but for these.
+"""
+
+
 # --- Pages ----------------------------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "commands.md": commands,
+    "differences.md": differences,
     "metrics.md": metrics,
     "spark.md": spark,
 }

@@ -79,6 +79,11 @@ class GroupHost:
         if delta.deleted:
             self._forget_topics(delta.deleted)
 
+    def came_back(self, topic: str, index: int) -> None:
+        """A partition that could not be used is served now."""
+        if topic == CONSUMER_OFFSETS:
+            self._shards.elect(index)
+
     def _forget_topics(self, names: Collection[str]) -> None:
         """Offsets go with their topics, so that a topic of the same name begins anew."""
         for shard in self._shards.shards.values():

@@ -91,7 +91,8 @@ METRICS: tuple[Metric, ...] = (
     # --- Partitions of this broker ---
     _kafka(G, f"{_REPLICAS}PartitionCount", "Partitions here", read.serving(read.partition_count)),
     _kafka(G, f"{_REPLICAS}LeaderCount", "Those that this broker leads", read.serving(read.leader_count)),
-    _kafka(G, f"{_REPLICAS}OfflineReplicaCount", "Those that are offline: see isthmus_partition_offline",
+    _kafka(G, f"{_REPLICAS}OfflineReplicaCount", "Those that are offline, or take no appends for want of room: see "
+           "isthmus_partition_offline",
            read.serving(lambda scrape: len(scrape.offline))),
     _kafka(G, f"{_REPLICAS}UnderReplicatedPartitions", "Led here, with replicas that are not in sync",
            read.serving(lambda scrape: sum(map(read.under_replicated, scrape.partitions)))),
@@ -102,10 +103,10 @@ METRICS: tuple[Metric, ...] = (
     _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers that are remembered",
            read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
     _kafka(G, "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "1 while a partition of the data directory is "
-           "offline; the others of it are served, which Kafka's would not be",
+           "offline or takes no appends; the others of it are served, which Kafka's would not be",
            read.serving(lambda scrape: int(bool(scrape.offline)))),
-    _row("isthmus_partition_offline", G, "1 for a partition that is offline, with the reason", read.offline, "topic",
-         "partition", "reason"),
+    _row("isthmus_partition_offline", G, "1 for a partition that is offline, or takes no appends for want of room, "
+         "with the reason", read.offline, "topic", "partition", "reason"),
     _kafka(G, f"{_LOG}Size", "Bytes of a partition's log", read.of_partitions(lambda each: each.log.size_bytes),
            "topic", "partition"),
     _kafka(G, f"{_LOG}NumLogSegments", "Its segments", read.of_partitions(lambda each: each.log.segments_count),

@@ -7,7 +7,7 @@ written to. Leader epochs, in-sync replicas and options reach the partitions her
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,12 +16,13 @@ from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
 from ..storage.config import LogConfig
-from ..storage.errors import StorageError
+from ..storage.errors import StorageError, wants_room
 from ..storage.files import Volume
 from ..storage.log import Log
 from ..storage.manager import LogManager
 from ..storage.opening import Wanted
 from .partition import Partition
+from .room import Key, WantOfRoom
 from .traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,9 @@ class ReplicaManager:
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
         self.gone = Traffic()  # of partitions that were deleted
+        self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
+        self._room = WantOfRoom(self._open_again)
         self._image = image
         self._logs = logs
         self._config = config
@@ -77,13 +80,16 @@ class ReplicaManager:
     partition = get  # as coordinators call it
 
     def offline(self) -> dict[tuple[str, int], str]:
-        """Why partitions that should be here cannot be used, by topic and index: not opened, or failed since."""
+        """Why partitions that should be here cannot be used, by topic and index: not opened, failed since, or closed to
+        appends for want of room."""
         reasons = {key: error.message for key, error in self._offline.items()}
         for indexes in self.partitions.values():
             for partition in indexes.values():
                 failure = partition.failure or partition.log.failure
                 if failure is not None:
                     reasons[partition.topic, partition.index] = failure.message
+                elif partition.refusal:
+                    reasons[partition.topic, partition.index] = f"it takes no appends: {partition.refusal}"
         return dict(sorted(reasons.items()))
 
     async def save_log_starts(self) -> None:
@@ -103,6 +109,7 @@ class ReplicaManager:
 
     async def apply(self, delta: Delta) -> None:
         """Follow a change of the image."""
+        await self._room.leave(_touched(delta))
         if delta.deleted:
             await self._delete(delta.deleted.values())
         for name in delta.deleted:
@@ -137,7 +144,9 @@ class ReplicaManager:
             if isinstance(found, KafkaError):
                 self._take_offline(each, found)
                 return
-            topic = self._image.topics[each.topic]
+            topic = self._wanting(each)
+            if topic is None:  # it was deleted or moved while this was opened once more; that change comes next
+                return
             if each.topic not in options:
                 options[each.topic] = topic_config(topic.configs, self._config)
             if found.recovery_point < found.log_end_offset:
@@ -153,18 +162,58 @@ class ReplicaManager:
             except KafkaError as error:
                 self._take_offline(each, error)
             else:
-                self._serve(self._image.topics[each.topic], each.partition, found, options[each.topic])
+                topic = self._wanting(each)
+                if topic is not None:
+                    self._serve(topic, each.partition, found, options[each.topic])
+
+    def _wanting(self, each: Wanted) -> TopicImage | None:
+        """The topic of a partition that is to be served here; None where it is not any more."""
+        topic = self._image.topics.get(each.topic)
+        if topic is None or topic.id != each.topic_id:
+            return None
+        image = topic.partitions.get(each.partition)
+        return topic if image is not None and image.leader == self._node_id else None
 
     def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
-        log.error("%s-%d is offline until the broker starts again: %s", wanted.topic, wanted.partition, error.message)
-        self._offline[wanted.topic, wanted.partition] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+        """Of a log that could not be opened, or not be synced once it was."""
+        key = wanted.topic, wanted.partition
+        comes_back = wants_room(error) and self._logs.get(*key) is None
+        known = self._offline.get(key)
+        if known is None or known.message != error.message:
+            until = "there is room" if comes_back else "the broker starts again"
+            log.error("%s-%d is offline until %s: %s", *key, until, error.message)
+        self._offline[key] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+        if comes_back:
+            self._room.waits(key)
+
+    async def _open_again(self, keys: Sequence[Key]) -> None:
+        """Serve partitions that were offline for want of room, if there is some by now."""
+        wanted = []
+        for name, index in keys:
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                each = Wanted(name, index, topic.id, self._log_config(topic))
+                if self._wanting(each) is not None:
+                    wanted.append(each)
+        try:
+            await self._open(wanted)
+        except KafkaError as error:
+            log.error("%s", error.message)
+        for name, index in keys:
+            partition, topic = self.partitions.get(name, {}).get(index), self._image.topics.get(name)
+            if partition is not None and topic is not None:
+                partition.log.configure(self._log_config(topic))  # options may have changed meanwhile
+                partition.configure(topic_config(topic.configs, self._config))
+                self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        partition = Partition(topic.name, topic.id, index, opened)
+        partition = Partition(topic.name, topic.id, index, opened, self._room.refuses)
         partition.configure(options)
         _follow(partition, topic.partitions[index])
         partition.recover()
         self.partitions.setdefault(topic.name, {})[index] = partition
+        if self._offline.pop((topic.name, index), None) is not None:
+            log.info("%s is online again", partition)
 
     def _options_changed(self, delta: Delta) -> bool:
         """Whether the options of this broker, which topics without their own take, are others now."""
@@ -181,7 +230,8 @@ class ReplicaManager:
         for topic in topics:
             gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
             for index in topic.partitions:
-                self._offline.pop((topic.name, index), None)
+                if self._offline.pop((topic.name, index), None) is not None:
+                    keys.append((topic.name, index))
             for index, partition in self.partitions.pop(topic.name, {}).items():
                 partition.close(gone)
                 self.gone.add(partition.traffic)
@@ -197,12 +247,22 @@ class ReplicaManager:
             for partition in list(indexes.values()):
                 await partition.settle()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let all who wait go; the logs are closed by their manager."""
+        await self._room.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
         for indexes in self.partitions.values():
             for partition in indexes.values():
                 partition.close(stopping)
+
+
+def _touched(delta: Delta) -> Iterator[Key]:
+    for topic in delta.deleted.values():
+        for index in topic.partitions:
+            yield topic.name, index
+    for name, indexes in delta.changed.items():
+        for index in indexes:
+            yield name, index
 
 
 def _follow(partition: Partition, image: PartitionImage) -> None:

@@ -2,7 +2,8 @@
 
 All that clients see goes through the high watermark. With `durability=page_cache` it follows the log's end at once;
 with `fsync` it moves only after a sync, and all appends that arrive while one sync runs share the next (group commit).
-A partition whose file failed stays failed until the broker starts again: its waiters are told, nothing is appended.
+A partition whose file failed stays failed until the broker starts again: its waiters are told, nothing is appended. One
+that could not take an append for want of room has a `refusal` until there is some (`room.py`), and is read as ever.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Partition:
     """See the module. Made by the ReplicaManager; `log` is open."""
 
     __slots__ = (
-        "_complained",
         "_data_waiters",
         "_end_waiters",
         "_holds_back",
         "_sequence",
         "_sync_task",
+        "_tell_refusal",
         "configs",
         "failure",
         "fsync",
@@ -48,13 +49,21 @@ class Partition:
         "log",
         "min_insync_replicas",
         "mirror_link",
+        "refusal",
         "replicas",
         "topic",
         "topic_id",
         "traffic",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log) -> None:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        tell_refusal: Callable[[Partition, KafkaError, int], None] = lambda partition, error, size_bytes: None,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -74,7 +83,8 @@ class Partition:
         self.line: asyncio.Future[None] | None = None  # the last append that is being prepared; what comes later waits
         self._end_waiters: list[list[Any]] = []  # heap: offset, sequence, callback (None once it is called)
         self._data_waiters: dict[int, Callable[[], None]] = {}
-        self._complained = False  # of a full disk, once
+        self.refusal = ""  # why appends are refused for now, though all else goes on: mostly a full disk
+        self._tell_refusal = tell_refusal
         self._sequence = 0
         self._sync_task: asyncio.Task[None] | None = None
 
@@ -141,15 +151,13 @@ class Partition:
             traffic.failed_appends += 1
             if error.code == ErrorCode.MESSAGE_TOO_LARGE:
                 traffic.bytes_refused += len(records)
-            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._complained:
-                self._complained = True
-                log.error("%s: %s; appends are refused while this lasts", self, error.message)
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and self.log.failure is None:
+                self._refuse(error, len(records))
             raise
         traffic.bytes_in += info.size_bytes
         traffic.messages_in += info.records_count
-        if self._complained:
-            self._complained = False
-            log.info("%s: appends go on", self)
+        if self.refusal:
+            self.takes_appends()
         if self._holds_back and (self.fsync or self.log.needs_flush):
             self._sync_soon()
             return info
@@ -161,6 +169,17 @@ class Partition:
             if self._data_waiters:
                 self._wake_data_waiters()
         return info
+
+    def _refuse(self, error: KafkaError, size_bytes: int) -> None:
+        if not self.refusal:
+            log.error("%s is offline for appends while this lasts: %s", self, error.message)
+        self.refusal = error.message
+        self._tell_refusal(self, error, size_bytes)
+
+    def takes_appends(self) -> None:
+        """What it refused appends for is over."""
+        self.refusal = ""
+        log.info("%s is online again for appends", self)
 
     def read(
         self,

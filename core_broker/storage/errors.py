@@ -39,6 +39,11 @@ class StorageError(KafkaError):
         self.errno = error.errno
 
 
+def wants_room(error: KafkaError) -> bool:
+    """Whether a file call was refused for want of room: it goes through once there is some."""
+    return isinstance(error, StorageError) and error.errno in SHORTAGES
+
+
 class NotCached(Exception):
     """A read needs what the page cache does not have, and was told not to wait: `log.bring(this)` waits for it."""
 

@@ -100,6 +100,7 @@ class LogManager:
         self._checkpoints = self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
+        self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
         self._compacted: dict[Key, Log] = {}
         self._saving = asyncio.Lock()
         self.duties = Duties(
@@ -265,7 +266,9 @@ class LogManager:
                 opened(each, self.logs[key])
                 continue
             is_clean = self.was_clean and key in self._unopened
-            points = Points(self._recovery_points[key], self._log_starts[key], self._first_dirty[key], is_clean)
+            is_named = key not in self._half_made
+            offsets = self._recovery_points[key], self._log_starts[key], self._first_dirty[key]
+            points = Points(*offsets, is_clean, is_named)
             jobs.append((self._path(f"{each.topic}-{each.partition}"), each, points))
         wall_ms = self.runtime.wall_ms()
         found = await self.files.run(open_or_make, self.files, self.data_dir, jobs, wall_ms)
@@ -281,6 +284,7 @@ class LogManager:
                     result = error
             elif isinstance(loaded, KafkaError):
                 result = loaded
+                self._half_made[key] = None
             else:
                 result = self._take(key, Log(self.files, directory, each.config, loaded, wall_ms))
                 is_cut |= result.recovery_point < points.recovery_point
@@ -294,6 +298,7 @@ class LogManager:
         log.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
+        self._half_made.pop(key, None)
         self._note(key, log)
         return log
 
@@ -365,6 +370,7 @@ class LogManager:
 
     def _forget(self, key: Key) -> None:
         self._unopened.pop(key, None)
+        self._half_made.pop(key, None)
         for each in self._checkpoints:
             each.forget(key)
         self._compacted.pop(key, None)

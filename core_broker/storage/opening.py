@@ -31,12 +31,16 @@ NEVER_WRITTEN = {PARTITION_METADATA, EPOCH_CHECKPOINT}  # what a directory has w
 
 
 class Points(NamedTuple):
-    """What the checkpoints say of a log. is_clean: it was closed, so no check is needed."""
+    """What is known of a log: by the checkpoints three offsets. is_clean: it was closed, so no check is needed.
+
+    is_named: what is there of its directory is on disk, unless it was made just now.
+    """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     first_dirty_offset: int = 0
     is_clean: bool = False
+    is_named: bool = True
 
 
 class Wanted(NamedTuple):
@@ -91,8 +95,8 @@ def open_one(files: Files, directory: str, wanted: Wanted, points: Points, wall_
         elif points.is_clean:
             loaded = opened_clean(files, directory, names, points, wall_ms)
         if loaded is None:
-            loaded = load(files, directory, wanted.config, wall_ms, *points)
-        loaded.is_new = not is_named
+            loaded = load(files, directory, wanted.config, wall_ms, *points[:4])
+        loaded.is_new = not (is_named and points.is_named)
         return loaded
     except OSError as error:
         raise StorageError(error, directory, "cannot open") from error

@@ -29,6 +29,9 @@ from .transactions import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
+ROOM_TRIED = "room.tmp"  # one that a crash leaves goes with the next start
+NOTHING = bytes(64 << 10)  # what is written there, again and again
+
 
 class LogUpkeep(LogReader):
     """What a log needs besides appends and reads; `Log` adds the first."""
@@ -251,6 +254,15 @@ class LogUpkeep(LogReader):
         for segment, is_closed in waiting:
             segment.synced = is_closed
         self.recovery_point = max(self.recovery_point, target)
+
+    async def try_room(self, size_bytes: int) -> None:
+        """Write so many bytes beside the log and remove them. Raises StorageError while there is no room for them."""
+        async with self._maintenance:
+            self._check_online()
+            try:
+                await self.files.run(_try_room, self.files, f"{self.directory}/{ROOM_TRIED}", size_bytes)
+            except OSError as error:
+                raise self._refuse(error, "cannot write in") from error
 
     async def truncate_to(self, offset: int) -> None:
         """Cut off all from the batch that holds `offset` on. The end is `offset` then, or less in a batch."""
@@ -511,6 +523,16 @@ def _noted(files: Files, directory: str, work: Callable[..., None], *arguments: 
                 StorageError(second, path, "cannot write").message,
             )
         raise
+
+
+def _try_room(files: Files, path: str, size_bytes: int) -> None:
+    file = files.open(path)
+    try:
+        count, rest = divmod(size_bytes, len(NOTHING))
+        file.append([*[NOTHING] * count, NOTHING[:rest]])
+    finally:
+        file.close()
+        files.unlink(path)
 
 
 def _sync_files(files: Files, waiting: list[tuple[Segment, bool]], named: str | None) -> None:

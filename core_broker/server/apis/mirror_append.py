@@ -94,7 +94,7 @@ def _append_all(request: Request, link_epoch: int, context: Context) -> Any:
             partition = services.replicas.partitions.get(topic.name, {}).get(asked.index)
             try:
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{asked.index}")
+                    raise services.replicas.why_missing(topic.name, asked.index)
                 _check_owner(request, topic, partition)
                 _append(asked, partition, wall_ms)
             except KafkaError as error:

@@ -73,7 +73,7 @@ class Serving:
 
     async def stop(self) -> None:
         await self.controller.close()
-        self.replicas.close()
+        await self.replicas.close()
         await self.logs.close()
         self.files.close()
 

@@ -1,0 +1,126 @@
+"""Partitions that want room, on the disk or of descriptors, and how they come back once there is some.
+
+Of two kinds: those whose logs could not be opened or made, which are offline, and those that serve what they have and
+refuse appends. One task looks after all of them: after RETRY_FIRST_S, then ever less often, down to once in
+RETRY_MOST_S, for as long as any wants room. It tries one of each kind, and others only when that one has found room:
+thousands of them on a full disk cost as much as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import KafkaError
+from ..storage.errors import wants_room
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+RETRY_FIRST_S = 1.0
+RETRY_MOST_S = 30.0
+OPENED_AT_ONCE = 32  # once there is room for the first
+
+Key = tuple[str, int]  # topic, partition
+
+
+class WantOfRoom:
+    """See the module. `open_again(keys)` opens logs, and gives to `waits` those that still find no room."""
+
+    def __init__(self, open_again: Callable[[Sequence[Key]], Awaitable[None]]) -> None:
+        self._open_again = open_again
+        self._unopened: dict[Key, None] = {}  # in the order in which they are tried
+        self._refusing: dict[Partition, int] = {}  # with the size of what was refused; the same order
+        self._being_opened: Sequence[Key] = ()
+        self._opened = asyncio.Event()  # nothing is being opened
+        self._opened.set()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def waits(self, key: Key) -> None:
+        """Its log could not be opened."""
+        self._unopened[key] = None
+        self._begin()
+
+    def refuses(self, partition: Partition, error: KafkaError, size_bytes: int) -> None:
+        """It could not take an append of that size."""
+        if wants_room(error):
+            self._refusing[partition] = size_bytes
+            self._begin()
+
+    async def leave(self, keys: Iterable[Key]) -> None:
+        """Have nothing to do with these any more: the caller opens or deletes them."""
+        wanted = list(keys) if self._unopened or self._being_opened else []
+        while True:
+            for key in wanted:
+                self._unopened.pop(key, None)
+            if not any(key in self._being_opened for key in wanted):
+                return
+            await self._opened.wait()
+
+    async def stop(self) -> None:
+        """End after the try that is under way."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _begin(self) -> None:
+        if self._task is None and not self._stopping.is_set():
+            self._task = asyncio.get_running_loop().create_task(self._try_again(), name="partitions that want room")
+
+    async def _try_again(self) -> None:
+        delay_s = RETRY_FIRST_S
+        try:
+            while self._unopened or self._refusing:
+                await self._pause(delay_s)
+                if self._stopping.is_set():
+                    return
+                has_some = await self._try_opening()
+                has_some |= await self._try_writing()
+                delay_s = RETRY_FIRST_S if has_some else min(2 * delay_s, RETRY_MOST_S)
+        finally:
+            self._task = None
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _try_opening(self) -> bool:
+        """Whether any could be."""
+        count, has_some = 1, False
+        while self._unopened and not self._stopping.is_set():
+            keys = list(islice(self._unopened, count))
+            for key in keys:
+                del self._unopened[key]
+            self._being_opened = keys
+            self._opened.clear()
+            try:
+                await self._open_again(keys)
+            finally:
+                self._being_opened = ()
+                self._opened.set()
+            if any(key in self._unopened for key in keys):
+                break
+            count, has_some = OPENED_AT_ONCE, True
+        return has_some
+
+    async def _try_writing(self) -> bool:
+        """Whether any can take an append again."""
+        has_some = False
+        for partition in list(self._refusing):
+            size_bytes = self._refusing.pop(partition)
+            if not partition.refusal or partition.failure is not None or self._stopping.is_set():
+                continue
+            try:
+                await partition.log.try_room(size_bytes)
+            except KafkaError as error:
+                if wants_room(error):
+                    self._refusing[partition] = size_bytes
+                    break
+            else:
+                partition.takes_appends()
+                has_some = True
+        return has_some
