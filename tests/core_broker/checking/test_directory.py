@@ -13,7 +13,7 @@ from isthmus.core_broker.checking.directory import CannotCheck
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import KafkaError
-from tests.core_broker.storage.support import run
+from tests.core_broker.storage.support import append, batch, run
 
 from .made import RUNTIME, SMALL, check, found, make, stored
 
@@ -202,3 +202,26 @@ def test_a_partition_that_was_never_written_to_is_as_it_should_be(tmp_path: Path
         run(live())
     assert [path.name for path in (tmp_path / "t-0").iterdir() if "epoch" in path.name] == ["leader-epoch-checkpoint"]
     assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_leader_epochs_of_a_partition_that_was_killed_are_missed_once_a_sync_has_written_them(
+    tmp_path: Path, is_synced: bool
+) -> None:
+    async def live() -> None:
+        files = RealFiles(1)
+        logs = LogManager(files, str(tmp_path), RUNTIME)
+        await logs.open(1)
+        log = await logs.create("t", 0, bytes(range(16)), SMALL)
+        append(log, batch(3))
+        if is_synced:
+            await log.sync()
+            await logs.save_recovery_points()
+            unlink(tmp_path / "t-0", "leader-epoch-checkpoint")
+        log.abandon()
+        logs._release()
+        files.close()
+
+    run(live())
+    assert not list(tmp_path.glob("t-0/leader-epoch-checkpoint"))
+    assert found(tmp_path) == (["t-0 epoch leader-epoch-checkpoint"] if is_synced else [])
