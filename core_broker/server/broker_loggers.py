@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
 from ...protocol.messages.incremental_alter_configs import AlterConfigsResource
+from .config_changes import check_broker_name
 from .context import Context
 
 BROKER_LOGGER = 8  # a kind of resource
@@ -16,12 +17,7 @@ def describe_levels(resource: DescribeConfigsResource, context: Context) -> list
     name, node_id = resource.resource_name, context.services.node_id
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    try:
-        named = int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if named != node_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+    check_broker_name(name, node_id)
     keys = resource.configuration_keys
     return [
         DescribeConfigsResourceResult(name=logger, value=level, config_source=DYNAMIC_BROKER_LOGGER)
@@ -32,13 +28,7 @@ def describe_levels(resource: DescribeConfigsResource, context: Context) -> list
 
 def alter_levels(resource: AlterConfigsResource, validate_only: bool, context: Context) -> None:
     """Raises KafkaError."""
-    name, node_id = resource.resource_name, context.services.node_id
-    try:
-        named = int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if named != node_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {name}")
+    check_broker_name(resource.resource_name, context.services.node_id)
     changes = [(each.name, each.config_operation, each.value) for each in resource.configs]
     if validate_only:
         context.services.loggers.check(changes)

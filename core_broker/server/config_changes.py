@@ -6,6 +6,7 @@ alone, which knows what can be changed while it runs (KIP-226). What is refused 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +14,14 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster.controller.common import Command, Result, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from ..config import validate_broker_options
+from ..config import BrokerConfig, broker_option, validate_broker_options
 from .context import Context
 from .topics import submit
 
+CLEANER_THREADS = "log.cleaner.threads"
+CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
+CLEANER_BUFFER_LEAST = 1 << 20
+NUMBER = re.compile(r"[+-]?\d{1,10}")  # without the spaces and underscores that Python would take
 Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
 
 
@@ -52,7 +57,9 @@ def change(
             if kind == BROKER_RESOURCE:
                 if name:
                     check_broker_name(name, context.services.node_id)
-                validate_broker_options(changed(resource, context.services.image.broker_configs.get(name, {})))
+                after = changed(resource, context.services.image.broker_configs.get(name, {}))
+                validate_broker_options(after)
+                check_cleaner(after, context.services.config)
             elif kind != TOPIC_RESOURCE:
                 raise unknown_kind(kind)
         except KafkaError as error:
@@ -70,11 +77,23 @@ def change(
     return submit(command(sound), context.services.config["request.timeout.ms"], decided, context)
 
 
+def check_cleaner(options: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise INVALID_REQUEST for what a cleaner at work does not take: it may double or halve its threads at a time."""
+    now: int = config[CLEANER_THREADS]
+    text = options.get(CLEANER_THREADS)
+    threads: int = now if text is None else broker_option(CLEANER_THREADS).parse(text)
+    if not max(1, now // 2) <= threads <= 2 * now:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{CLEANER_THREADS} is {now} and cannot be {threads}: half or double at most"
+        )
+    text = options.get(CLEANER_BUFFER)
+    if text is not None and broker_option(CLEANER_BUFFER).parse(text) // threads <= CLEANER_BUFFER_LEAST:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLEANER_BUFFER} must be more than 1 MiB for each cleaner thread")
+
+
 def check_broker_name(name: str, node_id: int) -> None:
-    """Raise INVALID_REQUEST unless a resource's name is this broker's id."""
-    try:
-        named = int(name)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if named != node_id:
+    """Raise INVALID_REQUEST unless a resource's name is this broker's id, as Java reads a number."""
+    if NUMBER.fullmatch(name) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.errors import ErrorCode, KafkaError
 from .context import Context
+
+if TYPE_CHECKING:
+    from ..replication.partition import Partition
 
 NOBODY = -1
 
@@ -28,3 +32,10 @@ def leader_of(topic: str, index: int, context: Context) -> Leader:
         if node_id == partition.leader:
             return Leader(node_id, partition.leader_epoch, host, port, rack)
     return Leader(partition.leader, partition.leader_epoch, None, 0, None)
+
+
+def check_epoch(partition: Partition, current_leader_epoch: int) -> None:
+    """`Partition.check_epoch` for requests in which -1 alone stands for no epoch: others below 0 are old ones."""
+    if current_leader_epoch < NOBODY:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition}: leader epoch is {partition.leader_epoch}")
+    partition.check_epoch(current_leader_epoch)

@@ -121,6 +121,8 @@ def check(
             raise _refuse(ErrorCode.CORRUPT_MESSAGE, name, f"a batch of {length} bytes cannot be", base)
         if end > total:
             break
+        if base and checks_client:  # before its size and its CRC, as Kafka
+            raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
         if limits_size and size > config.max_message_bytes:
             raise _too_large(name, size, config)
         found = crc32c(view[position + _CRC_START : end])
@@ -132,8 +134,7 @@ def check(
             raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records up to offset delta {delta}", base)
         if checks_client:
             if (
-                base
-                or count <= 0
+                count <= 0
                 or delta + 1 != count
                 or attributes & NOT_FOR_CLIENTS
                 or attributes & COMPRESSION > LAST_CODEC
@@ -283,8 +284,6 @@ def _refuse_client(
     wall_ms: int,
 ) -> None:
     """Say what is wrong with a producer's batch, in the order of Kafka's LogValidator, as far as its header shows."""
-    if base != 0:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
     if count <= 0 or delta + 1 != count:
         raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records where offsets are for {delta + 1}", base)
     if attributes & NOT_FOR_CLIENTS:

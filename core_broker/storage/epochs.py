@@ -41,7 +41,7 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) when nothing can be said."""
-        if epoch < 0:
+        if epoch == UNDEFINED[0]:
             return UNDEFINED
         if epoch == self.latest:
             return epoch, log_end_offset

@@ -55,6 +55,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.FETCH_SESSION_TOPIC_ID_ERROR: "session_by_names_is_used_by_ids_and_the_other_way_round",
     },
     2: {
+        E.UNKNOWN_SERVER_ERROR: "offsets_at_an_isolation_level_that_is_none",
         E.UNKNOWN_TOPIC_OR_PARTITION: "offsets_of_an_unknown_partition",
         E.UNSUPPORTED_VERSION: "offsets_by_a_timestamp_this_version_has_not",
         E.INVALID_REQUEST: "offsets_of_a_partition_named_twice",

@@ -24,11 +24,29 @@ from ..config_changes import check_broker_name
 from ..context import Context
 from ..topics import check_name
 
+KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, 16, 32)  # that Kafka knows: also client metrics and groups
+
 
 def handle(request: Request, context: Context) -> Response:
     # Once each: a few bytes ask for some kilobytes.
     asked = {(each.resource_type, each.resource_name): each for each in request.resources}
+    unknown = next((kind for kind, _ in asked if kind not in KINDS), None)
+    if unknown is not None:  # then nothing is told of the others either
+        return Response(results=[_refused(resource, unknown) for resource in asked.values()])
     return Response(results=[_resource(resource, request, context) for resource in asked.values()])
+
+
+def _unsupported(kind: int) -> str:
+    return f"Unsupported resource type: {kind}"
+
+
+def _refused(resource: DescribeConfigsResource, unknown_kind: int) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=_unsupported(unknown_kind),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _resource(resource: DescribeConfigsResource, request: Request, context: Context) -> DescribeConfigsResult:
@@ -63,7 +81,7 @@ def _entries(resource: DescribeConfigsResource, context: Context) -> list[Entry]
             return cluster_entries(services.config)
         check_broker_name(name, services.node_id)
         return broker_entries(services.config)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, _unsupported(resource.resource_type))
 
 
 def _entry(entry: Entry, request: Request) -> DescribeConfigsResourceResult:

@@ -41,6 +41,7 @@ TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADERS_SINCE = 16
 CONSUMER = -1  # replica id
+ISOLATION_LEVELS = (0, 1)  # read_uncommitted, read_committed
 BRINGS_MAX = 3  # of what a read needs from disk; what is gone from the page cache again after that is waited for
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -50,6 +51,8 @@ Row = tuple[Key, Wanted, PartitionData]
 
 
 def handle(request: Request, context: Context) -> Any:
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refused(request, context.version)
     sessions = context.services.fetch_sessions
     by_id = context.version >= TOPIC_IDS_SINCE
     asked = _asked(request, by_id, context)
@@ -79,6 +82,30 @@ def handle(request: Request, context: Context) -> Any:
     if enough or request.max_wait_ms <= 0:
         return fetch.answer(rows)
     return fetch.wait()
+
+
+def _refused(request: Request, version: int) -> Response:
+    """To an isolation level that there is not, which ends in a fault of Kafka's."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if version >= TOPIC_IDS_SINCE:
+        return Response(error_code=code)  # says it all
+    topics = [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=[
+                PartitionData(
+                    partition_index=each.partition,
+                    error_code=code,
+                    high_watermark=-1,
+                    aborted_transactions=[],
+                    records=[],
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return Response(error_code=code, responses=topics)
 
 
 def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]:
@@ -189,8 +216,6 @@ class _Fetch:
             partition.check_epoch(asked.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
-            if asked.partition_max_bytes < 0 or self._max_bytes < 0:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             log = partition.log
             data = PartitionData(
                 partition_index=asked.partition,
@@ -211,6 +236,11 @@ class _Fetch:
             found = partition.read(
                 asked.fetch_offset, limit, read_committed=committed, min_one=min_one, may_wait=may_wait
             )
+            if asked.partition_max_bytes < 0 or self._max_bytes < 0:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
+            aborted = []
+            if committed and found.ranges:
+                aborted = partition.aborted_transactions(asked.fetch_offset, data.last_stable_offset)
         except NotCached as missing:
             self.missing.append(missing)
             return data
@@ -221,9 +251,6 @@ class _Fetch:
             return data
         data.records = found.ranges
         if committed:
-            aborted = (
-                partition.aborted_transactions(asked.fetch_offset, data.last_stable_offset) if found.ranges else []
-            )
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
 

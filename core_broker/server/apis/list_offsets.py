@@ -22,10 +22,12 @@ from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ..context import Context
+from ..leaders import check_epoch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 EPOCHS_SINCE = 4
+ISOLATION_LEVELS = (0, 1)  # read_uncommitted, read_committed
 CONSUMER = -1  # replica id of a consumer; a debugging one, -2, sees up to the log's end
 
 Lookup = tuple[ListOffsetsPartitionResponse, Partition, int, int]  # answer to fill, timestamp, upper offset
@@ -34,24 +36,47 @@ Lookup = tuple[ListOffsetsPartitionResponse, Partition, int, int]  # answer to f
 def handle(request: Request, context: Context) -> Any:
     lookups: list[Lookup] = []
     response = Response()
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
-        twice = duplicates([partition.partition_index for partition in topic.partitions])
+        by_topic.setdefault(topic.name, []).extend(topic.partitions)
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refused(by_topic)
+    for name, partitions in by_topic.items():
+        twice = duplicates([partition.partition_index for partition in partitions])
         answers = []
-        for partition in {each.partition_index: each for each in topic.partitions}.values():
+        for partition in {each.partition_index: each for each in partitions}.values():
             answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             answers.append(answer)
             try:
                 if partition.partition_index in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-                _answer(topic.name, partition, answer, request, context, lookups)
+                _answer(name, partition, answer, request, context, lookups)
             except KafkaError as error:
                 answer.error_code = error.code
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     if not lookups:
         return _fitted(response, context)
     pending = Pending(lambda: _fitted(_timed_out(lookups, response), context))
     context.services.spawn(_look_up(lookups, response, pending, context), "list offsets")
     return context.services.purgatory.add(pending, context.services.config["request.timeout.ms"])
+
+
+def _refused(by_topic: dict[str, list[ListOffsetsPartition]]) -> Response:
+    """To an isolation level that there is not, which ends in a fault of Kafka's."""
+    return Response(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_SERVER_ERROR
+                    )
+                    for each in partitions
+                ],
+            )
+            for name, partitions in by_topic.items()
+        ]
+    )
 
 
 def _answer(
@@ -63,10 +88,10 @@ def _answer(
     lookups: list[Lookup],
 ) -> None:
     timestamp = asked.timestamp
-    partition = context.services.replicas.get(topic, asked.partition_index)
     if timestamp < 0 and (timestamp not in SINCE or context.version < SINCE[timestamp]):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition.check_epoch(asked.current_leader_epoch)
+    partition = context.services.replicas.get(topic, asked.partition_index)
+    check_epoch(partition, asked.current_leader_epoch)
     if partition.failure is not None:
         raise partition.failure.with_traceback(None)
     if request.replica_id != CONSUMER:
@@ -92,7 +117,7 @@ async def _look_up(lookups: list[Lookup], response: Response, pending: Pending, 
             else:
                 found = await partition.log.offset_for_timestamp(timestamp)
         except KafkaError as error:
-            answer.error_code = error.code
+            answer.error_code = (partition.failure or error).code  # the topic may have been deleted meanwhile
             continue
         if found is not None and found.offset < upper:
             answer.timestamp, answer.offset, answer.leader_epoch = found.timestamp, found.offset, found.leader_epoch

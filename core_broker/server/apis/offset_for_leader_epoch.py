@@ -15,6 +15,7 @@ from ....protocol.messages.offset_for_leader_epoch import (
     Response,
 )
 from ..context import Context
+from ..leaders import check_epoch
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -34,7 +35,7 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context) -> Ep
         partition = context.services.replicas.get(topic, asked.partition)
         if partition.failure is not None:
             raise partition.failure.with_traceback(None)
-        partition.check_epoch(asked.current_leader_epoch)
+        check_epoch(partition, asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code

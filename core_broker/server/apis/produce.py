@@ -3,7 +3,8 @@
 v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v8: which records
 were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
 acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
-`durability=page_cache` moves at once. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
+`durability=page_cache` moves at once. A batch of an unknown format, or of a transaction that is not named, fails the
+whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
 looked into or compressed anew wait for that, see `preparing.py`; the rest of the request is appended at once.
 """
 
@@ -19,9 +20,11 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     Request,
     Response,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ...cluster.topic_names import INTERNAL_TOPICS
@@ -34,10 +37,13 @@ from ..leaders import leader_of
 from ..preparing import Work
 from ..record_errors import record_errors
 
+LENGTH = struct.Struct(">8xi")
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
 LOG_OVERHEAD = 12  # bytes of a batch before and with its length
 HEADER_SIZE = 61
+LEAST_LENGTH = 14  # that a batch of any format has
 MAGIC = 2
+TRANSACTIONAL = 0x10
 ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 CODEC, ZSTD = 7, 4
 ZSTD_SINCE = 7  # version of this request
@@ -48,6 +54,10 @@ CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
 Wait = tuple[Partition, int, PartitionProduceResponse]  # until its high watermark is at an offset
 Later = tuple[Work, list[PartitionProduceResponse], int]  # an append, and where its answer goes
+WHOLE_REQUEST = {  # what fails a request before its partitions are looked at
+    ErrorCode.CORRUPT_MESSAGE: "a batch of this request is of no format that there is: nothing was appended",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a batch of this request is of a transaction, which is not named",
+}
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
 LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.CORRUPT_MESSAGE,
@@ -72,7 +82,14 @@ def handle(request: Request, context: Context) -> Any:
     later: list[Later] = []
     topics: list[TopicProduceResponse] = []
     nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
-    for topic in request.topic_data:
+    untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is appended all the same
+    asked = request.topic_data
+    if len(asked) != 1 or len(asked[0].partition_data) != 1 or acks not in ACKS:
+        refused = _refused(request)
+        if refused is not None:
+            return refused
+        asked = _once_each(asked)
+    for topic in asked:
         name = topic.name
         if version >= TOPIC_IDS_SINCE:
             image = services.image.topic_by_id(topic.topic_id)
@@ -105,7 +122,8 @@ def handle(request: Request, context: Context) -> Any:
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
                 if acks == 0:
-                    raise CloseConnection(f"produce with acks=0 to {name}-{index}: {error}") from None
+                    untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {error}")
+                    continue
                 answer = _failed(index, error, reached, request.transactional_id)
                 if reached is not None:
                     answer.record_errors = record_errors(error, records, reached, wall_ms)
@@ -121,9 +139,11 @@ def handle(request: Request, context: Context) -> Any:
     response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if later:
         pending = Pending(_no_answer)
-        services.spawn(_append_later(later, waits, response, request, context, pending), "produce")
+        services.spawn(_append_later(later, waits, response, request, context, pending, untold), "produce")
         return pending
     if acks == 0:
+        if untold is not None:
+            raise untold
         return None
     if waits:
         return _wait(waits, response, request.timeout_ms, context)
@@ -131,7 +151,13 @@ def handle(request: Request, context: Context) -> Any:
 
 
 async def _append_later(
-    later: list[Later], waits: list[Wait], response: Response, request: Request, context: Context, pending: Pending
+    later: list[Later],
+    waits: list[Wait],
+    response: Response,
+    request: Request,
+    context: Context,
+    pending: Pending,
+    untold: CloseConnection | None,
 ) -> None:
     """Make the appends that have a place in a line, then answer as `handle` does. All are made, whatever fails."""
     preparing = context.services.preparing
@@ -153,7 +179,7 @@ async def _append_later(
             if partition.high_watermark < outcome.next_offset:
                 waits.append((partition, outcome.next_offset, answer))
     if request.acks == 0:
-        pending.complete(None)
+        pending.complete(untold)
     elif waits:
         _wait(waits, response, request.timeout_ms, context).when_done(pending.complete)
     else:
@@ -172,6 +198,71 @@ def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:
         log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
         log_start_offset=info.log_start_offset,
     )
+
+
+def _refused(request: Request) -> Response | None:
+    """The answer to a request that fails as a whole, before anything is looked at: by the first batches alone.
+
+    Raises CloseConnection where none is due.
+    """
+    code = next(
+        filter(None, (_wrong_head(each.records) for t in request.topic_data for each in t.partition_data)), None
+    )
+    if code is None or (
+        code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and request.transactional_id is not None
+    ):
+        return None
+    if request.acks == 0:
+        raise CloseConnection(f"produce with acks=0: {code.name}")
+    return Response(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=each.index, error_code=code, base_offset=-1, error_message=WHOLE_REQUEST[code]
+                    )
+                    for each in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _wrong_head(records: Any) -> ErrorCode | None:
+    size = 0 if records is None else len(records)
+    if size < LOG_OVERHEAD:
+        return None
+    (length,) = LENGTH.unpack_from(records)
+    if length < LEAST_LENGTH:
+        return ErrorCode.CORRUPT_MESSAGE
+    if size < FORM.size:
+        return None
+    _, magic = FORM.unpack_from(records)
+    if not 0 <= magic <= MAGIC:
+        return ErrorCode.CORRUPT_MESSAGE
+    if magic == MAGIC and HEADER_SIZE <= length + LOG_OVERHEAD <= size and records[ATTRIBUTES_LOW] & TRANSACTIONAL:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
+
+
+def _once_each(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Of a partition that is named twice the last batch alone counts, and there is one answer, as in Kafka."""
+    found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    count = 0
+    for topic in topics:
+        rows = found.setdefault((topic.name, topic.topic_id), {})
+        for data in topic.partition_data:
+            rows[data.index] = data
+            count += 1
+    if len(found) == len(topics) and count == sum(map(len, found.values())):
+        return topics
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(rows.values()))
+        for (name, topic_id), rows in found.items()
+    ]
 
 
 def _is_one_batch(records: Any) -> bool:

@@ -6,9 +6,10 @@ from isthmus.core_broker.config import BROKER_OPTIONS
 from isthmus.protocol.messages import describe_configs as m
 
 from ..peer import Case, Scenarios
-from ..requests import BROKER, configs_request
+from ..requests import BROKER, TOPIC, configs_request
 
 SCENARIOS = Scenarios()
+BROKER_LOGGER = 8
 OURS = [option.name for option in BROKER_OPTIONS if not option.own]
 
 
@@ -68,6 +69,32 @@ def options_of_what_is_not_there(case: Case) -> None:
 def kinds_of_resources_that_have_no_options(case: Case) -> None:
     for kind in (99, 0, 1, 3, -1):
         case.compare(configs_request(case.name, None, kind))
+
+
+@SCENARIOS.error(32, ends=True)
+def one_kind_that_has_no_options_fails_the_whole_request(case: Case) -> None:
+    case.topic()
+    for kind in (99, 0):
+        rows = [
+            m.DescribeConfigsResource(resource_type=each, resource_name=case.name, configuration_keys=["flush.ms"])
+            for each in (TOPIC, kind)
+        ]
+        case.compare(m.Request(resources=rows))
+
+
+@SCENARIOS.error(32, ends=True)
+def ids_of_brokers_that_are_no_numbers(case: Case) -> None:
+    node_id = case.peer.node_id
+    for name in (f" {node_id}", f"{node_id} ", f"0_{node_id}", f"{node_id}.0", f"-{node_id}"):
+        for kind in (BROKER, BROKER_LOGGER):
+            case.compare(configs_request(name, ["log.retention.ms", "root"], kind), only=without_name)
+
+
+def without_name(answer: dict) -> dict:
+    """Names have the id of each peer's own broker in them."""
+    for result in answer["results"]:
+        result["resource_name"] = ""
+    return answer
 
 
 @SCENARIOS.success(32, ends=True)

@@ -232,3 +232,20 @@ def consumer_in_a_rack(case: Case) -> None:
     topic_id = case.topic()
     fill(case, topic_id)
     case.compare(fetch_request(case, 0, topic_id, rack_id="rack-1"))
+
+
+@SCENARIOS.error(1)
+def fetch_at_an_isolation_level_that_is_none(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    for level in (2, -1):
+        case.compare(fetch_request(case, 0, topic_id, isolation_level=level))
+
+
+@SCENARIOS.error(1, ends=True)
+def limits_below_zero(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    for offset in (0, 3, 4, -1):
+        case.compare(fetch_request(case, offset, topic_id, partition_max_bytes=-1))
+        case.compare(fetch_request(case, offset, topic_id, max_bytes=-1))

@@ -232,3 +232,19 @@ def options_of_brokers_that_are_refused(case: Case) -> None:
     ask("4711", "log.retention.ms", SET, "1")
     ask("one", "log.retention.ms", SET, "1")
     ask("-1", "log.retention.ms", SET, "1")
+
+
+@SCENARIOS.error(44, ends=True)
+def values_that_options_of_brokers_do_not_take_while_they_run(case: Case) -> None:
+    for name in (str(case.peer.node_id), ""):
+        for option, value in (
+            ("log.cleaner.threads", "0"),
+            ("log.cleaner.threads", "2"),
+            ("log.cleaner.threads", "3"),
+            ("log.cleaner.dedupe.buffer.size", "1048576"),
+            ("log.cleaner.dedupe.buffer.size", "1048577"),
+            ("log.retention.ms", "0"),
+            ("log.retention.ms", "-1"),
+            ("log.retention.ms", "-2"),
+        ):
+            case.compare(alter_request(name, (option, SET, value), kind=BROKER, validate_only=True))

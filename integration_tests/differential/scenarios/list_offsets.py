@@ -135,6 +135,38 @@ def offsets_of_a_partition_named_twice(case: Case) -> None:
     case.compare(m.Request(replica_id=-1, topics=[topic], timeout_ms=5_000), only=by_topic)
 
 
+@SCENARIOS.success(2, ends=True)
+def offsets_of_a_topic_named_twice(case: Case) -> None:
+    case.topic(partitions=2)
+    topics = [
+        m.ListOffsetsTopic(name=name, partitions=[m.ListOffsetsPartition(partition_index=index, timestamp=-1)])
+        for name, index in ((case.name, 0), (case.name + "-no", 0), (case.name, 1), (case.name, 0))
+    ]
+    case.compare(m.Request(replica_id=-1, topics=topics[:3], timeout_ms=5_000), only=by_topic)
+    case.compare(m.Request(replica_id=-1, topics=topics, timeout_ms=5_000), only=by_topic)
+
+
+@SCENARIOS.error(2, since=2, ends=True)
+def offsets_at_an_isolation_level_that_is_none(case: Case) -> None:
+    fill(case, case.topic())
+    for level in (2, -1):
+        case.compare(offsets_request(case.name, LATEST, isolation_level=level))
+
+
+@SCENARIOS.error(2, ends=True)
+def a_timestamp_that_is_none_is_told_before_all_else(case: Case) -> None:
+    case.topic()
+    case.compare(offsets_request(case.name, -100, partition=7))
+    case.compare(offsets_request(case.name, -100, epoch=9))
+    case.compare(offsets_request(case.name + "-no", -100))
+
+
+@SCENARIOS.error(2, since=4, ends=True)
+def offsets_with_a_leader_epoch_below_none(case: Case) -> None:
+    case.topic()
+    case.compare(offsets_request(case.name, LATEST, epoch=-2))
+
+
 @SCENARIOS.error(2, ends=True)
 def offsets_for_a_replica_that_is_none(case: Case) -> None:
     case.topic()

@@ -54,3 +54,11 @@ def client_is_ahead_of_the_leader_epoch(case: Case) -> None:
     case.topic()
     case.compare(request(case.name, 0, current=1))
     case.compare(request(case.name, 0, current=9, index=7))
+
+
+@SCENARIOS.error(23, ends=True)
+def epochs_below_none(case: Case) -> None:
+    fill(case, case.topic())
+    for epoch in (-1, -2, -9):
+        case.compare(request(case.name, epoch))
+        case.compare(request(case.name, 0, current=epoch))

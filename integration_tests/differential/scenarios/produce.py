@@ -147,6 +147,15 @@ def acks_zero_that_fails_closes_the_connection(case: Case) -> None:
     case.expect_closed()
 
 
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def acks_zero_that_fails_for_one_partition_appends_to_the_others(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    rows = [m.PartitionProduceData(index=i, records=batch(break_crc=i == 0)) for i in range(3)]
+    topic = m.TopicProduceData(name=case.name, topic_id=topic_id, partition_data=rows)
+    case.send(m.Request(acks=0, timeout_ms=5_000, topic_data=[topic]))
+    case.expect_closed()
+
+
 @SCENARIOS.error(0, since=FIRST)
 def broken_crc(case: Case) -> None:
     topic_id = case.topic()
@@ -175,6 +184,39 @@ def batches_of_other_formats(case: Case) -> None:
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
+def one_batch_fails_the_whole_request(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    for wrong in (batch(magic=3), batch(magic=-1), batch(magic=3)[:-1], batch(attributes=TRANSACTIONAL)):
+        for acks in (-1, 2):
+            rows = [m.PartitionProduceData(index=i, records=wrong if i == 1 else batch()) for i in range(3)]
+            topic = m.TopicProduceData(name=case.name, topic_id=topic_id, partition_data=rows)
+            request = m.Request(acks=acks, timeout_ms=5_000, topic_data=[topic])
+            case.compare(request, only=lambda answer: in_order(answer, case))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def one_batch_fails_alone(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    whole = batch()
+    for wrong in (whole[:-1], whole[:5], batch(magic=1), batch(break_crc=True), batch(base_offset=1), whole + whole):
+        rows = [m.PartitionProduceData(index=i, records=wrong if i == 1 else whole) for i in range(3)]
+        topic = m.TopicProduceData(name=case.name, topic_id=topic_id, partition_data=rows)
+        request = m.Request(acks=-1, timeout_ms=5_000, topic_data=[topic])
+        case.compare(request, only=lambda answer: in_order(answer, case))
+
+
+@SCENARIOS.success(0, since=FIRST, ends=True)
+def of_a_partition_named_twice_the_last_batch_is_taken(case: Case) -> None:
+    topic_id = case.topic()
+    rows = [m.PartitionProduceData(index=0, records=batch(count)) for count in (1, 2, 3)]
+    topics = [
+        m.TopicProduceData(name=case.name, topic_id=topic_id, partition_data=part) for part in (rows[:2], rows[2:])
+    ]
+    case.compare(m.Request(acks=-1, timeout_ms=5_000, topic_data=topics[:1]))
+    case.compare(m.Request(acks=-1, timeout_ms=5_000, topic_data=topics))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
 def headers_that_lie(case: Case) -> None:
     topic_id = case.topic()
     case.compare(produce_request(case, batch(3, says_count=2), topic_id))
@@ -183,6 +225,16 @@ def headers_that_lie(case: Case) -> None:
     case.compare(produce_request(case, batch(3, says_count=-1), topic_id))
     case.compare(produce_request(case, batch(0), topic_id))
     case.compare(produce_request(case, batch(attributes=5), topic_id))  # a codec that is not
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def what_is_told_of_a_batch_with_several_faults(case: Case) -> None:
+    topic_id = case.topic(max_message_bytes="200")
+    case.compare(produce_request(case, batch(base_offset=7, break_crc=True), topic_id))
+    case.compare(produce_request(case, batch(20, base_offset=7), topic_id))
+    case.compare(produce_request(case, batch(20, break_crc=True), topic_id))
+    case.compare(produce_request(case, batch(says_count=0, break_crc=True), topic_id))
+    case.compare(produce_request(case, batch(says_count=2, attributes=CONTROL), topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)

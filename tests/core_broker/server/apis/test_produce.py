@@ -59,6 +59,61 @@ def test_what_is_not_exactly_one_batch_is_refused(tmp_path, records, code):
     serve(tmp_path, work)
 
 
+async def produced_to_three(serving, middle, acks=1):
+    """Codes of partitions 0 to 2, the second of which is given something else than a good batch."""
+    rows = [m.PartitionProduceData(index=i, records=memoryview(middle if i == 1 else batch(b"k"))) for i in range(3)]
+    topics = [m.TopicProduceData(name="t", partition_data=rows)]
+    answer = await serving.ask(m.Request(acks=acks, timeout_ms=5_000, topic_data=topics), 9)
+    return answer and [row.error_code for row in answer.responses[0].partition_responses]
+
+
+@pytest.mark.parametrize(
+    ("middle", "code"),
+    [
+        (batch(b"k")[:16] + b"\3" + batch(b"k")[17:], E.CORRUPT_MESSAGE),
+        (batch(b"k")[:16] + b"\3", E.CORRUPT_MESSAGE),
+        (batch(b"k")[:8] + struct.pack(">i", 13), E.CORRUPT_MESSAGE),
+        (batch(b"k", transactional=True), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_head_that_nobody_reads_fails_the_whole_request(tmp_path, middle, code):
+    async def work(serving):
+        await serving.topic("t", partitions=3)
+        assert await produced_to_three(serving, middle) == [code] * 3
+        assert await produced_to_three(serving, middle, acks=2) == [code] * 3
+        with pytest.raises(CloseConnection):
+            await produced_to_three(serving, middle, acks=0)
+        assert end_of(serving) == 0
+
+    serve(tmp_path, work)
+
+
+def test_without_acks_what_is_refused_does_not_keep_the_rest_from_being_appended(tmp_path):
+    async def work(serving):
+        await serving.topic("t", partitions=3)
+        with pytest.raises(CloseConnection):
+            await produced_to_three(serving, batch(b"k")[:-1], acks=0)
+        assert [serving.replicas.get("t", index).log.log_end_offset for index in range(3)] == [1, 0, 1]
+
+    serve(tmp_path, work)
+
+
+def test_of_a_partition_that_is_named_twice_the_last_batch_is_taken(tmp_path):
+    async def work(serving):
+        await serving.topic("t", partitions=2)
+        rows = [m.PartitionProduceData(index=i, records=memoryview(batch(*keys))) for i, keys in enumerate_twice()]
+        topics = [m.TopicProduceData(name="t", partition_data=part) for part in (rows[:2], rows[2:])]
+        answer = await serving.ask(m.Request(acks=1, timeout_ms=5_000, topic_data=topics), 9)
+        assert [[row.index for row in topic.partition_responses] for topic in answer.responses] == [[0, 1]]
+        assert [serving.replicas.get("t", index).log.log_end_offset for index in (0, 1)] == [3, 2]
+
+    serve(tmp_path, work)
+
+
+def enumerate_twice():
+    return (0, [b"a"]), (1, [b"a", b"b"]), (0, [b"a", b"b", b"c"])
+
+
 def test_half_a_batch_after_a_whole_one_is_left_out(tmp_path):
     async def work(serving):
         await serving.topic("t")

@@ -117,7 +117,8 @@ def test_appends_to_one_partition_keep_their_order(tmp_path):
 def test_a_request_with_several_partitions_is_answered_when_all_are_appended(tmp_path):
     async def work(serving):
         topic_id = await serving.topic("t", partitions=3, compression_type="gzip")
-        rows = [(0, batch(serving)), (1, batch(serving, 50)), (2, b"x" * LARGE), (7, batch(serving))]
+        broken = batch(serving)[:-1] + b"?"
+        rows = [(0, batch(serving)), (1, batch(serving, 50)), (2, broken), (7, batch(serving))]
         asked = asyncio.ensure_future(serving.ask(request(topic_id, *rows)))
         await settled()
         assert not asked.done() and serving.replicas.get("t", 1).high_watermark == 1
