@@ -114,3 +114,29 @@ def test_blocking_work_runs_beside_the_loop(files):
             await files.run({}.__getitem__, "x")
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("call", "use"),
+    [
+        ("pread", lambda file: file.pread(10, 0)),
+        ("preadv", lambda file: file.pread_cached(10, 0)),
+        ("pwrite", lambda file: file.pwrite(b"x", 0)),
+        ("pwritev", lambda file: file.append([b"x"])),
+        ("ftruncate", lambda file: file.truncate(0)),
+        ("fdatasync", lambda file: file.sync()),
+    ],
+)
+def test_error_of_any_call_names_the_file(files, tmp_path, call, use, monkeypatch):
+    """The system names none where it is given a descriptor."""
+    file = files.open(str(tmp_path / "a"))
+    file.append([b"a" * 100])
+
+    def refuse(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        with pytest.raises(OSError) as caught:
+            use(file)
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, file.path)
