@@ -1,8 +1,11 @@
 """Fetch: waiting, sessions through the handler, and what is told of leaders elsewhere."""
 
 import asyncio
+import errno
+import os
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
+from isthmus.core_broker.storage.transactions import TransactionIndex
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages import metadata_records as r
@@ -117,5 +120,29 @@ def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_of_it_c
         await serving.controller.submit_wait(DeleteTopics(["t"]))
         gone = await serving.ask(request(session=session, epoch=4))
         assert told(gone) == dict.fromkeys(range(6), (E.UNKNOWN_TOPIC_OR_PARTITION, -1, False))
+
+    serve(tmp_path, work)
+
+
+def test_index_of_aborted_transactions_that_cannot_be_read_is_an_error_of_its_partition(tmp_path, monkeypatch):
+    def refuse(files, segment):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), segment.path(".txnindex"))
+
+    async def work(serving):
+        topic_id = await serving.topic("t", partitions=2)
+        for index in range(2):
+            serving.fill("t", 3, index=index)
+        asked = request((0, 0), topic_id=topic_id)
+        asked.isolation_level = 1
+        assert told(await serving.ask(asked)) == {0: (0, 3, True)}
+        monkeypatch.setattr(TransactionIndex, "read", staticmethod(refuse))
+        assert told(await serving.ask(asked)) == {0: (E.KAFKA_STORAGE_ERROR, -1, False)}
+        monkeypatch.undo()
+        assert told(await serving.ask(request((0, 0), (1, 0), topic_id=topic_id))) == {
+            0: (E.KAFKA_STORAGE_ERROR, -1, False),
+            1: (0, 3, True),
+        }
+        assert list(serving.replicas.offline()) == [("t", 0)]
+        assert ".txnindex: Input/output error" in serving.replicas.offline()["t", 0]
 
     serve(tmp_path, work)
