@@ -40,8 +40,8 @@ from ..storage.config import LogConfig
 from ..storage.files import DirectoryLocked, Files, Held
 from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
 from ..storage.manager import CHECKPOINTS, CLEAN_MARKER, DELETE_SUFFIX, STRAY_SUFFIX
-from ..storage.recovery import headers
 from ..storage.repair import repair_partition
+from ..storage.scanning import headers
 from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
 
 METADATA = (CLUSTER_METADATA, 0)

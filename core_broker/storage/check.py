@@ -27,7 +27,8 @@ from .epochs import EPOCH_CHECKPOINT
 from .files import File, Files
 from .findings import Cut, Kind, Known, PartitionReport
 from .producers import ProducerStates, SnapshotError
-from .recovery import LEFTOVERS, READ_BYTES, Header, headers, snapshots
+from .recovery import LEFTOVERS, snapshots
+from .scanning import READ_BYTES, Header, headers
 from .segment import (
     HEADER,
     HEADER_SIZE,

@@ -79,6 +79,13 @@ class Held(Protocol):
 
     def release(self) -> None: ...
 
+    def sync_volume(self) -> bool:
+        """Put on disk all that anybody has written to the volume of the lock's file, names too, by one call.
+
+        False where there is none that tells of each error since the lock was taken, or it told of one: then files are
+        to be synced one by one, which says what is wrong with whom. May wait for long.
+        """
+
 
 class Files(Protocol):
     """The file system as one host sees it."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
+from .cutting import LogCutting
 from .errors import OffsetMismatch, StorageError
 from .files import Buffer, Files, TornWrite
 from .preparing import Prepared
@@ -19,7 +20,6 @@ from .reader import LogSlice, TimestampOffset
 from .recovery import load
 from .segment import MAX_RELATIVE, Segment
 from .transactions import AbortedTransaction, TransactionIndex, follow
-from .upkeep import LogUpkeep
 
 __all__ = [
     "AbortedTransaction",
@@ -50,7 +50,7 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-class Log(LogUpkeep):
+class Log(LogCutting):
     """A partition's log in one directory. Made by `Log.open`. Not for several threads."""
 
     __slots__ = ()

@@ -35,6 +35,7 @@ from .checkpoints import (
     render_properties,
 )
 from .cleaner import Cleaner, CleanerConfig
+from .closing import VOLUME_LOGS_MIN, close_logs
 from .config import LogConfig
 from .duties import Duties, Job
 from .errors import StorageError
@@ -53,6 +54,7 @@ MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
+PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
 
 Key = tuple[str, int]  # topic, partition
 
@@ -66,6 +68,7 @@ class ManagerConfig:
     log_start_interval_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_interval_ms: int = 5_000
     retention_interval_ms: int = 300_000
+    volume_logs_min: int = VOLUME_LOGS_MIN  # from so many logs on, a stop syncs the whole volume at once
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
@@ -240,8 +243,10 @@ class LogManager:
         A directory of an earlier topic of the name gives way.
         """
         room = asyncio.Semaphore(self.config.recovery_threads)
-        # After a crash each may have gigabytes to read: then the pool's threads share the logs one by one.
-        at_once = 1 if self._unopened and not self.was_clean else OPEN_AT_ONCE
+        at_once = OPEN_AT_ONCE
+        if self._unopened and not self.was_clean:
+            # Each may have gigabytes to read: then the pool's threads share the logs in parts that end together.
+            at_once = max(1, min(at_once, len(wanted) // (self.config.recovery_threads * PARTS_A_THREAD)))
 
         async def open_some(some: Sequence[Wanted]) -> None:
             async with room:
@@ -262,9 +267,15 @@ class LogManager:
         jobs = []
         for each in wanted:
             key = each.topic, each.partition
-            if key in self.logs and self.topic_id(*key) in (None, each.topic_id):
-                opened(each, self.logs[key])
-                continue
+            if key in self.logs:
+                try:
+                    is_same = self.topic_id(*key) in (None, each.topic_id)
+                except KafkaError as error:
+                    opened(each, error)
+                    continue
+                if is_same:
+                    opened(each, self.logs[key])
+                    continue
             is_clean = self.was_clean and key in self._unopened
             is_named = key not in self._half_made
             offsets = self._recovery_points[key], self._log_starts[key], self._first_dirty[key]
@@ -468,12 +479,11 @@ class LogManager:
             self._release()
             return
         points = {key: (log.failure is None) for key, log in self.logs.items()}
-        results = await asyncio.gather(*(log.close() for log in self.logs.values()), return_exceptions=True)
         clean = all(points.values()) and (self.was_clean or not self._unopened)
-        for result in results:
-            if isinstance(result, BaseException):
-                logger.error("closing: %s", result)
-                clean = False
+        logs = list(self.logs.values())
+        for failure in await close_logs(self.files, logs, self._lock.sync_volume, self.config.volume_logs_min):
+            logger.error("closing: %s", failure.message)
+            clean = False
         try:
             await self.save_checkpoints()
             if clean:

@@ -133,7 +133,12 @@ def _name(files: Files, directory: str, topic_id: bytes) -> None:
 
 def sync_name(files: Files, directory: str) -> None:
     """Put on disk which topic a directory is of. Raises OSError."""
-    file = files.open(f"{directory}/{PARTITION_METADATA}")
+    sync_file(files, f"{directory}/{PARTITION_METADATA}")
+
+
+def sync_file(files: Files, path: str) -> None:
+    """Put a file on disk, but not its name. Raises OSError."""
+    file = files.open(path)
     try:
         file.sync()
     finally:

@@ -233,22 +233,18 @@ class RealFile:
 
     def pread(self, n: int, position: int) -> bytes:
         held = self._opened()
-        try:
-            data = os.pread(held.fd, n, position)
-            if len(data) == n or not data:
-                return data
-            pieces = [data]  # a read stops short at 2 GiB or a signal
-            got = len(data)
-            while got < n:
-                data = os.pread(held.fd, n - got, position + got)
-                if not data:
-                    break
-                pieces.append(data)
-                got += len(data)
-            return b"".join(pieces)
-        except OSError as error:
-            error.filename = self.path
-            raise
+        data = os.pread(held.fd, n, position)
+        if len(data) == n or not data:
+            return data
+        pieces = [data]  # a read stops short at 2 GiB or a signal
+        got = len(data)
+        while got < n:
+            data = os.pread(held.fd, n - got, position + got)
+            if not data:
+                break
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
 
     def pread_cached(self, n: int, position: int) -> bytes:
         held = self._opened()
@@ -260,7 +256,6 @@ class RealFile:
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 return self.pread(n, position)  # a file system that cannot say, such as an overlay
-            error.filename = self.path
             raise
         if got < min(n, CACHED_BYTES_MIN, self.size - position):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
@@ -280,23 +275,15 @@ class RealFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         held = self._opened()
         view = memoryview(data)
-        try:
-            while len(view):
-                n = os.pwrite(held.fd, view, position)
-                position += n
-                view = view[n:]
-        except OSError as error:
-            error.filename = self.path
-            raise
+        while len(view):
+            n = os.pwrite(held.fd, view, position)
+            position += n
+            view = view[n:]
         self.size = max(self.size, position)
 
     def truncate(self, size: int) -> None:
         held = self._opened()
-        try:
-            os.ftruncate(held.fd, size)
-        except OSError as error:
-            error.filename = self.path
-            raise
+        os.ftruncate(held.fd, size)
         self.size = size
 
     def sync(self) -> None:
@@ -335,6 +322,11 @@ class _RealLock:
                     f"{os.path.dirname(path)} is in use by another process, which holds {path}"
                 ) from None
             raise
+
+    def sync_volume(self) -> bool:
+        from .real_volume import sync_volume  # few ever need it
+
+        return sync_volume(self._fd)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

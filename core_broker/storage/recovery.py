@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...protocol._walk import BatchScan
-from ...protocol.crc import crc32c
 from . import swap
-from .append import MAGIC
 from .checkpoints import CheckpointError
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
-from .files import File, Files
+from .files import Files
 from .producers import BATCHES_KEPT, ProducerStates, SnapshotError
+from .scanning import READ_BYTES, headers, scanned
 from .segment import (
-    HEADER,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
+    INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
     Segment,
     file_name,
     offset_of,
@@ -40,12 +38,9 @@ from .transactions import TransactionIndex, follow_batch
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES = 256 << 10  # of a segment at once: small enough for the processor's cache, of less cost than a megabyte
-_CRC_START = 21
+ENTRIES_IN_MEMORY = 256  # of the index of the last segment after a crash: 5 KB
 SYNC_FAILED = "sync-failed"
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
-
-Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -62,64 +57,7 @@ class Loaded:
     notes: list[str] = field(default_factory=list)  # what was cut off or made anew
     is_closed: bool = False  # the files are as a clean stop leaves them: one that follows has nothing to write
     is_new: bool = False  # the file that says which topic it is of may not be on disk yet
-
-
-def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Header]]:
-    """(position, header) of the batches from a position on, up to the first that is not whole, not of magic 2 or,
-    with `verify`, does not match its CRC."""
-    end = file.size
-    chunk = memoryview(b"")
-    chunk_start = position
-    while end - position >= HEADER_SIZE:
-        at = position - chunk_start
-        if at + HEADER_SIZE > len(chunk):
-            chunk = memoryview(file.pread(min(READ_BYTES, end - position), position))
-            chunk_start, at = position, 0
-            if len(chunk) < HEADER_SIZE:
-                return
-        header = HEADER.unpack_from(chunk, at)
-        size = header[1] + LOG_OVERHEAD
-        if size < HEADER_SIZE or position + size > end or header[3] != MAGIC or header[6] < 0:
-            return
-        if verify:
-            if at + size > len(chunk) and size <= READ_BYTES:
-                chunk = memoryview(file.pread(min(READ_BYTES, end - position), position))
-                chunk_start, at = position, 0
-            if at + size <= len(chunk):
-                crc = crc32c(chunk[at + _CRC_START : at + size])
-            else:
-                crc = _crc_of(file, position + _CRC_START, position + size)
-            if crc != header[4]:
-                return
-        yield position, header
-        position += size
-
-
-def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
-    """The scan after each piece of a segment, up to the first batch that is not whole or not valid."""
-    while not scan.stopped and file.size - scan.end >= HEADER_SIZE:
-        position, size, crc = scan.end, scan.wanted, -1
-        room = file.size - position
-        if size > READ_BYTES:
-            crc = _crc_of(file, position + _CRC_START, position + size)
-            if crc < 0:
-                return
-        data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, room), position)
-        scan.take(data, room, crc)
-        if scan.end == position and scan.wanted <= READ_BYTES:
-            return  # not valid, or less is there than the file's size says
-        yield scan
-
-
-def _crc_of(file: File, position: int, end: int) -> int:
-    crc = 0
-    while position < end:
-        data = file.pread(min(READ_BYTES, end - position), position)
-        if not data:
-            return -1
-        crc = crc32c(data, crc)
-        position += len(data)
-    return crc
+    has_new_names: bool = False  # of files that the process before has made, which may not be on disk either
 
 
 def load(
@@ -161,6 +99,8 @@ class _Loader:
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
         self.notes: list[str] = []
+        self.has_lost_epochs = False  # their file cannot be read, and each start would read all of the log
+        self.has_removed = False  # what must not come back: segments, snapshots and aborted transactions of another end
         self.recovered_from: int | None = None  # base of the first segment that was read through
         self.producers = ProducerStates()  # where that one ended, and the others after it
 
@@ -175,7 +115,7 @@ class _Loader:
             if not self._open(base, following):
                 for later in bases[number + 1 :]:
                     self._note(f"segment {later} removed: it came after the end of the valid log")
-                    _unlink_segment(files, directory, later)
+                    self._remove(later)
                 break
         end = self._end()
         if self.segments and end < self.log_start_offset:
@@ -184,6 +124,7 @@ class _Loader:
             while self.segments:
                 self.segments.pop().unlink(files)
             remove_snapshots(files, directory, above=-1)
+            self.has_removed = True
             self.epochs.clear()
             self.producers.clear()
         if not self.segments:
@@ -196,20 +137,29 @@ class _Loader:
         start = max(self.log_start_offset, self.segments[0].base_offset)
         self.epochs.truncate_end(end)
         self.epochs.truncate_start(start)
-        remove_snapshots(files, directory, above=end)
+        self.has_removed |= remove_snapshots(files, directory, above=end)
         remove_stray_snapshots(files, directory, self.segments)
         crashed = bool(bases) and not self.clean
         producers = self.producers
         if self.recovered_from is None:
             producers = load_producers(files, directory, self.segments, end, self.wall_ms)
         producers.complete = crashed and start == 0 and self._none_can_have_expired()
-        if not self.clean or self.epochs.dirty:
-            # Also puts on disk what was removed or renamed in this directory.
-            files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
+        new_names = False
+        if self.has_lost_epochs:
+            files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())  # and what is renamed here
             self.epochs.dirty = False
+        elif self.has_removed:
+            files.sync_directory(directory)
+        else:
+            # Nothing waits for the disk. Epochs that the file lacks, and names that the directory may lack there, come
+            # after the recovery point, which stays where it is until a sync of the log has put them on disk.
+            new_names = crashed
         recovery_point = end if self.clean else min(self.recovery_point, end)
         dirty = self.first_dirty_offset if self.first_dirty_offset <= end else 0
-        return Loaded(self.segments, self.epochs, producers, start, end, recovery_point, dirty, self.notes)
+        return Loaded(
+            self.segments, self.epochs, producers, start, end, recovery_point, dirty, self.notes,
+            has_new_names=new_names,
+        )  # fmt: skip
 
     def _write_again(self) -> None:
         """Put on disk what a sync that failed may have left in the page cache only, all from the recovery point on."""
@@ -259,8 +209,10 @@ class _Loader:
                 return
             except CheckpointError as error:
                 self._note(f"leader epochs are read from the log again: {error}")
+                self.has_lost_epochs = True
         elif self.clean:
             return
+        self.has_lost_epochs |= self.recovery_point > 0
         self.recovery_point = 0  # the log is all there is
         self.clean = False
 
@@ -271,12 +223,12 @@ class _Loader:
         """Open one segment; False when the log ends in it before its file does, or before it."""
         if self.segments and base < self._end():
             self._note(f"segment {base} removed: the one before it goes on to {self._end() - 1}")
-            _unlink_segment(self.files, self.directory, base)
+            self._remove(base)
             return False
         if self.segments and self._end() < base <= self.segments[-1].base_offset + MAX_RELATIVE and not self.clean:
             if base > self.holes_until:
                 self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
-                _unlink_segment(self.files, self.directory, base)
+                self._remove(base)
                 return False
         # After one that was read through all are: epochs and aborted transactions from it on are made anew.
         is_trusted = self.clean or (following is not None and following <= self.recovery_point)
@@ -286,9 +238,9 @@ class _Loader:
                 self.segments.append(segment)
                 return True
             self._note(f"segment {base}: its indexes are made anew")
-        return self._recover(base)
+        return self._recover(base, following is None)
 
-    def _recover(self, base: int) -> bool:
+    def _recover(self, base: int, is_last: bool) -> bool:
         """Read a segment through, build its indexes and cut what is not valid; False when something was cut."""
         files = self.files
         file = files.open(f"{self.directory}/{file_name(base, LOG_SUFFIX)}", create=False)
@@ -297,7 +249,7 @@ class _Loader:
         if self.recovered_from is None:
             self.recovered_from = base
             self.producers = load_producers(files, self.directory, self.segments, base, self.wall_ms)
-        TransactionIndex.remove(files, segment)
+        self.has_removed |= TransactionIndex.remove(files, segment)
         scan = BatchScan(base, self.config.index_interval_bytes, BATCHES_KEPT)
         for found in scanned(file, scan):
             self._take(segment, found)
@@ -309,12 +261,25 @@ class _Loader:
             )
             file.truncate(scan.end)
             file.sync()  # the tail must not come back after this start has been trusted
-        segment.close_indexes(files)
+        if not (is_last and self._is_small(segment)):
+            segment.close_indexes(files)
         if not scan.end and self.segments and cut:
-            _unlink_segment(files, self.directory, base)  # nothing of it was valid: the one before is active again
+            self._remove(base)  # nothing of it was valid: the one before is active again
             return False
         self.segments.append(segment)
         return not cut
+
+    def _is_small(self, segment: Segment) -> bool:
+        """Whether its indexes may stay in memory, as in a segment that was never closed: then there are no files yet,
+        and thousands of partitions do not each wait for two."""
+        assert segment.offsets is not None
+        return len(segment.offsets) <= ENTRIES_IN_MEMORY and not any(
+            self.files.exists(segment.path(suffix)) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        )
+
+    def _remove(self, base: int) -> None:
+        _unlink_segment(self.files, self.directory, base)
+        self.has_removed = True
 
     def _take(self, segment: Segment, scan: BatchScan) -> None:
         """Take what a scan has found since the last time."""
@@ -349,18 +314,35 @@ def snapshots(files: Files, directory: str) -> list[int]:
     return [offset for name in names if name.endswith(SNAPSHOT_SUFFIX) and (offset := offset_of(name)) is not None]
 
 
-def remove_snapshots(files: Files, directory: str, *, above: int | None = None, below: int | None = None) -> None:
-    for offset in snapshots(files, directory):
-        if (above is not None and offset > above) or (below is not None and offset < below):
-            files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+def remove_snapshots(files: Files, directory: str, *, above: int | None = None, below: int | None = None) -> bool:
+    """Whether there were any."""
+    doomed = [
+        offset
+        for offset in snapshots(files, directory)
+        if (above is not None and offset > above) or (below is not None and offset < below)
+    ]
+    for offset in doomed:
+        files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    return bool(doomed)
 
 
-def remove_stray_snapshots(files: Files, directory: str, segments: list[Segment]) -> None:
+def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
     """As Kafka: a snapshot stays that a segment begins at, and the last, which a close has left."""
     bases = dict.fromkeys(segment.base_offset for segment in segments)
     for offset in snapshots(files, directory)[:-1]:
         if offset not in bases:
             files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+
+
+def write_snapshot(files: Files, directory: str, offset: int, states: ProducerStates) -> None:
+    """The producers at an offset, into the page cache: the file's CRC tells whether it survived. Raises OSError."""
+    file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    try:
+        if file.size:
+            file.truncate(0)
+        file.append([states.encode()])
+    finally:
+        file.close()
 
 
 def load_producers(files: Files, directory: str, segments: list[Segment], end: int, wall_ms: int) -> ProducerStates:

@@ -60,10 +60,13 @@ class TransactionIndex:
         return [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
 
     @staticmethod
-    def remove(files: Files, segment: Segment) -> None:
+    def remove(files: Files, segment: Segment) -> bool:
+        """Whether there was one."""
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
-        if files.exists(path):
+        there = files.exists(path)
+        if there:
             files.unlink(path)
+        return there
 
     @staticmethod
     def truncate(files: Files, segment: Segment, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""The keeping half of a log: rolling, syncing, cutting, retaining, and its end.
+"""The keeping half of a log: its state, rolling, syncing, and its end. What takes records away is in cutting.py.
 
 Two locks keep what is awaited apart. `_maintenance` is held by whatever changes which files the log has or what of it
 is on disk; `_cleaning` by each step of a compaction, which only adds files beside them. Appends and reads need
@@ -10,22 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...protocol.errors import ErrorCode, KafkaError
-from . import retention, swap
-from .cleaning import Replacement
+from . import retention
+from .closing import LogEnd, close_logs
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
 from .errors import StorageError, is_passing
 from .files import Files
-from .opening import sync_name
 from .reader import LogReader
-from .recovery import SYNC_FAILED, Loaded, load_producers, remove_snapshots, remove_stray_snapshots
-from .segment import SNAPSHOT_SUFFIX, Segment, file_name
-from .transactions import TransactionIndex
+from .recovery import Loaded, write_snapshot
+from .segment import Segment
+from .syncing import noted, sync_files
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +31,7 @@ NOTHING = bytes(64 << 10)  # what is written there, again and again
 
 
 class LogUpkeep(LogReader):
-    """What a log needs besides appends and reads; `Log` adds the first."""
+    """What a log needs to be kept. `LogCutting` adds what takes records away, `Log` appends."""
 
     # A dict of more than thirty attributes is no longer one of those whose keys all logs share: 1.2 KB a partition.
     __slots__ = (
@@ -42,6 +39,7 @@ class LogUpkeep(LogReader):
         "_cleaning",
         "_cut",
         "_first_dirty_offset",
+        "_has_new_names",
         "_is_unnamed",
         "_maintenance",
         "_recovery_point",
@@ -71,6 +69,7 @@ class LogUpkeep(LogReader):
         self._first_dirty_offset = loaded.first_dirty_offset
         self._cut = False  # a truncation is not on disk yet
         self._is_unnamed = loaded.is_new  # which topic this is of is not on disk yet
+        self._has_new_names = loaded.has_new_names  # of files made before this start, that may not be on disk
         self._as_closed = self._shape() if loaded.is_closed else None
         self._maintenance = asyncio.Lock()
         self._cleaning = asyncio.Lock()
@@ -162,7 +161,7 @@ class LogUpkeep(LogReader):
         try:
             if active.size_bytes:
                 active.write_indexes(self.files)
-                self._write_snapshot()
+                write_snapshot(self.files, self.directory, self.log_end_offset, self.producers)
             segment = Segment.create(self.files, self.directory, base_offset, wall_ms)
         except OSError as error:
             raise self._refuse(error, "cannot roll to a new segment in") from error
@@ -183,26 +182,13 @@ class LogUpkeep(LogReader):
             self.on_roll(self)
         return segment
 
-    def _write_snapshot(self, sync: bool = False) -> None:
-        """Producer state at the log's end, into the page cache: its CRC tells whether it survived."""
-        path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-        file = self.files.open(path)
-        try:
-            if file.size:
-                file.truncate(0)
-            file.append([self.producers.encode()])
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-
     def _unlink(self, segment: Segment) -> None:
         try:
             segment.unlink(self.files)
         except OSError as error:
             logger.warning("%s: cannot remove %r: %s", self.name, segment, error)
 
-    # --- Sync, cut, retain --------------------------------------------------------------------------------------------
+    # --- Sync ---------------------------------------------------------------------------------------------------------
 
     async def sync(self) -> None:
         """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
@@ -234,11 +220,12 @@ class LogUpkeep(LogReader):
         if not only_closed:
             self.unsynced_since_ms, self.is_noted = None, False
         named = self.directory if self._is_unnamed else None
+        listed = self.directory if self._has_new_names else None
         try:
-            await self.files.run(_noted, self.files, self.directory, _sync_files, self.files, waiting, named)
+            await self.files.run(noted, self.files, self.directory, sync_files, self.files, waiting, named, listed)
         except OSError as error:
             raise self._fail(error, "cannot sync") from error
-        self._is_unnamed = False
+        self._is_unnamed = self._has_new_names = False
         if not only_closed:
             self._cut = False
         if epochs is not None:
@@ -264,213 +251,34 @@ class LogUpkeep(LogReader):
             except OSError as error:
                 raise self._refuse(error, "cannot write in") from error
 
-    async def truncate_to(self, offset: int) -> None:
-        """Cut off all from the batch that holds `offset` on. The end is `offset` then, or less in a batch."""
-        async with self._maintenance:
-            self._check_online()
-            if offset >= self.log_end_offset:
-                return
-            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off. Nor is
-            # the cut: a start must read the segment that it is in, and sync it again, though its end does not show it.
-            cut_segment = self._bases[max(0, bisect_left(self._bases, offset) - 1)]
-            self.recovery_point = min(self.recovery_point, cut_segment)
-            self.first_dirty_offset = min(self.first_dirty_offset, offset)
-            if self.save_points is not None:
-                await self.save_points()
-            try:
-                self._truncate(max(offset, self.log_start_offset))
-            except OSError as error:
-                raise self._fail(error, "cannot truncate") from error
-
-    def _truncate(self, offset: int) -> None:
-        files = self.files
-        self._cut = True
-        self.cuts += 1
-        self._positions.clear()
-        while len(self._segments) > 1 and self._bases[-1] >= offset:
-            self._segments.pop().unlink(files)
-            self._bases.pop()
-        self._active = active = self._segments[-1]
-        active.open_indexes(files)
-        self.windows.drop(active)
-        found = active.find(files, offset)
-        if found is not None:
-            active.truncate(files, found)
-            TransactionIndex.truncate(files, active, found.base_offset)
-        self.log_end_offset = end = active.last_offset + 1
-        if end < self.log_start_offset:
-            self._begin_at(self.log_start_offset)  # only what is not served any more was left
-            return
-        self.recovery_point = min(self.recovery_point, end)
-        self.epochs.truncate_end(end)
-        remove_snapshots(files, self.directory, above=end)
-        complete = self.producers.complete
-        self.producers = load_producers(files, self.directory, self._segments, end, self._wall_ms)
-        self.producers.complete = complete
-        # Synced with its directory: after a crash no segment that was cut off comes back.
-        files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
-        self.epochs.dirty = False
-
-    def _begin_at(self, offset: int) -> None:
-        self._cut = True
-        self.cuts += 1
-        self.first_dirty_offset = 0
-        while self._segments:
-            self._segments.pop().unlink(self.files)
-        remove_snapshots(self.files, self.directory, above=-1)
-        self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
-        self._segments.append(self._active)
-        self._bases[:] = [offset]
-        self._positions.clear()
-        self.epochs.clear()
-        self.producers.clear()
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-        self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
-        self.epochs.dirty = False
-
-    async def reset_to(self, offset: int) -> None:
-        """Throw everything away and begin at `offset`."""
-        async with self._maintenance:
-            self._check_online()
-            self.recovery_point = self.first_dirty_offset = 0
-            if self.save_points is not None:
-                await self.save_points()
-            try:
-                self._begin_at(offset)
-            except OSError as error:
-                raise self._fail(error, "cannot reset") from error
-
-    def advance_start(self, offset: int) -> None:
-        """Offsets before `offset` are no longer served; their segments go with the next retention."""
-        self._check_online()
-        if offset > self.log_end_offset:
-            raise KafkaError.of(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: the log cannot start at {offset}, it ends at {self.log_end_offset}",
-            )
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_start(offset)
-            self._changed()
-
-    async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
-        """Delete old closed segments below the high watermark; gives how many. An active one that has expired closes.
-
-        By retention.ms and retention.bytes for cleanup.policy delete; below the log start offset for any.
-        """
-        async with self._maintenance:
-            self._check_online()
-            self.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
-            count = retention.deletable(self, self._segments, high_watermark, wall_ms)
-            if not count:
-                return 0
-            if count == len(self._segments):
-                # On disk before the others go, or a crash might leave none that says where the log ends.
-                fresh = self._roll(self.log_end_offset, wall_ms)
-                try:
-                    await self.files.run(_noted, self.files, self.directory, fresh.file.sync)
-                except OSError as error:
-                    raise self._fail(error, "cannot sync") from error
-            gone = self._segments[:count]
-            del self._segments[:count], self._bases[:count]
-            start = self._bases[0]
-            self.log_start_offset = max(self.log_start_offset, start)
-            self.epochs.truncate_start(self.log_start_offset)
-            self._changed()
-            try:
-                await self.files.run(_remove, self.files, self.directory, gone, start)
-            except OSError as error:
-                raise self._refuse(error, "cannot delete old segments of") from error
-            return count
-
-    # --- Compaction ---------------------------------------------------------------------------------------------------
-
-    async def cleaning_step(self, work: Iterator[int | Replacement]) -> int | Replacement | None:
-        """The next step of a round, in the pool; None after the last. Raises StorageError, CorruptBatch."""
-        async with self._cleaning:
-            self._check_online()
-            try:
-                return await self.files.run(_next, work)
-            except OSError as error:
-                raise self._refuse(error, "cannot compact") from error
-
-    async def end_cleaning(self, unfinished: Segment) -> None:
-        """Remove what a round that will not go on has written. Raises StorageError."""
-        async with self._cleaning:
-            if self.failure is None:
-                try:
-                    await self.files.run(swap.discard, self.files, unfinished)
-                except OSError as error:
-                    raise self._refuse(error, "cannot remove the rest of a compaction in") from error
-
-    async def replace_segments(self, new: Segment, old: Sequence[Segment], cuts: int) -> bool:
-        """Let a cleaned segment take the place of closed ones; False, and nothing done, when the log has changed.
-
-        cuts: what it was when the round began. Raises StorageError; the log is offline when it is not known any more
-        which of the two a start will find.
-        """
-        files = self.files
-        async with self._maintenance, self._cleaning:
-            self._check_online()
-            if cuts != self.cuts or not self._are_closed_neighbours(old):
-                return False
-            try:
-                await files.run(swap.decide, files, new, old)
-            except OSError as error:
-                try:
-                    await files.run(swap.discard, files, new)
-                except OSError as second:
-                    raise self._fail(second, "cannot undo a compaction in") from error
-                raise self._refuse(error, "cannot compact") from error
-            number = self._bases.index(old[0].base_offset)  # an append may have rolled meanwhile
-            self._segments[number : number + len(old)] = [new]
-            self._bases[number : number + len(old)] = [new.base_offset]
-            try:
-                await files.run(swap.finish, files, new, old)
-            except OSError as error:
-                raise self._fail(error, "cannot finish a compaction in") from error
-            return True
-
-    def _are_closed_neighbours(self, segments: Sequence[Segment]) -> bool:
-        number = bisect_left(self._bases, segments[0].base_offset)
-        found = self._segments[number : number + len(segments)]
-        return len(found) == len(segments) and all(
-            a is b and a is not self._active for a, b in zip(found, segments, strict=True)
-        )
-
-    def last_records(self) -> dict[int, tuple[int, int]]:
-        """Of each producer that is remembered: the last offset of its last data batch (-1: none), and its epoch."""
-        return {
-            producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-            for producer_id, entry in self.producers.items()
-        }
-
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Sync and write all that makes the next start a clean one. A log that is offline is only let go."""
-        async with self._maintenance, self._cleaning:
-            if self.failure is None and self._shape() != self._as_closed:
-                try:
-                    await self.files.run(_noted, self.files, self.directory, self._finish)
-                except OSError as error:
-                    raise self._fail(error, "cannot close") from error
-                self.recovery_point = self.log_end_offset
-            self.abandon()
+        """Sync and write all that makes the next start a clean one. A log that is offline is only let go.
 
-    def _finish(self) -> None:
-        """All of `close` that touches files, in one go: thousands of logs end together."""
-        active, files = self._active, self.files
-        active.write_indexes(files)
-        waiting = [(segment, True) for segment in reversed(self._segments) if not segment.synced]
-        # The next start believes the indexes, even after a power cut.
-        _sync_files(files, waiting, self.directory if self._is_unnamed else None)
-        self._write_snapshot(sync=len(self.producers) > 0)
-        remove_stray_snapshots(files, self.directory, self._segments)
-        if self.epochs.dirty:
-            files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())  # and its directory
-        else:
-            files.sync_directory(self.directory)
+        Raises StorageError.
+        """
+        for failure in await close_logs(self.files, [self]):
+            raise failure
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Nothing is at work in the directory, appends aside, nor will be until this is left."""
+        async with self._maintenance, self._cleaning:
+            yield
+
+    def end(self) -> LogEnd | None:
+        """What is to be written before it is let go; None for nothing. It must be at rest."""
+        if self.failure is not None or self._shape() == self._as_closed:
+            return None
+        return LogEnd(self, self._segments, self._is_unnamed)
+
+    def ended(self, error: OSError | None) -> StorageError | None:
+        """What `end` told is on disk, or why it is not; gives what to say of that."""
+        if error is not None:
+            return self._fail(error, "cannot close")
+        self.recovery_point = self.log_end_offset
+        return None
 
     def abandon(self) -> None:
         """Let go of the files as they are. Ranges that are being sent stay readable."""
@@ -483,7 +291,7 @@ class LogUpkeep(LogReader):
         They stay readable for whoever was given a range, when their names go.
         """
         self.abandon()
-        async with self._maintenance, self._cleaning:
+        async with self.at_rest():
             for segment in self._segments:
                 with contextlib.suppress(OSError):
                     segment.file.keep()
@@ -491,38 +299,6 @@ class LogUpkeep(LogReader):
         # nobody reads them.
         del self._unreadable, self._active
         self._segments.clear()
-
-
-def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
-    return next(work, None)
-
-
-def _noted(files: Files, directory: str, work: Callable[..., None], *arguments: Any) -> None:
-    """In the pool: `work`, which syncs; where it fails, a note of that for the next start. Raises OSError.
-
-    The system may take what it could not write for written: then the page cache shows what the disk will never have,
-    and further syncs say that all is well. A process that starts again would believe it (see recovery.py). The note is
-    written at once, since the process may be killed, and into the page cache: it lasts as long as what it warns of.
-    """
-    try:
-        work(*arguments)
-    except OSError as error:
-        failure = StorageError(error, directory, "cannot sync")
-        path = f"{directory}/{SYNC_FAILED}"
-        try:
-            file = files.open(path)
-            try:
-                file.truncate(0)
-                file.append([failure.message.encode()])
-            finally:
-                file.close()
-        except OSError as second:
-            logger.error(
-                "%s; %s; unless the machine is started again, a broker that is may serve what the disk does not have",
-                failure.message,
-                StorageError(second, path, "cannot write").message,
-            )
-        raise
 
 
 def _try_room(files: Files, path: str, size_bytes: int) -> None:
@@ -533,16 +309,3 @@ def _try_room(files: Files, path: str, size_bytes: int) -> None:
     finally:
         file.close()
         files.unlink(path)
-
-
-def _sync_files(files: Files, waiting: list[tuple[Segment, bool]], named: str | None) -> None:
-    if named is not None:
-        sync_name(files, named)
-    for segment, is_closed in reversed(waiting):
-        segment.sync(files, is_closed)
-
-
-def _remove(files: Files, directory: str, segments: list[Segment], start: int) -> None:
-    for segment in segments:
-        segment.unlink(files)
-    remove_snapshots(files, directory, below=start)

@@ -26,18 +26,18 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 
 
 def recovery_without_crc(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import recovery
+    from isthmus.core_broker.storage import recovery, scanning
 
     def scanned(file: Any, scan: Any) -> Iterator[Any]:
-        for position, header in recovery.headers(file, 0, False):
-            scan.take(file.pread(recovery.HEADER_SIZE, position), file.size - position, header[4])
+        for position, header in scanning.headers(file, 0, False):
+            scan.take(file.pread(scanning.HEADER_SIZE, position), file.size - position, header[4])
             yield scan
 
     _replace(stack, recovery, "scanned", scanned)
 
 
 def producers_not_recovered(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import recovery, upkeep
+    from isthmus.core_broker.storage import cutting, recovery
     from isthmus.core_broker.storage.producers import ProducerStates
 
     def forget(*_: Any) -> ProducerStates:
@@ -45,7 +45,7 @@ def producers_not_recovered(stack: contextlib.ExitStack) -> None:
 
     _replace(stack, recovery, "load_producers", forget)
     _replace(stack, recovery, "follow_batch", forget)
-    _replace(stack, upkeep, "load_producers", forget)
+    _replace(stack, cutting, "load_producers", forget)
 
 
 def ack_before_write(stack: contextlib.ExitStack) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,22 @@ if TYPE_CHECKING:
     from .files import SimDisk, SimFiles
 
 
+NOTE_POINTS = 6  # where a kill may fall between a sync that fails and the end of the broker's note of it
+
+
 class Held:
     """A held lock of a data directory."""
 
-    def __init__(self, disk: SimDisk, path: str) -> None:
-        self._disk = disk
+    def __init__(self, files: SimFiles, path: str) -> None:
+        self._files = files
+        self._disk = files.disk
         self._path = path
+
+    def sync_volume(self) -> bool:
+        """By chance as where there is no such call. One that fails leaves its errors for the syncs of each file."""
+        if self._disk.random.random() < 0.4:
+            return False
+        return self._files.sync_volume(posixpath.dirname(self._path))
 
     def release(self) -> None:
         if self._disk.locks.get(self._path) is self:
@@ -124,10 +135,12 @@ class SimFile:
         disk.crash_point(process)
         try:
             disk.step("sync", self.path)
+            self._inode.raise_error(self.path)
         except OSError:
             # As Linux does it: the dirty pages are dropped from the list of what is to be written,
             # and the next sync says all is well.
             self._inode.lost_by_failed_sync()
+            disk.put_off_the_crash(NOTE_POINTS)
             raise
         self._inode.sync()
         if self._is_new:

@@ -95,6 +95,11 @@ class SimDisk:
                 hook()
                 process.check_alive()
 
+    def put_off_the_crash(self, points: int) -> None:
+        """The planned kill comes so many points later: what nobody could know of, nobody can be asked to mend."""
+        if self.crash_countdown > 0 and not self.crash_from:
+            self.crash_countdown += points
+
     def room_for(self, count: int, path: str) -> None:
         if self.used_bytes + count > self.capacity_bytes:
             self.sim.trace.add("fault", self.name, "full", path)
@@ -306,12 +311,32 @@ class SimFiles:
     def sync_directory(self, path: str) -> None:
         self._change("syncdir", self._path(path), self.disk.sync_names)
 
+    def sync_volume(self, path: str) -> bool:
+        """All files and names at once, as by syncfs; False when the disk refuses to write one of them."""
+        disk = self.disk
+        dirty = [inode for inode in disk.names.values() if inode.dirty]
+        disk.crash_point(self.process)
+        try:
+            disk.step("syncvolume", path)
+        except OSError as error:
+            for inode in dirty:
+                inode.lost_by_failed_sync()
+                inode.error = error.errno or errno.EIO
+            return False
+        for inode in dirty:
+            inode.sync()
+        disk.sync_names()
+        disk.sim.trace.add("syncvolume", disk.name, path, len(dirty))
+        disk.sim.counters["volume_syncs"] += 1
+        disk.crash_point(self.process)
+        return True
+
     def lock(self, path: str) -> Held:
         path = self._path(path)
         self.disk.look("lock", path)
         if path in self.disk.locks:
             raise DirectoryLocked(f"{posixpath.dirname(path)} is in use by another process")
-        held = Held(self.disk, path)
+        held = Held(self, path)
         self.disk.locks[path] = held
         return held
 

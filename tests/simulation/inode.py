@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 PAGE_BYTES = 4096
@@ -16,7 +17,7 @@ class Inode:
     has left unwritten: the system takes them for written, so that only another write to them gets them to the disk.
     """
 
-    __slots__ = ("data", "durable_size", "forgotten", "number", "path", "undo")
+    __slots__ = ("data", "durable_size", "error", "forgotten", "number", "path", "undo")
 
     def __init__(self, number: int, path: str) -> None:
         self.number = number
@@ -25,6 +26,13 @@ class Inode:
         self.durable_size = 0
         self.undo: dict[int, bytes] = {}
         self.forgotten: dict[int, None] = {}
+        self.error = 0  # of a sync of the volume, that the file's own next sync will tell
+
+    def raise_error(self, path: str) -> None:
+        """What the system has kept for the next sync of this file."""
+        number, self.error = self.error, 0
+        if number:
+            raise OSError(number, os.strerror(number), path)
 
     @property
     def dirty(self) -> bool:
@@ -91,6 +99,7 @@ class Inode:
         self.durable_size = len(content)
         self.undo.clear()
         self.forgotten.clear()
+        self.error = 0
         return how, max(0, len(volatile) - len(content))
 
 

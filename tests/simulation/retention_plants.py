@@ -41,14 +41,14 @@ def retention_takes_one_more(stack: contextlib.ExitStack) -> None:
 
 def retention_from_the_newest_on(stack: contextlib.ExitStack) -> None:
     """A crash in the middle of it leaves a hole."""
-    from isthmus.core_broker.storage import upkeep
+    from isthmus.core_broker.storage import cutting
 
-    real = upkeep._remove
+    real = cutting._remove
 
     def remove(files: Any, directory: str, segments: list[Any], start: int) -> None:
         real(files, directory, segments[::-1], start)
 
-    _replace(stack, upkeep, "_remove", remove)
+    _replace(stack, cutting, "_remove", remove)
 
 
 def deleted_records_come_back(stack: contextlib.ExitStack) -> None:

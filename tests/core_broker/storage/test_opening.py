@@ -118,7 +118,11 @@ def test_start_that_is_not_clean_looks_at_all_of_it(tmp_path):
     run(log.close())
     files.calls.clear()
     opened(files, tmp_path, Points())
-    assert "write_atomic" in {kind for kind, _ in files.calls}
+    made = {path.rpartition("/")[2] for kind, path in files.calls if kind in ("pwrite", "truncate")}
+    logs = {name for name in os.listdir(tmp_path / "t-0") if name.endswith(".log")}
+    assert len(logs) > 1 and made == {
+        name.replace(".log", suffix) for name in logs for suffix in (".index", ".timeindex")
+    }
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -298,7 +298,7 @@ def test_death_during_recovery_leaves_a_log_that_recovers(tmp_path, files):
     rehearsal = BrokenFiles()
     recovered = open_log(rehearsal, tmp_path / "rehearsal", SMALL)
     calls = len(rehearsal.calls)
-    assert calls > 30
+    assert calls > 25
     expected = contents(recovered)
     for number in range(calls):
         path = tmp_path / str(number)

@@ -1,0 +1,57 @@
+"""What puts a log's files on disk, and what is left for the next start where that fails. All of it blocks: it runs in
+the pool, by `Files.run`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from .errors import StorageError
+from .files import Files
+from .opening import sync_name
+from .recovery import SYNC_FAILED
+from .segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+def noted(files: Files, directory: str, work: Callable[..., None], *arguments: Any) -> None:
+    """In the pool: `work`, which syncs; where it fails, a note of that for the next start. Raises OSError.
+
+    The system may take what it could not write for written: then the page cache shows what the disk will never have,
+    and further syncs say that all is well. A process that starts again would believe it (see recovery.py). The note is
+    written at once, since the process may be killed, and into the page cache: it lasts as long as what it warns of.
+    """
+    try:
+        work(*arguments)
+    except OSError as error:
+        failure = StorageError(error, directory, "cannot sync")
+        path = f"{directory}/{SYNC_FAILED}"
+        try:
+            file = files.open(path)
+            try:
+                file.truncate(0)
+                file.append([failure.message.encode()])
+            finally:
+                file.close()
+        except OSError as second:
+            logger.error(
+                "%s; %s; unless the machine is started again, a broker that is may serve what the disk does not have",
+                failure.message,
+                StorageError(second, path, "cannot write").message,
+            )
+        raise
+
+
+def sync_files(
+    files: Files, waiting: list[tuple[Segment, bool]], named: str | None = None, listed: str | None = None
+) -> None:
+    """Segments, from the last on, and with them which topic the directory `named` is of, and what is in `listed`."""
+    if named is not None:
+        sync_name(files, named)
+    for segment, is_closed in reversed(waiting):
+        segment.sync(files, is_closed)
+    if listed is not None:
+        files.sync_directory(listed)
