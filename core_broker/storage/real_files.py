@@ -233,18 +233,22 @@ class RealFile:
 
     def pread(self, n: int, position: int) -> bytes:
         held = self._opened()
-        data = os.pread(held.fd, n, position)
-        if len(data) == n or not data:
-            return data
-        pieces = [data]  # a read stops short at 2 GiB or a signal
-        got = len(data)
-        while got < n:
-            data = os.pread(held.fd, n - got, position + got)
-            if not data:
-                break
-            pieces.append(data)
-            got += len(data)
-        return b"".join(pieces)
+        try:
+            data = os.pread(held.fd, n, position)
+            if len(data) == n or not data:
+                return data
+            pieces = [data]  # a read stops short at 2 GiB or a signal
+            got = len(data)
+            while got < n:
+                data = os.pread(held.fd, n - got, position + got)
+                if not data:
+                    break
+                pieces.append(data)
+                got += len(data)
+            return b"".join(pieces)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
     def pread_cached(self, n: int, position: int) -> bytes:
         held = self._opened()
@@ -256,6 +260,7 @@ class RealFile:
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 return self.pread(n, position)  # a file system that cannot say, such as an overlay
+            error.filename = self.path
             raise
         if got < min(n, CACHED_BYTES_MIN, self.size - position):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
@@ -275,15 +280,23 @@ class RealFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         held = self._opened()
         view = memoryview(data)
-        while len(view):
-            n = os.pwrite(held.fd, view, position)
-            position += n
-            view = view[n:]
+        try:
+            while len(view):
+                n = os.pwrite(held.fd, view, position)
+                position += n
+                view = view[n:]
+        except OSError as error:
+            error.filename = self.path
+            raise
         self.size = max(self.size, position)
 
     def truncate(self, size: int) -> None:
         held = self._opened()
-        os.ftruncate(held.fd, size)
+        try:
+            os.ftruncate(held.fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
         self.size = size
 
     def sync(self) -> None:
