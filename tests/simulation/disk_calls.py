@@ -8,6 +8,7 @@ log says what was refused; and what was acknowledged is there after a start on a
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.core_broker.broker import StartError
+from isthmus.core_broker.replication.room import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import (
     create_topics,
@@ -190,6 +192,7 @@ class Trial:
         await self.start()
         await self.work()
         self.disk.watched = False  # the disk is well again; nobody has started the broker since
+        await self.come_back()
         await self.produce_all()
         await self.look_at_all()
         self.check_offline()
@@ -375,6 +378,28 @@ class Trial:
         assert {topic.name for topic in answer.topics} >= set(TOPICS)
 
     # --- what must be true --------------------------------------------------------------------------------------------
+
+    def wanting_room(self) -> dict[tuple[str, int], str]:
+        """Partitions that are told as offline, though nothing but room was missing."""
+        broker = self.host.broker
+        assert broker is not None and broker._replicas is not None and broker._logs is not None
+        if self.disk.error != errno.ENOSPC:
+            return {}
+        found = broker._replicas.offline()
+        for topic, index in list(found):
+            log = broker._logs.get(topic, index)
+            partition = broker._replicas.partitions.get(topic, {}).get(index)
+            if (log is not None and log.failure) or (partition is not None and partition.failure):
+                del found[topic, index]  # a sync or a cut was refused: only a start can tell what the disk has
+        return found
+
+    async def come_back(self) -> None:
+        """What only wanted room is served again by itself, within two of the longest pauses."""
+        self.counts["wanted_room"] += len(self.wanting_room())
+        ends_s = self.sim.loop.time() + 2 * RETRY_MOST_S
+        while found := self.wanting_room():
+            assert self.sim.loop.time() < ends_s, f"there is room again, but not for {found}"
+            await asyncio.sleep(RETRY_FIRST_S / 2)
 
     def check_offline(self) -> None:
         """A partition that refuses although the disk is well again is told as offline, with the reason."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.replication.room import WantOfRoom
 
 from .disk_calls import OFFSETS, TAKES_ROOM, TOPICS, Call, Disk, Said, Trial, chosen
 from .file import SimFile
@@ -115,9 +116,12 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_refused_call_harms_its_own_partition_alone_and_loses_nothing(mode: str, calls: list[Call]) -> None:
-    numbers = numbers_for(mode, calls, list(chosen(calls)))
+    chosen_ones = {*chosen(calls), *(last(calls, "append", f"{name}-0") for name in TOPICS)}
+    numbers = numbers_for(mode, calls, sorted(chosen_ones))
     counters = check(mode, calls, numbers)
     assert counters["answer_KAFKA_STORAGE_ERROR"], counters
+    if MODES[mode] == (errno.ENOSPC, "full"):
+        assert counters["wanted_room"], counters
 
 
 @pytest.mark.soak
@@ -130,6 +134,11 @@ def first(calls: list[Call], kind: str, place: str, site: str = "") -> int:
     return next(n for n, call in enumerate(calls) if (call.kind, call.place) == (kind, place) and site in call.site)
 
 
+def last(calls: list[Call], kind: str, place: str) -> int:
+    """In the last life before the disk is well again, which nobody ends then."""
+    return max(n for n, call in enumerate(calls) if (call.kind, call.place) == (kind, place))
+
+
 def test_control_a_partition_that_is_not_told_offline_is_seen(
     calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +147,17 @@ def test_control_a_partition_that_is_not_told_offline_is_seen(
     monkeypatch.setattr(ReplicaManager, "_take_offline", lambda self, wanted, error: None)
     wrong = refuse((number, errno.EIO, "")).error
     assert wrong is not None and "calm-0" in wrong
+
+
+def test_control_a_partition_that_does_not_come_back_when_there_is_room_is_seen(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = last(calls, "append", "calm-0")
+    outcome = refuse((number, errno.ENOSPC, "full"))
+    assert outcome.error is None and outcome.counters["wanted_room"]
+    monkeypatch.setattr(WantOfRoom, "_begin", lambda self: None)
+    wrong = refuse((number, errno.ENOSPC, "full")).error
+    assert wrong is not None and "there is room again, but not for" in wrong
 
 
 def test_control_a_record_that_is_lost_is_seen(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
