@@ -105,7 +105,7 @@ class Broker:
         image = MetadataImage(logs.cluster_id)
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
         self._controller = controller = Controller(image, metadata_log, config, runtime)
-        await metadata_log.replay(image)
+        removed = await metadata_log.replay(image)
         self._take_options(image)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
@@ -113,7 +113,7 @@ class Broker:
         self.doing = f"it opens the logs of {len(logs.found())} partitions"
         await replicas.apply(image.everything())
         self.doing = "it registers with the cluster"
-        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
+        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None, removed)
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
         registered = await controller.submit_wait(
@@ -206,6 +206,7 @@ class Broker:
             log.error("an option that was set while brokers ran is left out: %s", error.message)
         if self._logs is not None:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
+            self._logs.removals.delay_ms = self.config["log.segment.delete.delay.ms"]
 
     async def stop(self) -> None:
         """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left.
@@ -273,6 +274,7 @@ def manager_config(config: BrokerConfig) -> ManagerConfig:
         log_start_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         high_watermark_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         retention_interval_ms=config["log.retention.check.interval.ms"],
+        file_delete_delay_ms=config["log.segment.delete.delay.ms"],
         cleaner=cleaner_config(config),
     )
 

@@ -156,6 +156,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       dynamic=True),
     O("log.roll.hours", _I, "168", "segment.ms, in hours", 1),
     O("log.roll.jitter.hours", _I, "0", "segment.jitter.ms, in hours", 0),
+    O("log.segment.delete.delay.ms", _L, "60000", "How long the files of a deleted topic stay; a segment that is "
+      "deleted goes at once, and who reads it keeps its file until the end", 0, dynamic=True),
     O("max.connections", _I, "40000", "Most connections at a time (Kafka: no limit)", 1, dynamic=True),
     O("max.incremental.fetch.session.cache.slots", _I, "1000", "Most fetch sessions (KIP-227)", 0),
     O("max.incremental.fetch.session.partitions", _I, "500000", "Most partitions in all fetch sessions "

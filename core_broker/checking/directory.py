@@ -39,7 +39,8 @@ from ..storage.checkpoints import (
 from ..storage.config import LogConfig
 from ..storage.files import DirectoryLocked, Files, Held
 from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
-from ..storage.manager import CHECKPOINTS, CLEAN_MARKER, DELETE_SUFFIX, STRAY_SUFFIX
+from ..storage.manager import CHECKPOINTS, CLEAN_MARKER, STRAY_SUFFIX
+from ..storage.removals import DELETE_SUFFIX
 from ..storage.repair import repair_partition
 from ..storage.scanning import headers
 from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of

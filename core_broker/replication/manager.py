@@ -239,7 +239,7 @@ class ReplicaManager:
         try:
             await self._logs.delete_logs(keys)
         except KafkaError as error:
-            log.error("%s; the next start removes it or sets it aside", error.message)
+            log.error("%s; the next start goes on with it", error.message)
 
     async def settle(self) -> None:
         """Wait until what was appended is on disk, where durability asks for that."""

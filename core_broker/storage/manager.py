@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .checkpoint_files import CheckpointFile
 from .checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
-    FORMAT,
-    FORMAT_VERSION,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
-    META_VERSION,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
-    parse_meta_properties,
     parse_partition_metadata,
     partition_of,
-    render_properties,
 )
 from .cleaner import Cleaner, CleanerConfig
 from .closing import VOLUME_LOGS_MIN, close_logs
@@ -40,14 +35,15 @@ from .config import LogConfig
 from .duties import Duties, Job
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
+from .identity import identify
 from .index_window import IndexWindows
 from .log import Log
 from .opening import OfOtherTopic, Points, Wanted, open_or_make
+from .removals import DELETE_SUFFIX, Removals
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
 
-DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
 MAX_NAME = 255  # of a directory
@@ -55,6 +51,7 @@ CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
 PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
+DELETE_AT_ONCE = 128  # logs that are let go in one turn of the loop, and renamed by one call of the pool
 
 Key = tuple[str, int]  # topic, partition
 
@@ -68,6 +65,7 @@ class ManagerConfig:
     log_start_interval_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_interval_ms: int = 5_000
     retention_interval_ms: int = 300_000
+    file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms
     volume_logs_min: int = VOLUME_LOGS_MIN  # from so many logs on, a stop syncs the whole volume at once
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
@@ -117,6 +115,7 @@ class LogManager:
             ],
             self.config.retention_interval_ms,
         )
+        self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
         self._hooks = self.save_points, self._rolled, self._changed  # one object each for all logs
         self.cleaner = Cleaner(
@@ -134,8 +133,10 @@ class LogManager:
             if not self.files.exists(self.data_dir):
                 self.files.makedirs(self.data_dir)
             self._lock = self.files.lock(self._path(LOCK_FILE))
-            self._identify(node_id, cluster_id)
-            await self.files.run(self._tidy)
+            path = self._path(META_PROPERTIES)
+            self.cluster_id, self.directory_id = identify(self.files, path, node_id, cluster_id, self.runtime)
+            for directory in await self.files.run(self._tidy):
+                self.removals.add(directory)
             must_sync = self.was_clean
             for each in self._checkpoints:
                 if not each.load() and each is self._recovery_points:
@@ -161,43 +162,15 @@ class LogManager:
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
-    def _identify(self, node_id: int, cluster_id: str | None) -> None:
-        path = self._path(META_PROPERTIES)
-        try:
-            found = parse_meta_properties(self.files.read(path), path) if self.files.exists(path) else {}
-        except CheckpointError as error:
-            raise _inconsistent(str(error)) from None
-        if found:
-            if found.get("node.id", str(node_id)) != str(node_id):
-                raise _inconsistent(f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}")
-            if cluster_id is not None and found.get("cluster.id", cluster_id) != cluster_id:
-                raise _inconsistent(
-                    f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
-                )
-        self.cluster_id = found.get("cluster.id") or cluster_id or self._new_id()
-        self.directory_id = found.get("directory.id") or self._new_id()
-        values = {
-            "cluster.id": self.cluster_id,
-            "directory.id": self.directory_id,
-            "node.id": str(node_id),
-            "version": META_VERSION,
-            FORMAT: FORMAT_VERSION,
-        }
-        if found != values:
-            self.files.write_atomic(path, render_properties({**found, **values}))
-
-    def _new_id(self) -> str:
-        """Random, and as in Kafka not to be taken for an option of a command line."""
-        while (text := uuid_to_str(self.runtime.uuid())).startswith("-"):
-            pass
-        return text
-
-    def _tidy(self) -> None:
+    def _tidy(self) -> list[str]:
+        """Take stock of what is there; gives the directories that are still to be removed."""
+        doomed = []
         for name in self.files.listdir(self.data_dir):
-            if name.endswith((DELETE_SUFFIX, ".tmp")):
-                remove = self.files.rmtree if name.endswith(DELETE_SUFFIX) else self.files.unlink
+            if name.endswith(DELETE_SUFFIX):
+                doomed.append(self._path(name))
+            elif name.endswith(".tmp"):
                 try:
-                    remove(self._path(name))
+                    self.files.unlink(self._path(name))
                 except OSError as error:  # it only takes room: the partitions need not wait for it
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
@@ -206,6 +179,7 @@ class LogManager:
         self.was_clean = self.files.exists(marker)
         if self.was_clean:
             self.files.unlink(marker)
+        return doomed
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -327,40 +301,56 @@ class LogManager:
         await self.delete_logs([(topic, index)])
 
     async def delete_logs(self, keys: Iterable[Key]) -> None:
-        """Delete logs, open or not. They are gone by name before the first of their files is.
+        """Delete logs, open or not. When this returns no start will find them, whatever crash comes before it.
 
-        Raises the StorageError of the first that cannot be, after all others were.
+        Their files go later, see removals.py. Raises the StorageError of the first that cannot be deleted, after all
+        others were.
         """
-        doomed: list[str] = []
         failures: list[KafkaError] = []
-        for key in keys:
-            log = self.logs.pop(key, None)
-            self._forget(key)
-            if log is not None:
-                await log.leave()  # its paths may soon be those of a new topic of this name
-            directory = self._path("{}-{}".format(*key))
-            try:
-                if self.files.exists(directory):
-                    self.files.rename(directory, name := self._path(self._aside(*key, DELETE_SUFFIX)))
-                    doomed.append(name)
-            except OSError as error:
-                failures.append(StorageError(error, directory, "cannot delete"))
+        doomed: list[str] = []
+        for some in _in_parts(keys, DELETE_AT_ONCE):
+            names = []
+            for key in some:
+                log = self.logs.pop(key, None)
+                self._forget(key)
+                if log is not None:
+                    await log.leave()  # its paths may soon be those of a new topic of this name
+                names.append((self._path("{}-{}".format(*key)), self._path(self._aside(*key, DELETE_SUFFIX))))
+            renamed, failed = await self.files.run(_rename, self.files, names)
+            doomed += renamed
+            failures += failed
         if doomed:
             try:
-                await self.save_checkpoints()
+                await self._settle_names()
             except KafkaError as error:
-                failures.append(error)
+                failures.append(error)  # the names may come back: what is in them stays until a start
             else:
-                failures += await self.files.run(_remove, self.files, doomed)
+                for directory in doomed:
+                    self.removals.add(directory)
         if failures:
             raise failures[0]
 
-    async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
+    async def _settle_names(self) -> None:
+        """Put on disk that logs are gone, and that no checkpoint speaks for later ones of their names."""
+        await self.save_checkpoints()
+        try:
+            await self.files.run(self.files.sync_directory, self.data_dir)
+        except OSError as error:
+            raise StorageError(error, self.data_dir, "cannot sync") from error
+
+    async def set_aside(self, is_stray: Callable[[str, int], bool], removed: Container[bytes] = ()) -> list[str]:
         """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
 
-        Their data is kept: what does not know them may be what is wrong. One that cannot be renamed stays as it is; it
-        has another topic's id, and gives way to whoever needs its name.
+        Their data is kept: what does not know them may be what is wrong. Those of topics whose ids are among the
+        `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;
+        it has another topic's id, and gives way to whoever needs its name.
         """
+        doomed = [key for key in self._unopened if is_stray(*key) and self._id_of(key) in removed]
+        if doomed:
+            try:
+                await self.delete_logs(doomed)
+            except KafkaError as error:
+                logger.error("%s", error.message)
         renamed = []
         for topic, index in [key for key in self._unopened if is_stray(*key)]:
             name = self._aside(topic, index, STRAY_SUFFIX)
@@ -373,6 +363,13 @@ class LogManager:
             logger.warning("%s-%d belongs to no topic; kept as %s", topic, index, name)
             renamed.append(name)
         return renamed
+
+    def _id_of(self, key: Key) -> bytes:
+        """The topic id in a partition's directory; empty when there is none that can be read."""
+        try:
+            return self.topic_id(*key) or b""
+        except KafkaError:
+            return b""
 
     def _aside(self, topic: str, index: int, suffix: str) -> str:
         """A name, unique and not too long, that is no partition's."""
@@ -460,6 +457,7 @@ class LogManager:
         if not self._started:
             self._started = True
             self.duties.start(self.data_dir)
+            self.removals.start(self.data_dir)
             self.cleaner.start()
 
     async def enforce_retention(self) -> None:
@@ -472,6 +470,7 @@ class LogManager:
         """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well."""
         if self._started:
             await self.duties.stop()
+            await self.removals.stop()
             await self.cleaner.stop()
         if self._lock is None:
             return
@@ -496,16 +495,21 @@ class LogManager:
         self._release()
 
 
-def _remove(files: Files, directories: Iterable[str]) -> list[KafkaError]:
-    """Directories with all that is in them; the errors of those that cannot be removed."""
+def _rename(files: Files, names: Iterable[tuple[str, str]]) -> tuple[list[str], list[KafkaError]]:
+    """Directories, if they are there, to other names; the new names, and the errors of those that cannot be."""
+    renamed: list[str] = []
     failures: list[KafkaError] = []
-    for directory in directories:
+    for directory, name in names:
         try:
-            files.rmtree(directory)
+            if files.exists(directory):
+                files.rename(directory, name)
+                renamed.append(name)
         except OSError as error:
             failures.append(StorageError(error, directory, "cannot delete"))
-    return failures
+    return renamed, failures
 
 
-def _inconsistent(message: str) -> KafkaError:
-    return KafkaError.of(ErrorCode.INVALID_CONFIG, message)
+def _in_parts(keys: Iterable[Key], size: int) -> Iterator[list[Key]]:
+    rest = iter(keys)
+    while part := list(islice(rest, size)):
+        yield part

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from . import group_plants, retention_plants, session_plants
+from . import directory_plants, group_plants, retention_plants, session_plants
 
 Plant = Callable[[contextlib.ExitStack], None]
 
@@ -187,6 +187,7 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
 
 # name -> how it is planted; which scenario finds it is in test_scenarios.py
 PLANTS: dict[str, Plant] = {
+    **directory_plants.PLANTS,
     **group_plants.PLANTS,
     **retention_plants.PLANTS,
     **session_plants.PLANTS,

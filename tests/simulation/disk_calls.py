@@ -45,6 +45,7 @@ OPTIONS = {
     "log.retention.check.interval.ms": "110",
     "replica.high.watermark.checkpoint.interval.ms": "130",
     "log.roll.ms": "60",
+    "log.segment.delete.delay.ms": "30",
     "min.insync.replicas": "1",
 }
 TOPICS: dict[str, dict[str, str]] = {  # with what each partition is to do

@@ -77,6 +77,16 @@ INVARIANTS = (
             "tombstones-at-once", "undecided-compacted",
         ),
     ),
+    Invariant(
+        "a clean stop leaves nothing to be looked through, and a power cut after it takes nothing",
+        ("data-directory", "log"),
+        ("clean-stop-not-synced",),
+    ),
+    Invariant(
+        "a partition that was deleted stays away, and in the end its files are gone",
+        ("data-directory",),
+        ("partitions-come-back", "rest-of-deletions-forgotten"),
+    ),
     Invariant("a mirror is a prefix of its source", ("wire-mirror", "mirror"), ("append-without-expected-offset",)),
     Invariant("one leader an epoch; committed prefixes are equal; the ISR comes back", not_yet=REPLICAS),
     Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),

@@ -106,6 +106,7 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
         "_roll",
         "swap.py:finish",
         "write_snapshot",
+        "removals.py:remove_piece",
         "_recover",
         "cutting.py:_remove",
         "sending",

@@ -14,6 +14,7 @@ SCENARIOS = (
     "cold-fetches",
     "compaction",
     "cuts",
+    "data-directory",
     "disk-faults",
     "diverged",
     "echo",
