@@ -13,7 +13,8 @@ MAX_SHORT = 2**15 - 1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
+_SPACES = "".join(map(chr, range(33)))  # what Java trims
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -99,7 +100,7 @@ class Option:
         return ",".join(value) if self.type is Type.LIST else str(value)
 
     def _typed(self, text: str) -> Any:
-        text = text.strip()
+        text = text.strip(_SPACES)
         match self.type:
             case Type.BOOLEAN:
                 if text.lower() not in ("true", "false"):
@@ -115,6 +116,6 @@ class Option:
                     raise self.invalid(text, "Not a number of type DOUBLE")
                 return float(text)
             case Type.LIST:
-                return tuple(part.strip() for part in text.split(",")) if text else ()
+                return tuple(part.strip(_SPACES) for part in text.split(",")) if text else ()
             case _:
                 return text

@@ -100,14 +100,16 @@ def batch_prefix(base_offset: int, length: int, partition_leader_epoch: int) -> 
     return _PREFIX.pack(base_offset, length, partition_leader_epoch)
 
 
+_KNOWN_ATTRIBUTES = 0x7F  # what else a producer set is gone once a batch is written anew, as in Kafka
+
+
 def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
     """The 61 header bytes of the batch at `position` with LogAppendTime set to `timestamp_ms`, and a new CRC."""
     header = read_header(buf, position)
     data = _bytes_view(buf)
     out = bytearray(data[position : position + HEADER_SIZE])
-    _APPEND_TIME.pack_into(
-        out, 21, header.attributes | 8, header.last_offset_delta, header.base_timestamp, timestamp_ms
-    )
+    attributes = header.attributes & _KNOWN_ATTRIBUTES | 8
+    _APPEND_TIME.pack_into(out, 21, attributes, header.last_offset_delta, header.base_timestamp, timestamp_ms)
     tail = data[position + HEADER_SIZE : position + header.size_bytes]
     _CRC.pack_into(out, _CRC_AT, crc32c(tail, crc32c(memoryview(out)[_CRC_FROM:])))
     return bytes(out)
@@ -153,7 +155,7 @@ def with_codec(
     out[:HEADER_SIZE] = data[position : position + HEADER_SIZE]
     out[HEADER_SIZE:] = packed
     _LENGTH.pack_into(out, 8, len(out) - 12)
-    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & ~7 | number)
+    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & _KNOWN_ATTRIBUTES & ~7 | number)
     _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
     return bytes(out), summary
 

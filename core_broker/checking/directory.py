@@ -290,7 +290,8 @@ class DirectoryCheck:
                     for key, checked in self.checked.items():
                         if key != METADATA:
                             self._saved[name].setdefault(key, checked.report.log_end_offset)
-                self.done.append(f"wrote {name} from the logs")
+                price = "; what DeleteRecords had hidden is served again" if name == LOG_START_CHECKPOINT else ""
+                self.done.append(f"wrote {name} from the logs{price}")
             if self._saved[name] or name in self._broken:
                 self.files.write_atomic(self._path(name), render_offsets(self._saved[name]))
 

@@ -136,12 +136,13 @@ def prepare_commit(
     records: list[Record] = []
     accepted: list[oc.OffsetCommitResponsePartition] = []
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
-    right: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
+    right: list[oc.OffsetCommitResponseTopic] = []
     expires_ms = NO_TIME if request.retention_time_ms == NO_TIME else min(now_ms + request.retention_time_ms, MAX_LONG)
     for topic in request.topics:
         found = image.topic_by_id(topic.topic_id) if version >= TOPIC_IDS_SINCE else image.topics.get(topic.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         name = topic.name if found is None else found.name
+        own = oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
         for partition in topic.partitions:
             error = ErrorCode.NONE
             if found is None:
@@ -149,13 +150,13 @@ def prepare_commit(
             elif partition.partition_index not in found.partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answer = oc.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-            topics = wrong if error else right
-            slot = topics.setdefault(
-                (name, topic.topic_id), oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
-            )
-            slot.partitions.append(answer)
             if error or found is None:
+                slot = wrong.setdefault(
+                    (name, topic.topic_id), oc.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id)
+                )
+                slot.partitions.append(answer)
                 continue
+            own.partitions.append(answer)
             accepted.append(answer)
             metadata = partition.committed_metadata or ""
             if java_length(metadata) > max_metadata:
@@ -170,7 +171,23 @@ def prepare_commit(
                 topic_id=found.id,
             )
             records.append((_key(request.group_id, name, partition.partition_index), value))
-    return Commit(records, oc.Response(topics=_merged(wrong, right)), accepted)
+        if own.partitions:
+            right.append(own)
+    return Commit(records, oc.Response(topics=_with_wrong(wrong, right)), accepted)
+
+
+def _with_wrong(
+    wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic], right: list[oc.OffsetCommitResponseTopic]
+) -> list[oc.OffsetCommitResponseTopic]:
+    """As Kafka puts it together: a topic named twice stands twice, unless something is wrong with any."""
+    if not wrong:
+        return right
+    by_topic: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
+    for topic in right:
+        slot = by_topic.setdefault((topic.name, topic.topic_id), topic)
+        if slot is not topic:
+            slot.partitions += topic.partitions
+    return _merged(wrong, by_topic)
 
 
 def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:

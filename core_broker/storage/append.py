@@ -286,17 +286,17 @@ def _refuse_client(
     """Say what is wrong with a producer's batch, in the order of Kafka's LogValidator, as far as its header shows."""
     if count <= 0 or delta + 1 != count:
         raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records where offsets are for {delta + 1}", base)
+    if attributes & CONTROL:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
+    if producer_id >= 0 and base_sequence < 0:
+        raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
     if attributes & NOT_FOR_CLIENTS:
-        if attributes & CONTROL:
-            raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
         if attributes & TRANSACTIONAL:
             raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
         raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
     if attributes & COMPRESSION > LAST_CODEC:
         codec = attributes & COMPRESSION
         raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"codec {codec} is not one of Kafka's", base)
-    if producer_id >= 0 and base_sequence < 0:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
     if config.message_timestamp_type == "CreateTime":
         least = base_timestamp if base_timestamp >= 0 else wall_ms
         _check_times(name, config, base, least, max_timestamp, wall_ms)

@@ -20,6 +20,7 @@ SNAPSHOT_HEAD = struct.Struct(">hI")  # version, CRC32C of the rest
 _COUNT = struct.Struct(">i")
 # producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, transaction's first offset
 _ENTRY = struct.Struct(">qhiqiqiq")
+NO_EPOCH = -1
 SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 0 to 2**31 - 1 and round again
 
 
@@ -84,6 +85,10 @@ class ProducerStates:
         """Whether a producer may write this batch now: None, or the batch that it repeats. Raises KafkaError."""
         entry = self._entries.get(producer_id)
         if entry is None:
+            if epoch < NO_EPOCH:
+                raise KafkaError.of(
+                    ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} writes with epoch {epoch}"
+                )
             if self.complete and first_sequence:
                 raise KafkaError.of(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -49,6 +49,8 @@ class ElectLeaders:
         try:
             election = Election(self.election)
         except ValueError:
+            if self.topics is not None and not self.topics:
+                return Decision(Result())  # an election of nothing may be of any kind
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {self.election}") from None
         asked = self.topics
         if asked is None:

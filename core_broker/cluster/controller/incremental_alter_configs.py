@@ -85,12 +85,20 @@ def _changed(change: AlterableConfig, present: str | None, kind: int) -> str | N
     if option is None:
         raise ConfigError(f"Can't {operation.name} to key {change.name} because its type is not LIST.")
     parts = [part for part in (option.default or "" if present is None else present).split(",") if part]
-    for part in (change.value or "").split(","):
+    for part in _given(change.value or ""):
         if operation is Operation.APPEND and part not in parts:
             parts.append(part)
         elif operation is Operation.SUBTRACT and part in parts:
             parts.remove(part)
     return ",".join(parts)
+
+
+def _given(text: str) -> list[str]:
+    """The parts of a list as Java splits them: what is empty at the end is none."""
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def _list_option(name: str, kind: int) -> Option | None:

@@ -22,7 +22,7 @@ def handle(request: Request, context: Context) -> Response:
     may_change = request.allow_replication_factor_change
     image = context.services.image
     return Response(
-        allow_replication_factor_change=may_change,
+        allow_replication_factor_change=may_change or not request.topics,
         error_message=None if request.topics else "",
         responses=[
             ReassignableTopicResponse(

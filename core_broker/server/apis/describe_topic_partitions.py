@@ -26,9 +26,10 @@ def handle(request: Request, context: Context) -> Response:
     try:
         names = _names(request, context)
     except KafkaError as error:
-        asked = dict.fromkeys(topic.name for topic in request.topics)
         return Response(
-            topics=[DescribeTopicPartitionsResponseTopic(name=name, error_code=error.code) for name in asked]
+            topics=[
+                DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code) for topic in request.topics
+            ]
         )
     limit = context.services.config["max.request.partition.size.limit"]
     left = max(min(limit, request.response_partition_limit), 1)

@@ -84,7 +84,8 @@ def handle(request: Request, context: Context) -> Any:
     nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
     untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is appended all the same
     asked = request.topic_data
-    if len(asked) != 1 or len(asked[0].partition_data) != 1 or acks not in ACKS:
+    is_single = len(asked) == 1 and len(asked[0].partition_data) == 1
+    if not is_single or acks not in ACKS:
         refused = _refused(request)
         if refused is not None:
             return refused
@@ -121,6 +122,8 @@ def handle(request: Request, context: Context) -> Any:
                         continue
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
+                if is_single and (refused := _refused(request)) is not None:
+                    return refused
                 if acks == 0:
                     untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {error}")
                     continue

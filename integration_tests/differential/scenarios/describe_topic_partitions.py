@@ -59,6 +59,7 @@ def cursors_that_point_nowhere(case: Case) -> None:
     case.topic()
     case.compare(request(case.name, cursor=(case.name + "-no", 0)))
     case.compare(request(case.name, cursor=(case.name, -1)))
+    case.compare(request(case.name + "-b", case.name, case.name, cursor=(case.name + "-no", 0)))
     case.compare(request(cursor=(case.name, -1)))
     case.compare(request(case.name + "-no", cursor=(case.name + "-no", 0)))
 

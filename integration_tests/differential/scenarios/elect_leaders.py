@@ -57,4 +57,5 @@ def elections_in_what_is_not_there(case: Case) -> None:
 def unknown_kind_of_election(case: Case) -> None:
     case.topic()
     case.compare(request((case.name, [0]), kind=7))
+    case.compare(request(kind=7))
     case.compare(m.Request(topic_partitions=None, election_type=7, timeout_ms=10_000))

@@ -20,7 +20,24 @@ from ..requests import (
 )
 
 SCENARIOS = Scenarios()
-WORDS = ["", "a", "true", "1", "-1", "0", "0.5", "1,2", " 1 ", "1e3", "+1", "0x1", "1_0"]
+WORDS = [
+    "",
+    "a",
+    "true",
+    "1",
+    "-1",
+    "0",
+    "0.5",
+    "1,2",
+    " 1 ",
+    "1e3",
+    "+1",
+    "0x1",
+    "1_0",
+    "\u0661",
+    "\u00a01",
+    "\u20281",
+]
 
 # What a topic's option takes and does not take besides WORDS. Those that change nothing here are in normalise.py.
 VALUES: dict[str, list[str]] = {
@@ -72,8 +89,10 @@ def appends_and_subtracts(case: Case) -> None:
     steps = [(APPEND, "compact"), (APPEND, "delete"), (SUBTRACT, "no"), (SUBTRACT, "compact"), (SUBTRACT, "delete")]
     for operation, value in steps:
         case.compare(alter_request(case.name, ("cleanup.policy", operation, value)))
+    case.compare(alter_request(case.name, ("cleanup.policy", APPEND, "delete,")))
+    case.compare(alter_request(case.name, ("cleanup.policy", SUBTRACT, ",,")))
     case.compare(alter_request(case.name, ("cleanup.policy", APPEND, "compact,delete")))
-    case.await_options(case.name, TOPIC, **{"cleanup.policy": "compact,delete"})
+    case.await_options(case.name, TOPIC, **{"cleanup.policy": "delete,compact"})
 
 
 @SCENARIOS.success(44, ends=True)

@@ -213,6 +213,17 @@ def commit_with_too_much_metadata(case: Case) -> None:
     see_offsets(case)
 
 
+@SCENARIOS.success(8, ends=True)
+def commits_for_a_topic_named_twice(case: Case) -> None:
+    case.coordinator()
+    topic_id = case.topic(partitions=2)
+    for wrong in ([], [row(7, 1)]):
+        rows = [[row(0, 1)], [row(1, 2), *wrong], [row(0, 3)]]
+        topics = [topic(case.name, topic_id, *each) for each in rows]
+        case.compare(Request(group_id=case.name, topics=topics))
+    see_offsets(case)
+
+
 @SCENARIOS.error(8, ends=True)
 def commit_larger_than_a_batch_may_be(case: Case) -> None:
     """What would not fit into the topic of groups."""

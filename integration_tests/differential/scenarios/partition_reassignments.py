@@ -25,6 +25,8 @@ def stays_where_it_is(case: Case) -> None:
     case.compare(request(case, [case.peer.node_id]))
     case.compare(request(case, [case.peer.node_id], may_change=False))
     case.compare(alter.Request(topics=[]))
+    if case.version >= 1:
+        case.compare(alter.Request(topics=[], allow_replication_factor_change=False))
 
 
 @SCENARIOS.error(45)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from isthmus.protocol.messages import produce as m
 
-from ..batches import BASE_TIMESTAMP_MS, CONTROL, STEP_MS, TRANSACTIONAL, batch, old_message_set, record
+from ..batches import (
+    BASE_TIMESTAMP_MS,
+    CONTROL,
+    LOG_APPEND_TIME,
+    STEP_MS,
+    TRANSACTIONAL,
+    batch,
+    old_message_set,
+    record,
+)
 from ..peer import NO_SUCH_ID, Case, Scenarios
 from ..requests import EARLIEST, LATEST, fetch_request, new_producer, offsets_request, produce_request
 
@@ -235,6 +244,10 @@ def what_is_told_of_a_batch_with_several_faults(case: Case) -> None:
     case.compare(produce_request(case, batch(20, break_crc=True), topic_id))
     case.compare(produce_request(case, batch(says_count=0, break_crc=True), topic_id))
     case.compare(produce_request(case, batch(says_count=2, attributes=CONTROL), topic_id))
+    case.compare(produce_request(case, batch(attributes=CONTROL | TRANSACTIONAL), topic_id))
+    producer_id = new_producer(case).producer_id
+    sent = batch(producer_id=producer_id, producer_epoch=0, attributes=LOG_APPEND_TIME)
+    case.compare(produce_request(case, sent, topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
@@ -296,6 +309,21 @@ def an_epoch_that_is_over(case: Case) -> None:
     producer_id = new_producer(case).producer_id
     for epoch, sequence in ((5, 0), (4, 3), (4, 0)):
         case.compare(produce_request(case, sequenced(case, producer_id, epoch, sequence), topic_id))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def a_producer_that_nobody_knows_with_an_epoch_below_none(case: Case) -> None:
+    topic_id = case.topic()
+    for epoch in (-2, -1):
+        case.compare(produce_request(case, sequenced(case, new_producer(case).producer_id, epoch, 0), topic_id))
+
+
+@SCENARIOS.success(0, since=FIRST, ends=True)
+def attributes_that_mean_nothing_are_not_kept_where_the_broker_stamps(case: Case) -> None:
+    topic_id = case.topic("-stamped", message_timestamp_type="LogAppendTime")
+    case.compare(produce_request(case, batch(attributes=0x180), topic_id, name=case.name + "-stamped"))
+    topic_id = case.topic()
+    case.compare(produce_request(case, batch(attributes=0x180), topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
