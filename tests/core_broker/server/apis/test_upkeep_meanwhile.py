@@ -130,7 +130,7 @@ WORK = {
     "a cleaned segment is decided on": ("decide", compact, "compact,delete"),
     "a cleaned segment takes the place of others": ("finish", compact, "compact,delete"),
     "a round of compaction reads and writes": ("_next", compact, "compact,delete"),
-    "a sync": ("_sync_files", sync, "delete"),
+    "a sync": ("sync_files", sync, "delete"),
 }
 
 
@@ -154,7 +154,9 @@ def test_requests_are_answered_as_ever(tmp_path, work):
         files.begin()
         working = asyncio.ensure_future(begin(serving))
         for reached, go_on in ((files.begun, files.may_work), (files.worked, files.may_end)):
-            await reached.wait()
+            waiting = asyncio.ensure_future(reached.wait())
+            await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
+            assert reached.is_set(), f"no job is called {name}"
             await ask_all(serving, topic_id)
             await delete_records(serving)
             assert not working.done()
