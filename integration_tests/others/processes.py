@@ -1,4 +1,4 @@
-"""Programs that run until they are stopped, and what they leave in topics."""
+"""Brokers, programs that run on them until they are stopped, and what they leave in topics."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from integration_tests.brokers import _die_with_parent
+from integration_tests.brokers import _die_with_parent, running_broker
+from integration_tests.peers.peers import kafka_cluster
 
 STOP_TIMEOUT_S = 30.0
 DONE_WITHIN_S = 90.0  # a JVM or two starting on a busy machine, too
+Brokers = Callable[[], str]  # starts one more broker, and gives its bootstrap address
+
+
+@contextmanager
+def starting(side: str, folder: Path) -> Iterator[Brokers]:
+    """Brokers with nothing in them yet, of `isthmus` or of stock `kafka`; gone at the end."""
+    numbers = count()
+    with ExitStack() as started:
+
+        def start() -> str:
+            if side == "kafka":
+                return started.enter_context(kafka_cluster(heap="512m"))
+            return started.enter_context(running_broker(folder / f"broker-{next(numbers)}")).bootstrap
+
+        yield start
 
 
 @contextmanager
@@ -54,7 +71,7 @@ def records(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes |
         due = {n: end for n, (start, end) in bounds.items() if end > start}
         consumer.assign([TopicPartition(topic, n, bounds[n][0]) for n in due])
         while due:
-            for message in consumer.consume(500, 5):
+            for message in consumer.consume(500, 0.2):
                 partition, offset = message.partition(), message.offset()
                 assert not message.error() and partition is not None and offset is not None
                 found.append((partition, message.key(), message.value()))

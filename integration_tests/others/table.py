@@ -1,4 +1,4 @@
-"""`python -m integration_tests.others.table`: docs/reference/clients.md, made by running every client it names."""
+"""`python -m integration_tests.others.table`: docs/reference/clients.md, made by running all that it names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 from integration_tests.brokers import ROOT, running_broker
 
+from .apps import APPS, App
 from .clients import CLIENTS, Client, smoke
+from .processes import starting
 
 PAGE = ROOT / "docs" / "reference" / "clients.md"
 RECORDS = 100
@@ -26,10 +28,18 @@ in `make test`, each as producer and as consumer of all others' records.
 | client | language | version | codecs | consumer group |
 |---|---|---|---|---|
 """
+APPS_HEAD = """\
+
+Applications, unmodified, run until what they leave in topics is what it must be, then stopped, given more and started
+again; the same on Apache Kafka 4.4:
+
+| application | version | what it uses |
+|---|---|---|
+"""
 TAIL = """\
 
-Besides, in the same way: a word count of faust-streaming, Kafka Streams' word count, Kafka's own command line tools,
-and kafka-python's own integration tests.
+Besides, compared with Apache Kafka 4.4 in the same way: Kafka's own command line tools, and kafka-python's own
+integration tests.
 """
 
 
@@ -38,12 +48,16 @@ def row(client: Client, seen: dict[str, Any]) -> str:
     return f"| {client.name} | {client.language} | {client.version} | {', '.join(seen['codecs'])} | {group} |\n"
 
 
-def page(rows: Iterable[str]) -> str:
-    return HEAD + "".join(rows) + TAIL
+def app_row(app: App) -> str:
+    return f"| {app.name} | {app.version} | {app.what} |\n"
+
+
+def page(rows: Iterable[str], app_rows: Iterable[str]) -> str:
+    return HEAD + "".join(rows) + APPS_HEAD + "".join(app_rows) + TAIL
 
 
 def main() -> int:
-    rows = []
+    rows, app_rows = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running_broker(folder / "broker") as broker:
@@ -51,7 +65,14 @@ def main() -> int:
                 seen = smoke(client.build(folder), broker.bootstrap, f"smoke-{number}", RECORDS)
                 rows.append(row(client, seen))
                 print(rows[-1], end="", flush=True)
-    PAGE.write_text(page(rows))
+        for number, app in enumerate(APPS):
+            own = folder / f"app-{number}"
+            own.mkdir()
+            with starting("isthmus", own) as brokers:
+                app.run(brokers, folder, own)
+            app_rows.append(app_row(app))
+            print(app_rows[-1], end="", flush=True)
+    PAGE.write_text(page(rows, app_rows))
     return 0
 
 

@@ -1,29 +1,24 @@
-"""Kafka Streams' own word count, as its release has it, on our broker: counts, restarts from its changelog, goes on."""
+"""Kafka Streams' own word count, as its release has it: counts, restarts from its changelog alone, goes on."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from integration_tests.brokers import BrokerProcess
 from integration_tests.clients.records import create_topics
 from integration_tests.peers.peers import java_command
 
-from .processes import last_values, produce, running, until
-
-pytestmark = pytest.mark.soak
+from .processes import Brokers, last_values, produce, running, until
 
 DEMO = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
 LINES = [f"all streams lead to kafka {n % 7}" for n in range(200)]
 
 
-def test_word_count(isthmus_broker: BrokerProcess, tmp_path: Path) -> None:
-    bootstrap = isthmus_broker.bootstrap
+def word_count(brokers: Brokers, _programs: Path, folder: Path) -> None:
+    bootstrap = brokers()
     create_topics(bootstrap, [INPUT, OUTPUT], 2)
-    properties = tmp_path / "streams.properties"
+    properties = folder / "streams.properties"
     expected: Counter[str] = Counter()
 
     def counted() -> bool:
@@ -32,12 +27,13 @@ def test_word_count(isthmus_broker: BrokerProcess, tmp_path: Path) -> None:
 
     for state in ("first", "second"):  # the second has the counts from the changelog alone
         properties.write_text(
-            f"bootstrap.servers={bootstrap}\nstate.dir={tmp_path / state}\ncommit.interval.ms=200\n"
+            f"bootstrap.servers={bootstrap}\nstate.dir={folder / state}\ncommit.interval.ms=200\n"
             "application.id=word-count\nauto.offset.reset=earliest\nstatestore.cache.max.bytes=0\n"
         )
         command = java_command(DEMO, str(properties), profile="streams")
-        with running(command, tmp_path, state) as log:
+        with running(command, folder, state) as log:
             produce(bootstrap, INPUT, [(None, line.encode()) for line in LINES], "lz4")
             for line in LINES:
                 expected.update(line.split())
             until(counted, lambda: (last_values(bootstrap, OUTPUT), log.read_text(errors="replace")[-2000:]))
+        assert counted()

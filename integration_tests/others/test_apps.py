@@ -1,0 +1,26 @@
+"""Applications of other people's making do on our broker as on stock Kafka, the control; the page of them is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .apps import APPS, App
+from .processes import starting
+from .table import PAGE, app_row
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.mark.parametrize("side", ["isthmus", "kafka"])
+@pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
+def test_an_app_leaves_what_it_must(app: App, side: str, programs: Path, tmp_path: Path) -> None:
+    with starting(side, tmp_path) as brokers:
+        app.run(brokers, programs, tmp_path)
+    assert app_row(app) in PAGE.read_text(), f"python -m {app_row.__module__} makes the page anew"
