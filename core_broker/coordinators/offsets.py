@@ -173,6 +173,8 @@ def prepare_commit(
             records.append((_key(request.group_id, name, partition.partition_index), value))
         if own.partitions:
             right.append(own)
+        elif found is None:
+            wrong.setdefault((name, topic.topic_id), own)  # it is named in the answer, asked for partitions or not
     return Commit(records, oc.Response(topics=_with_wrong(wrong, right)), accepted)
 
 
@@ -231,6 +233,8 @@ def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
     right: dict[str, od.OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
         found = image.topics.get(topic.name)
+        if found is None:
+            wrong.setdefault(topic.name, od.OffsetDeleteResponseTopic(name=topic.name))
         for partition in topic.partitions:
             exists = found is not None and partition.partition_index in found.partitions
             error = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

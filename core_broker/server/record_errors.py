@@ -11,6 +11,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import BatchIndexAndErrorMessage
 from ...protocol.records import CorruptBatch, Record, decode_batch
 from ..replication.partition import Partition
+from ..storage.errors import NullKeys
 
 MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
 MAX_NAMED = 1_000
@@ -20,7 +21,8 @@ def record_errors(
     error: KafkaError, records: Any, partition: Partition, wall_ms: int
 ) -> list[BatchIndexAndErrorMessage]:
     """What is wrong with each record of a batch that the log refused; empty where it is the batch itself."""
-    if error.code not in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP) or len(records) > MAX_BATCH_BYTES:
+    of_keys = isinstance(error, NullKeys)
+    if not (of_keys or error.code == ErrorCode.INVALID_TIMESTAMP) or len(records) > MAX_BATCH_BYTES:
         return []
     try:
         decoded = decode_batch(records, max_bytes=MAX_BATCH_BYTES)
@@ -28,9 +30,7 @@ def record_errors(
         return []
     found = []
     for index, record in enumerate(decoded):
-        reason = _without_key(record, partition) if error.code == ErrorCode.INVALID_RECORD else _out_of_time(
-            record, partition, wall_ms
-        )  # fmt: skip
+        reason = _without_key(record, partition) if of_keys else _out_of_time(record, partition, wall_ms)
         if reason:
             found.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason))
             if len(found) == MAX_NAMED:

@@ -14,7 +14,7 @@ from ...protocol.crc import crc32c
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import BatchSummary, validate_batch, with_append_time, with_codec
 from .config import MAX_INT64, LogConfig
-from .errors import OffsetMismatch
+from .errors import NullKeys, OffsetMismatch
 from .files import Buffer
 from .preparing import Prepared
 from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
@@ -239,7 +239,7 @@ def _recoded(view: memoryview, position: int, codec: int, level: int | None, pre
 def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int, wall_ms: int) -> None:
     """What a header does not tell. Raises KafkaError."""
     if config.compacts and found.null_keys:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, "a compacted topic takes no record without a key", base)
+        raise NullKeys(f"{name}: batch at offset {base}: a compacted topic takes no record without a key")
     if config.message_timestamp_type == "CreateTime" and found.min_timestamp != NO_TIMESTAMP:
         _check_times(name, config, base, found.min_timestamp, found.max_timestamp, wall_ms)
 

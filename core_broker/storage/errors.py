@@ -52,3 +52,10 @@ class NotCached(Exception):
         self.log = log
         self.segment = segment
         self.offset = offset
+
+
+class NullKeys(KafkaError):
+    """A batch for a compacted topic that is sound but for records without a key."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)

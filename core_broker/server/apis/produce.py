@@ -290,14 +290,14 @@ def _check_form(records: Any, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
     if magic == MAGIC and end > size:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
-    more = size - end
-    if magic == MAGIC and end >= HEADER_SIZE and more >= FORM.size:
-        if more >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
         )
+    more = size - end
+    if magic == MAGIC and end >= HEADER_SIZE and more >= FORM.size:
+        if more >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
 
 def _closed(partition: Partition) -> KafkaError:

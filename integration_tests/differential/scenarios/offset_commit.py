@@ -214,6 +214,16 @@ def commit_with_too_much_metadata(case: Case) -> None:
 
 
 @SCENARIOS.success(8, ends=True)
+def commits_for_no_partitions_of_topics_that_are_and_are_not_there(case: Case) -> None:
+    case.coordinator()
+    topic_id = case.topic()
+    none = topic(case.name + "-no", NO_SUCH_ID)
+    case.compare(Request(group_id=case.name, topics=[topic(case.name, topic_id), none]))
+    case.compare(Request(group_id=case.name, topics=[none, topic(case.name, topic_id, row(0, 1)), none]))
+    see_offsets(case)
+
+
+@SCENARIOS.success(8, ends=True)
 def commits_for_a_topic_named_twice(case: Case) -> None:
     case.coordinator()
     topic_id = case.topic(partitions=2)

@@ -47,6 +47,7 @@ def deletes_nothing(case: Case) -> None:
     committed(case, 40)
     case.compare(request(case.name))
     case.compare(request(case.name, (case.name, [])))
+    case.compare(request(case.name, (case.name + "-no", []), (case.name, [])))
     case.compare(request(case.name + "-unknown"))
     see_offsets(case)
 

@@ -362,6 +362,8 @@ def records_without_keys_in_a_compacted_topic(case: Case) -> None:
     case.compare(produce_request(case, batch(3), topic_id))
     case.compare(produce_request(case, batch(3, keys=True), topic_id))
     case.compare(produce_request(case, batch(3, codec="gzip"), topic_id))
+    case.compare(produce_request(case, batch(3, attributes=CONTROL), topic_id))  # the batch is at fault, not the keys
+    case.compare(produce_request(case, batch(3, says_count=2), topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
@@ -393,7 +395,9 @@ def internal_topics(case: Case) -> None:
 @SCENARIOS.error(0, since=FIRST, until=6)
 def zstd_for_clients_that_do_not_know_it(case: Case) -> None:
     topic_id = case.topic()
-    case.compare(produce_request(case, batch(codec="zstd"), topic_id))
+    sent = batch(codec="zstd")
+    for each in (sent, sent + sent, batch(codec="zstd", break_crc=True)):
+        case.compare(produce_request(case, each, topic_id))
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
