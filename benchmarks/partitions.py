@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from isthmus.protocol.header import RequestHeader, decode_response_header, frame_request
-from isthmus.protocol.messages import create_topics, delete_topics, list_offsets, produce
+from isthmus.protocol.messages import create_topics, delete_topics, list_offsets, metadata, produce
 
 from .cases import SAMPLE_BYTES, Bench, Sample, _run, rates
 from .frames import CLIENT_ID, PRODUCE_VERSION, batch, random_batch, spread_frame
@@ -28,7 +28,8 @@ from .sides import Side, age_s, isthmus, kafka
 
 COUNT = 4000
 TOPIC_PARTITIONS = 100
-ADMIN_VERSION, OFFSETS_VERSION = 5, 6
+ADMIN_VERSION, OFFSETS_VERSION, METADATA_VERSION = 5, 6, 12
+METADATA_REQUESTS = 100
 TIMEOUT_MS = 60_000
 USABLE_S = 120.0
 POLL_S = 0.02
@@ -43,7 +44,7 @@ _runs = itertools.count()
 
 
 class Partitions(Bench):
-    """4,000 partitions (40 topics of 100): created, written to, left alone, started again."""
+    """4,000 partitions (40 topics of 100): created, written to, left alone, started again, killed, deleted."""
 
     count = COUNT
     warm_s = 0.0
@@ -71,10 +72,16 @@ class Partitions(Bench):
         time.sleep(IDLE_S)
         sample["idle"] = (self.side.cpu_seconds() - before) / IDLE_S * 100
         sample["loaded"] = self.side.rss_bytes() / MIB
-        sample["stop"], sample["start"] = self._restart(topics, each)
-        deleted = delete_topics.Request(topic_names=topics, timeout_ms=TIMEOUT_MS)
-        with contextlib.suppress(TimeoutError):  # it is no part of what is measured
-            asked(self.side, delete_topics, framed(delete_topics, deleted, ADMIN_VERSION), ADMIN_VERSION)
+        start = time.perf_counter()
+        self.side.stop()
+        sample["stop"] = time.perf_counter() - start
+        sample["start"] = self._start(topics, each)
+        sample["metadata"] = self._metadata_cpu_ms()
+        for topic in topics:
+            _all_right(asked(self.side, produce, spread_frame(topic, range(each), small), PRODUCE_VERSION))
+        self.side.kill()
+        sample["killed"] = self._start(topics, each)
+        sample["delete"] = self._delete(topics)
         return sample
 
     def _frames(self, topics: Sequence[str], each: int) -> list[bytes]:
@@ -107,19 +114,35 @@ class Partitions(Bench):
             time.sleep(POLL_S)
         return time.perf_counter() - start
 
-    def _restart(self, topics: Sequence[str], each: int) -> tuple[float, float]:
-        """Seconds of a controlled stop, and from the start of the next process until every partition answers."""
+    def _start(self, topics: Sequence[str], each: int) -> float:
+        """Seconds from the start of the next process until every partition answers."""
         offsets = offsets_frame(topics, each)
-        start = time.perf_counter()
-        self.side.stop()
-        stop_s = time.perf_counter() - start
         self.side.launch()
         while age_s(self.side.pid) < USABLE_S:
             with contextlib.suppress(OSError):
                 if all_answer(self.side, offsets):
-                    return stop_s, age_s(self.side.pid)
+                    return age_s(self.side.pid)
             time.sleep(POLL_S)
         raise RuntimeError(f"{self.side.name}: not all partitions answer {USABLE_S} s after its start")
+
+    def _metadata_cpu_ms(self) -> float:
+        """CPU of the broker for an answer with the metadata of all topics."""
+        request = framed(metadata, metadata.Request(topics=None), METADATA_VERSION)
+        asked(self.side, metadata, request, METADATA_VERSION)
+        before = self.side.cpu_seconds()
+        for _ in range(METADATA_REQUESTS):
+            ask(self.side.address, request)
+        return (self.side.cpu_seconds() - before) / METADATA_REQUESTS * 1000
+
+    def _delete(self, topics: Sequence[str]) -> float:
+        """Seconds until the deletion of all topics is answered."""
+        request = framed(delete_topics, delete_topics.Request(topic_names=topics, timeout_ms=TIMEOUT_MS), ADMIN_VERSION)
+        start = time.perf_counter()
+        answer = asked(self.side, delete_topics, request, ADMIN_VERSION)
+        refused = [row.name for row in answer.responses if row.error_code]
+        if refused:
+            raise RuntimeError(f"{self.side.name} did not delete {refused[0]} and {len(refused) - 1} others")
+        return time.perf_counter() - start
 
 
 def framed(module: ModuleType, request: Any, version: int) -> bytes:

@@ -1,8 +1,8 @@
 """The two sides of a comparison as processes on loopback: an Isthmus broker and a stock Kafka node.
 
 Both have Kafka's defaults (Isthmus' durability is page_cache, which is Kafka's), one node each, data on the same disk.
-Only Kafka's delay before a deleted topic's files go is shortened, so that a run does not fill the disk; we have none.
-And it looks for topics with `flush.ms` every second: by default never.
+Only the delay before a deleted topic's files go is shortened, so that a run does not fill the disk. And Kafka looks for
+topics with `flush.ms` every second: by default never.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from integration_tests.peers.peers import (
     rss_bytes,
 )
 
+SETTINGS = {"log.segment.delete.delay.ms": 1000}
 KAFKA_SETTINGS = {
-    "log.segment.delete.delay.ms": 1000,
+    **SETTINGS,
     "log.flush.scheduler.interval.ms": 1000,  # else it never looks at a topic's flush.ms
 }
 READY_POLL_S = 0.005
@@ -111,6 +112,10 @@ class Side:
     def stop(self) -> None:
         raise NotImplementedError
 
+    def kill(self) -> None:
+        """kill -9."""
+        raise NotImplementedError
+
     def launch(self) -> None:
         raise NotImplementedError
 
@@ -137,6 +142,9 @@ class Isthmus(Side):
 
     def stop(self) -> None:
         self.process.stop()
+
+    def kill(self) -> None:
+        self.process.kill()
 
     def launch(self) -> None:
         self.process.start()
@@ -168,6 +176,9 @@ class Kafka(Side):
     def stop(self) -> None:
         self.node.stop()
 
+    def kill(self) -> None:
+        self.node.kill()
+
     def launch(self) -> None:
         self.node.start()
 
@@ -179,7 +190,7 @@ def _end(process: BrokerProcess) -> None:
 
 @contextlib.contextmanager
 def isthmus(folder: Path) -> Iterator[Side]:
-    process = BrokerProcess(folder)
+    process = BrokerProcess(folder, SETTINGS)
     process.address = f"127.0.0.1:{free_ports(1)[0]}"  # stays over restarts
     with contextlib.ExitStack() as held:
         held.callback(_end, process)

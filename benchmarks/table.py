@@ -74,6 +74,9 @@ PARTITIONS = (
     Metric("idle", "% of a core idle", lower=True),
     Metric("stop", "s to stop", lower=True),
     Metric("start", "s to start", lower=True),
+    Metric("metadata", "CPU-ms for metadata of all", lower=True),
+    Metric("killed", "s to start after a kill", lower=True),
+    Metric("delete", "s to delete", lower=True),
 )
 IDLE = (Metric("rss", "MiB", lower=True), Metric("cpu", "% of a core", lower=True))
 
