@@ -55,8 +55,17 @@ SERVED: dict[int, tuple[int, int]] = {
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
+    0: "Produce looks at batches, not at their records: broken records under a CRC that is right are kept, and the "
+    "largest timestamp that the header claims; a batch that claims LogAppendTime is refused (INVALID_TIMESTAMP), which "
+    "Kafka does only where the topic goes by it",
+    1: "Fetch answers go on past the end of a segment, up to the limits; an id of zeros is an unknown topic, where "
+    "Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again",
     10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
+    11: "JoinGroup that the same member asks again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
+    "leaves it without an answer",
+    14: "SyncGroup: the same",
+    15: "DescribeGroups tells a group once that is named twice: a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once",

@@ -15,6 +15,8 @@ from ..storage.errors import NullKeys
 
 MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
 MAX_NAMED = 1_000
+ATTRIBUTES_LOW = 22  # where in a batch the low byte of its attributes is
+LOG_APPEND_TIME = 0x08
 
 
 def record_errors(
@@ -30,7 +32,10 @@ def record_errors(
         return []
     found = []
     for index, record in enumerate(decoded):
-        reason = _without_key(record, partition) if of_keys else _out_of_time(record, partition, wall_ms)
+        if of_keys:
+            reason = _without_key(record, partition)
+        else:
+            reason = _out_of_time(record, partition, wall_ms, records[ATTRIBUTES_LOW] & LOG_APPEND_TIME)
         if reason:
             found.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason))
             if len(found) == MAX_NAMED:
@@ -44,7 +49,9 @@ def _without_key(record: Record, partition: Partition) -> str:
     return f"{partition} is compacted: a record without a key cannot be kept"
 
 
-def _out_of_time(record: Record, partition: Partition, wall_ms: int) -> str:
+def _out_of_time(record: Record, partition: Partition, wall_ms: int, claims_our_clock: int) -> str:
+    if claims_our_clock:
+        return f"a record that claims {partition}'s own clock, LogAppendTime"
     config = partition.log.config
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms

@@ -44,6 +44,7 @@ from .segment import (
 from .transactions import AbortedTransaction, follow
 
 _ABORTED = struct.Struct(">hqqqq")  # an entry of a transaction index: its version, 0, and an AbortedTransaction
+NO_EPOCH = -1  # of batches from before there were leader epochs
 _MAGIC_AT = 16
 _MAGIC_BYTE = bytes([MAGIC])
 
@@ -201,7 +202,7 @@ class _Check:
                 self._blame_or(here)
         else:
             self._tell_hole()
-        if epoch != self.epoch and epoch >= 0:
+        if epoch not in (self.epoch, NO_EPOCH):
             latest = self.known.leader_epoch
             if epoch < self.epoch or (latest is not None and epoch > latest):
                 than = (

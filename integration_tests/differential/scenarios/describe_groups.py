@@ -53,3 +53,9 @@ def describes_a_group_that_was_deleted(case: Case) -> None:
     committed(case, 40)
     case.prepare(delete(case.name))
     case.compare(Request(groups=[case.name]))
+
+
+@SCENARIOS.success(15, ends=True)
+def groups_named_twice(case: Case) -> None:
+    committed(case, 40)
+    case.compare(Request(groups=[case.name, case.name]))

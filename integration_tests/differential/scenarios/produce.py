@@ -379,6 +379,18 @@ def timestamps_out_of_bounds(case: Case) -> None:
 
 
 @SCENARIOS.error(0, since=FIRST, ends=True)
+def a_producer_that_claims_the_brokers_clock(case: Case) -> None:
+    topic_id = case.topic(message_timestamp_type="LogAppendTime")
+    case.compare(produce_request(case, batch(attributes=LOG_APPEND_TIME), topic_id))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
+def a_producer_that_claims_the_brokers_clock_in_vain(case: Case) -> None:
+    topic_id = case.topic()
+    case.compare(produce_request(case, batch(attributes=LOG_APPEND_TIME), topic_id))
+
+
+@SCENARIOS.error(0, since=FIRST, ends=True)
 def too_few_replicas(case: Case) -> None:
     topic_id = case.topic(min_insync_replicas="2")
     case.compare(produce_request(case, batch(), topic_id, acks=-1))

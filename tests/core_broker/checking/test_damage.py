@@ -118,6 +118,22 @@ def test_every_flipped_bit_of_what_has_no_checksum_is_found(
     files.close()
 
 
+def test_a_leader_epoch_below_none_is_found_whether_a_checkpoint_knows_better_or_not(directory: Path) -> None:
+    whole = check(directory)
+    files = RealFiles(1)
+    for path in sorted((directory / f"{PLAIN}-0").glob("*.log")):
+        before = path.read_bytes()
+        for position, _ in walk(before):
+            data = bytearray(before)
+            data[position + 12] ^= 0x80  # the sign
+            path.write_bytes(data)
+            report = check_partition(files, str(path.parent), whole.checked[PLAIN, 0].known)
+            assert Kind.EPOCH in {each.kind for each in report.problems}, f"{path.name} at {position}"
+        path.write_bytes(before)
+    assert found(directory) == []
+    files.close()
+
+
 @given(data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_damage_is_found_and_mended(directory: Path, tmp_path_factory: pytest.TempPathFactory, data) -> None:
