@@ -328,6 +328,7 @@ def test_topic_that_is_deleted_and_made_again_during_a_try_is_the_new_one(world:
 
         await during_a_try(world, change)
         assert world.replicas.get("t", 0).topic_id == OTHER_ID
+        assert not world.returned  # the old one's log was not served under the new one's id
         assert world.append() == 0 and world.replicas.offline() == {}
 
     world.run(history)
@@ -339,6 +340,23 @@ def test_leader_epoch_that_rises_during_a_try_is_taken(world: World) -> None:
         await during_a_try(world, lambda: world.feed(change))
         assert world.replicas.get("t", 0).leader_epoch == 1
         assert world.append() == 0
+
+    world.run(history)
+
+
+def test_options_that_change_during_a_try_hold(world: World) -> None:
+    async def history() -> None:
+        world.refuse(errno.ENOSPC)
+        await world.topic(0)
+        world.heal()
+        gate = Gate(world.files)
+        await world.tick()
+        assert gate.is_reached.is_set()
+        await world.feed(r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"))
+        gate.is_open.set()
+        await world.ended()
+        served = world.replicas.get("t", 0)
+        assert (served.log.config.retention_ms, served.configs["retention.ms"]) == (5, 5)
 
     world.run(history)
 
