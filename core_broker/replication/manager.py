@@ -49,6 +49,7 @@ class ReplicaManager:
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
         self._room = WantOfRoom(self._open_again)
+        self._tell_refusal = self._room.refuses  # one object for all partitions
         self._image = image
         self._logs = logs
         self._config = config
@@ -207,7 +208,7 @@ class ReplicaManager:
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        partition = Partition(topic.name, topic.id, index, opened, self._room.refuses)
+        partition = Partition(topic.name, topic.id, index, opened, self._tell_refusal)
         partition.configure(options)
         _follow(partition, topic.partitions[index])
         partition.recover()
