@@ -36,6 +36,8 @@ class CreatePartitions:
                 if len(records) + len(own) > MAX_RECORDS_PER_COMMAND:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             except KafkaError as error:
+                if error.code == ErrorCode.POLICY_VIOLATION:
+                    return Decision(self.fail(error))  # too many for one topic are too many for the request
                 message = None if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
                 items.append(GrownTopic(error.code, message, topic.name))
             else:

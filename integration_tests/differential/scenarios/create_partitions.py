@@ -79,6 +79,11 @@ def too_many_partitions_more(case: Case) -> None:
     case.topic()
     case.compare(request(wanted(case.name, 10_002), validate_only=True))
     case.compare(request(wanted(case.name, 2**31 - 1), validate_only=True))
+    case.topic("-other")
+    others = wanted(case.name + "-other", 3), wanted(case.name + "-no", 3), wanted(case.name + "-other", 0)
+    for other in others:
+        case.compare(request(other, wanted(case.name, 10_002), validate_only=True))
+        case.compare(request(wanted(case.name, 10_002), other, validate_only=True))
 
 
 @SCENARIOS.error(37, ends=True)
