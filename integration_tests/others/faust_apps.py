@@ -50,7 +50,7 @@ class Worker:
         """Run it, in a folder of this run's own, until what it leaves is as expected; and so it stays when it stops.
 
         send: gives it its input once it is ready. Before that, after a restart, faust lets its partitions go on before
-        it has looked up where they were committed, and may skip records or count them twice.
+        it has looked up where they were committed, and may skip records or count them twice, on Kafka as well.
         """
         folder = self.folder / state
         folder.mkdir()

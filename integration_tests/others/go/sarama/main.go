@@ -62,9 +62,9 @@ func (r *reader) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 				return nil
 			}
 			session.MarkMessage(message, "read")
-			session.Commit()
 			r.values <- string(message.Value)
-			if len(r.values) == r.total {
+			if len(r.values) == r.total { // of both partitions, each marked before it was counted
+				session.Commit()
 				r.end()
 			}
 		case <-session.Context().Done():
