@@ -138,7 +138,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "epochs_of_clients_are_not_checked",
         f"{APIS}.offset_for_leader_epoch",
-        "partition.check_epoch(asked.current_leader_epoch)",
+        "check_epoch(partition, asked.current_leader_epoch)",
         "pass",
         "client_is_ahead_of_the_leader_epoch",
     ),
