@@ -282,7 +282,7 @@ def run(kind: str, seconds: float, seed: int, control: str | None, hang_s: float
             if elapsed > seconds:
                 break
         try:
-            (CONTROLS[control] if control and count > 10 * LOOK_EVERY else decode)(data)
+            (CONTROLS[control] if control and settled else decode)(data)
         except EXPECTED:
             refused += 1
         except BaseException as error:
