@@ -68,7 +68,9 @@ class Side:
 
     def log_files(self, topic: str) -> list[Path]:
         """The segments of a topic's partitions, those that are about to be deleted too."""
-        return sorted(self.data_folder.glob(f"{topic}[-.]*/*.log*"))
+        while True:
+            with contextlib.suppress(FileNotFoundError):  # a directory went while it was looked into
+                return sorted(self.data_folder.glob(f"{topic}[-.]*/*.log*"))
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
