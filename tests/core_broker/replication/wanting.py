@@ -1,0 +1,154 @@
+"""A replica manager whose partitions want room, and time that goes on when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.core_broker.cluster.image import MetadataImage
+from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.replication.room import WantOfRoom
+from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.manager import LogManager
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import metadata_records as r
+from isthmus.protocol.records import build_batch
+from isthmus.runtime import system
+from tests.core_broker.storage.support import BrokenFiles
+
+ID, OTHER_ID = b"\1" * 16, b"\2" * 16
+BATCH = build_batch([(system().wall_ms(), b"k", b"v", ())])
+
+
+class World:
+    """A replica manager on a disk to break. Time stands still: `tick` lets the next pause of the task be over."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.files = BrokenFiles()
+        self.image = MetadataImage("cluster")
+        self.logs = LogManager(self.files, str(path), system())
+        self.replicas = ReplicaManager(self.image, self.logs, BrokerConfig(), system(), 1)
+        self.pauses: list[float] = []
+        self.returned: list[tuple[str, int]] = []
+        self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))
+        self._ticks: list[asyncio.Future[None]] = []
+
+        async def pause(wanting: WantOfRoom, seconds: float) -> None:
+            self.pauses.append(seconds)
+            tick = asyncio.get_running_loop().create_future()
+            self._ticks.append(tick)
+            stopped = asyncio.ensure_future(wanting._stopping.wait())
+            await asyncio.wait([tick, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+
+        monkeypatch.setattr(WantOfRoom, "_pause", pause)
+
+    def run(self, history: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            await self.logs.open(1)
+            await history()
+            await self.replicas.close()
+            await self.logs.close()
+
+        asyncio.run(main())
+        self.files.close()
+
+    async def feed(self, *records: Any) -> None:
+        await self.replicas.apply(self.image.apply(records, self.image.offset + len(records), 0))
+
+    async def topic(self, *partitions: int, topic_id: bytes = ID) -> None:
+        await self.feed(r.TopicRecord(name="t", topic_id=topic_id), *(partition(n, topic_id) for n in partitions))
+
+    async def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            await settle()
+            assert self._ticks, "nobody waits"
+            self._ticks.pop(0).set_result(None)
+            await settle()
+
+    async def ended(self) -> None:
+        """Nothing wants room any more."""
+        while self.is_looking:
+            assert not self._ticks, "it waits once more"
+            await asyncio.sleep(0)
+
+    @property
+    def is_looking(self) -> bool:
+        return self.replicas._room._task is not None
+
+    def refuse(self, number: int, kinds: tuple[str, ...] = ("append",), part: str = "/t-") -> None:
+        def trap(kind: str, path: str) -> None:
+            if kind in kinds and part in path:
+                raise OSError(number, os.strerror(number), path)
+
+        self.files.trap = trap
+
+    def heal(self) -> None:
+        self.files.trap = lambda kind, path: None
+
+    def append(self, index: int = 0) -> int:
+        return self.replicas.get("t", index).append(BATCH, Origin.CLIENT, system().wall_ms()).first_offset
+
+    def refusal(self, index: int = 0) -> KafkaError:
+        with pytest.raises(KafkaError) as caught:
+            self.append(index)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        return caught.value
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def partition(index: int, topic_id: bytes = ID) -> r.PartitionRecord:
+    return r.PartitionRecord(
+        partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0,
+        directories=[bytes(16)],
+    )  # fmt: skip
+
+
+class Gate:
+    """The pool's next job waits until it is opened."""
+
+    def __init__(self, files: BrokenFiles) -> None:
+        self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
+        pool = files.run
+
+        async def run(work: Any, *arguments: Any) -> Any:
+            files.run = pool  # type: ignore[method-assign]
+            self.is_reached.set()
+            await self.is_open.wait()
+            return await pool(work, *arguments)
+
+        files.run = run  # type: ignore[method-assign]
+
+
+async def at_a_try(world: World) -> Gate:
+    """A partition that wanted room is being opened once more, and waits for the gate."""
+    world.refuse(errno.ENOSPC)
+    await world.topic(0)
+    world.heal()
+    gate = Gate(world.files)
+    await world.tick()
+    assert gate.is_reached.is_set()
+    return gate
+
+
+async def during_a_try(world: World, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """The change comes while the partition is being opened once more."""
+    gate = await at_a_try(world)
+    changing = asyncio.ensure_future(change())
+    await settle()
+    assert not changing.done()  # it waits: two must not work in one directory
+    gate.is_open.set()
+    await changing
+    await settle()
