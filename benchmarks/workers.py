@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from integration_tests.brokers import ROOT, _die_with_parent
-from integration_tests.peers.peers import cpu_seconds, mm2
+from integration_tests.peers.peers import MM2_ALONE, cpu_seconds, mm2
 from isthmus.client import Admin, Client, TopicPartition
 
 from .cases import BATCH_RECORDS, GB, KEPT_BYTES, MB, PARTITIONS, VALUE_BYTES, Bench, Sample, fill
@@ -25,8 +25,8 @@ from .sides import isthmus, kafka
 
 POLL_S = 0.02
 WORKER_TIMEOUT_S = 60.0
-# What MirrorMaker 2 needs on nodes that are alone, and nothing but the copying turned on.
-MM2 = """\
+# Nothing of MirrorMaker 2 but the copying turned on.
+PROPERTIES = """\
 clusters = {alias}, target
 {alias}.bootstrap.servers = {source}
 target.bootstrap.servers = {target}
@@ -38,13 +38,6 @@ target.bootstrap.servers = {target}
 target->{alias}.enabled = false
 target->{alias}.emit.heartbeats.enabled = false
 tasks.max = 3
-replication.factor = 1
-offset-syncs.topic.replication.factor = 1
-checkpoints.topic.replication.factor = 1
-heartbeats.topic.replication.factor = 1
-offset.storage.replication.factor = 1
-status.storage.replication.factor = 1
-config.storage.replication.factor = 1
 """
 BYTES_A_SECOND = 256 << 20  # filled for each second that a sample should take, about
 EVENTS_A_SECOND = 250_000
@@ -95,7 +88,8 @@ class MirrorMaker(Bench):
         alias = f"copy{next(_numbers)}"
         properties = self.folder / f"{alias}.properties"
         properties.write_text(
-            MM2.format(source=self.side.address, target=self.target.address, topic=self.name, alias=alias)
+            PROPERTIES.format(source=self.side.address, target=self.target.address, topic=self.name, alias=alias)
+            + MM2_ALONE
         )
         with open(self.folder / f"{alias}.log", "wb") as log:
             process = mm2(properties, stdout=log, stderr=log, preexec_fn=_die_with_parent)

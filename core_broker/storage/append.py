@@ -21,6 +21,7 @@ from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
 from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAX_RELATIVE
 
 MAGIC = 2
+ATTRIBUTES_LOW = 22  # where in a batch the byte is that holds its codec and what follows here
 COMPRESSION = 0x07
 LAST_CODEC = 4  # zstd
 LOG_APPEND_TIME = 0x08

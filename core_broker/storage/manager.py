@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
@@ -300,7 +299,7 @@ class LogManager:
         """Delete a partition's log, open or not. Raises StorageError."""
         await self.delete_logs([(topic, index)])
 
-    async def delete_logs(self, keys: Iterable[Key]) -> None:
+    async def delete_logs(self, keys: Sequence[Key]) -> None:
         """Delete logs, open or not. When this returns no start will find them, whatever crash comes before it.
 
         Their files go later, see removals.py. Raises the StorageError of the first that cannot be deleted, after all
@@ -308,9 +307,9 @@ class LogManager:
         """
         failures: list[KafkaError] = []
         doomed: list[str] = []
-        for some in _in_parts(keys, DELETE_AT_ONCE):
+        for start in range(0, len(keys), DELETE_AT_ONCE):
             names = []
-            for key in some:
+            for key in keys[start : start + DELETE_AT_ONCE]:
                 log = self.logs.pop(key, None)
                 self._forget(key)
                 if log is not None:
@@ -477,9 +476,8 @@ class LogManager:
         if not self._is_open:  # it was cut short
             self._release()
             return
-        points = {key: (log.failure is None) for key, log in self.logs.items()}
-        clean = all(points.values()) and (self.was_clean or not self._unopened)
         logs = list(self.logs.values())
+        clean = all(log.failure is None for log in logs) and (self.was_clean or not self._unopened)
         for failure in await close_logs(self.files, logs, self._lock.sync_volume, self.config.volume_logs_min):
             logger.error("closing: %s", failure.message)
             clean = False
@@ -507,9 +505,3 @@ def _rename(files: Files, names: Iterable[tuple[str, str]]) -> tuple[list[str], 
         except OSError as error:
             failures.append(StorageError(error, directory, "cannot delete"))
     return renamed, failures
-
-
-def _in_parts(keys: Iterable[Key], size: int) -> Iterator[list[Key]]:
-    rest = iter(keys)
-    while part := list(islice(rest, size)):
-        yield part

@@ -30,6 +30,14 @@ from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime
 
+REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack")
+
+
+async def started(folder: Path) -> tuple[MetadataLog, Controller]:
+    runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
+    log = await MetadataLog.open(RealFiles(1), str(folder), runtime)
+    return log, Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+
 
 def printed(folder: Path, *options: str, suffix: str = ".log") -> list[str]:
     """The lines that DumpLogSegments prints of records, in order."""
@@ -55,12 +63,10 @@ def dump(folder: Path, *options: str) -> list[dict[str, Any]]:
 
 def test_the_metadata_log(tmp_path):
     async def write() -> bytes:
-        runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
-        log = await MetadataLog.open(RealFiles(1), str(tmp_path), runtime)
-        controller = Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+        _, controller = await started(tmp_path)
         submit = controller.submit_wait
         for _ in range(2):
-            await submit(RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack"))
+            await submit(REGISTER)
             await submit(CreateTopics([new_topic("t", 1, configs={"retention.ms": "5"})]))
         await submit(CreatePartitions([CreatePartitionsTopic(name="t", count=2, assignments=None)]))
         await submit(AllocateProducerIds())
@@ -89,11 +95,9 @@ def test_a_snapshot_of_the_metadata(tmp_path):
     """KIP-630: its header and footer, and between them what the log said."""
 
     async def write() -> MetadataImage:
-        runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
-        log = await MetadataLog.open(RealFiles(1), str(tmp_path), runtime)
-        controller = Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+        log, controller = await started(tmp_path)
         submit = controller.submit_wait
-        await submit(RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)}, "rack"))
+        await submit(REGISTER)
         await submit(CreateTopics([new_topic("t", 2, configs={"retention.ms": "5"}), new_topic("gone")]))
         await submit(AllocateProducerIds())
         await submit(DeleteTopics(names=["gone"]))

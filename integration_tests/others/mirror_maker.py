@@ -9,12 +9,11 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.clients.records import CODECS, create_topics
-from integration_tests.peers.peers import java_command
+from integration_tests.peers.peers import MM2, MM2_ALONE, java_command
 
 from .clients import JVM
 from .processes import Brokers, produce, records, running, until
 
-MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 PROPERTIES = """\
 clusters = from, to
 from.bootstrap.servers = {source}
@@ -32,13 +31,6 @@ from->to.offset.lag.max = 0
 to->from.enabled = false
 offset.flush.interval.ms = 1000
 tasks.max = 2
-replication.factor = 1
-offset-syncs.topic.replication.factor = 1
-checkpoints.topic.replication.factor = 1
-heartbeats.topic.replication.factor = 1
-offset.storage.replication.factor = 1
-status.storage.replication.factor = 1
-config.storage.replication.factor = 1
 """
 TOPIC, COPY, GROUP = "flights", "from.flights", "readers"
 PARTITIONS, RECORDS = 3, 120  # records: of each codec, each time
@@ -49,8 +41,8 @@ def mirror(brokers: Brokers, _programs: Path, folder: Path) -> None:
     admin = AdminClient({"bootstrap.servers": target})
     create_topics(source, [TOPIC], PARTITIONS)
     properties = folder / "mm2.properties"
-    properties.write_text(PROPERTIES.format(source=source, target=target))
-    command = java_command(MAIN, str(properties), log="INFO", heap="1g", jvm=JVM)
+    properties.write_text(PROPERTIES.format(source=source, target=target) + MM2_ALONE)
+    command = java_command(MM2, str(properties), log="INFO", heap="1g", jvm=JVM)
 
     def send(mark: str) -> None:
         for codec in CODECS:

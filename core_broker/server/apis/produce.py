@@ -31,7 +31,9 @@ from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
+from ...storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
 from ...storage.log import AppendInfo, Origin
+from ...storage.segment import HEADER_SIZE, LOG_OVERHEAD
 from ..context import CloseConnection, Context
 from ..leaders import leader_of
 from ..preparing import Work
@@ -39,12 +41,7 @@ from ..record_errors import record_errors
 
 LENGTH = struct.Struct(">8xi")
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
-LOG_OVERHEAD = 12  # bytes of a batch before and with its length
-HEADER_SIZE = 61
 LEAST_LENGTH = 14  # that a batch of any format has
-MAGIC = 2
-TRANSACTIONAL = 0x10
-ATTRIBUTES_LOW = 22  # the byte of a batch that holds its codec
 CODEC, ZSTD = 7, 4
 ZSTD_SINCE = 7  # version of this request
 LEADERS_SINCE = 10

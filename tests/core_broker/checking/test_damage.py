@@ -10,7 +10,7 @@ epochs and the last segment's indexes.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,13 +26,7 @@ from isthmus.protocol.records import walk
 
 from .made import IDS, MIRRORED, ONE_SEGMENT, PLAIN, SMALL, check, found, make, stored
 
-
-@pytest.fixture(scope="module", autouse=True)
-def no_waiting_for_the_disk() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda fd: None)
-        patch.setattr("os.fdatasync", lambda fd: None)
-        yield
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
 
 @pytest.fixture(scope="module", params=["stopped", "killed", "stopped with one segment", "killed with one segment"])

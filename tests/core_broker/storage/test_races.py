@@ -27,6 +27,8 @@ from isthmus.runtime import Runtime
 
 from .support import NOW_MS, BrokenFiles, append, batch, contents, drive, open_log, run
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 HOUR_MS = 3_600_000
 CONFIG = LogConfig(
     cleanup_policy="compact,delete",
@@ -50,14 +52,6 @@ def stamp(offset: int) -> int:
 def rows(first: int, keys: int) -> bytes:
     """Two records, their offsets told by their times and values."""
     return build_batch([(stamp(n), b"k%d" % (n % keys), b"value %d" % n, ()) for n in (first, first + 1)])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_waiting_for_the_disk() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda fd: None)
-        patch.setattr("os.fdatasync", lambda fd: None)
-        yield
 
 
 @pytest.fixture(scope="module")
