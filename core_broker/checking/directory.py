@@ -20,6 +20,7 @@ from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
 from ..storage.append import CONTROL
 from ..storage.check import check_partition
+from ..storage.checkpoint_files import CHECKPOINTS
 from ..storage.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -39,7 +40,7 @@ from ..storage.checkpoints import (
 from ..storage.config import LogConfig
 from ..storage.files import DirectoryLocked, Files, Held
 from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
-from ..storage.manager import CHECKPOINTS, CLEAN_MARKER, STRAY_SUFFIX
+from ..storage.manager import CLEAN_MARKER, STRAY_SUFFIX
 from ..storage.removals import DELETE_SUFFIX
 from ..storage.repair import repair_partition
 from ..storage.scanning import headers

@@ -95,7 +95,7 @@ class ReplicaManager:
 
     async def save_log_starts(self) -> None:
         """Put on disk where logs start, so that records that were deleted stay deleted. Raises StorageError."""
-        await self._logs.save_log_starts()
+        await self._logs.checkpoints.save_log_starts()
 
     async def volume(self) -> Volume:
         """The data directory and its volume. Raises StorageError."""

@@ -1,16 +1,26 @@
 """The checkpoint files of a data directory, each one number a log: what they say, and what has changed since.
 
 A save costs what has changed, not what there is: thousands of logs at rest are neither asked nor written out anew line
-by line. The files are Kafka's, and so is their format.
+by line. The files are Kafka's, and so is their format (checkpoints.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
-from .checkpoints import CHECKPOINT_VERSION, CheckpointError, Offsets, parse_offsets
+from .checkpoints import (
+    CHECKPOINT_VERSION,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    CheckpointError,
+    Offsets,
+    parse_offsets,
+)
 from .errors import StorageError
 from .files import Files
 
@@ -18,6 +28,8 @@ if TYPE_CHECKING:
     from .log import Log
 
 logger = logging.getLogger(__name__)
+
+CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 
 Key = tuple[str, int]  # topic, partition
 
@@ -116,3 +128,81 @@ class CheckpointFile:
             except OSError as error:
                 self._is_behind = True
                 raise StorageError(error, self.path, "cannot save") from error
+
+
+class Checkpoints:
+    """The four files of a data directory. high_watermark: a log's, as it is now.
+
+    recovery_points: up to where each log is on disk. log_starts: where it starts. high_watermarks: what was committed.
+    first_dirty_offsets: up to where a compacted log is clean; the others are not named, as in Kafka.
+    """
+
+    def __init__(self, files: Files, data_dir: str, high_watermark: Callable[[Key, Log], int]) -> None:
+        def file(name: str, value: Callable[[Key, Log], int | None]) -> CheckpointFile:
+            return CheckpointFile(files, f"{data_dir}/{name}", value)
+
+        self._high_watermark = high_watermark
+        self.recovery_points = file(RECOVERY_POINT_CHECKPOINT, lambda key, log: log.recovery_point)
+        self.log_starts = file(LOG_START_CHECKPOINT, lambda key, log: log.log_start_offset)
+        self.high_watermarks = CheckpointFile(
+            files, f"{data_dir}/{HIGH_WATERMARK_CHECKPOINT}", high_watermark, self._is_settled
+        )
+        self.first_dirty_offsets = file(CLEANER_CHECKPOINT, lambda key, log: log.first_dirty_offset or None)
+        self._all = self.recovery_points, self.log_starts, self.high_watermarks, self.first_dirty_offsets
+        self._saving = asyncio.Lock()
+
+    def _is_settled(self, key: Key, log: Log) -> bool:
+        """Whether its high watermark stays until there is another append; the next one tells."""
+        log.is_noted = False
+        return self._high_watermark(key, log) >= log.log_end_offset
+
+    def load(self) -> bool:
+        """Read the files; False when the recovery points cannot be used: all logs are in doubt. Raises OSError."""
+        usable = {each.path: each.load() for each in self._all}
+        return usable[self.recovery_points.path]
+
+    async def keep_only(self, keys: Container[Key]) -> bool:
+        """Forget all other logs, on disk too; whether a file was written for it. Raises StorageError."""
+        changed = [each for each in self._all if each.keep_only(keys)]
+        for each in changed:
+            await self._save(each)
+        return bool(changed)
+
+    def note(self, key: Key, log: Log) -> None:
+        """Its offsets may have changed."""
+        for each in self._all:
+            each.note(key, log)
+
+    def forget(self, key: Key) -> None:
+        """The log is gone."""
+        for each in self._all:
+            each.forget(key)
+
+    # The saves write what has changed, one file at a time. They raise StorageError.
+
+    async def save_recovery_points(self) -> None:
+        await self._save(self.recovery_points)
+
+    async def save_log_starts(self) -> None:
+        """Call it after deleting records, so that they stay deleted."""
+        await self._save(self.log_starts)
+
+    async def save_high_watermarks(self) -> None:
+        await self._save(self.high_watermarks)
+
+    async def save_first_dirty_offsets(self) -> None:
+        await self._save(self.first_dirty_offsets)
+
+    async def save_points(self) -> None:
+        """What must not vouch for more than a log holds: call it before one is cut."""
+        await self.save_recovery_points()
+        await self.save_first_dirty_offsets()
+
+    async def save(self) -> None:
+        """All four."""
+        for each in self._all:
+            await self._save(each)
+
+    async def _save(self, file: CheckpointFile) -> None:
+        async with self._saving:
+            await file.save()

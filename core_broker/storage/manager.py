@@ -1,29 +1,25 @@
 """All logs of one data directory, and the small files beside them.
 
 A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
-how far each log is on disk, where it starts and what its high watermark was. A marker left by a clean shutdown lets
-the next start believe what it finds. What recurs is in duties.py and cleaner.py.
+how far each log is on disk, where it starts and what its high watermark was (checkpoint_files.py). A marker left by a
+clean shutdown lets the next start believe what it finds. What recurs is in duties.py and cleaner.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
-from .checkpoint_files import CheckpointFile
+from .checkpoint_files import Checkpoints
 from .checkpoints import (
     CLEAN_SHUTDOWN,
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LOCK_FILE,
-    LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
     CheckpointError,
     parse_partition_metadata,
     partition_of,
@@ -38,7 +34,7 @@ from .identity import identify
 from .index_window import IndexWindows
 from .log import Log
 from .opening import OfOtherTopic, Points, Wanted, open_or_make
-from .removals import DELETE_SUFFIX, Removals
+from .removals import DELETE_SUFFIX, Removals, rename_all
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -47,7 +43,6 @@ STRAY_SUFFIX = "-stray"
 METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
 MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
-CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
 PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
 DELETE_AT_ONCE = 128  # logs that are let go in one turn of the loop, and renamed by one call of the pool
@@ -90,35 +85,31 @@ class LogManager:
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
-        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT, lambda key, log: log.recovery_point)
-        self._log_starts = self._checkpoint(LOG_START_CHECKPOINT, lambda key, log: log.log_start_offset)
-        self._high_watermarks = CheckpointFile(
-            files, self._path(HIGH_WATERMARK_CHECKPOINT), self._high_watermark, self._is_settled
-        )
-        # How far compacted logs are clean; the others are not named, as in Kafka.
-        self._first_dirty = self._checkpoint(CLEANER_CHECKPOINT, lambda key, log: log.first_dirty_offset or None)
-        self._checkpoints = self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty
+        self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
         self._compacted: dict[Key, Log] = {}
-        self._saving = asyncio.Lock()
         self.duties = Duties(
             self.logs,
             runtime,
             self._high_watermark,
             [
-                Job("recovery points", self.config.checkpoint_interval_ms, self.save_recovery_points),
-                Job("log starts", self.config.log_start_interval_ms, self.save_log_starts),
-                Job("high watermarks", self.config.high_watermark_interval_ms, self.save_high_watermarks),
+                Job("recovery points", self.config.checkpoint_interval_ms, self.checkpoints.save_recovery_points),
+                Job("log starts", self.config.log_start_interval_ms, self.checkpoints.save_log_starts),
+                Job("high watermarks", self.config.high_watermark_interval_ms, self.checkpoints.save_high_watermarks),
             ],
             self.config.retention_interval_ms,
         )
         self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
-        self._hooks = self.save_points, self._rolled, self._changed  # one object each for all logs
+        self._hooks = self.checkpoints.save_points, self._rolled, self._changed  # one object each for all logs
         self.cleaner = Cleaner(
-            self._compacted, self.config.cleaner, runtime, self._last_stable_offset, self.save_first_dirty_offsets
+            self._compacted,
+            self.config.cleaner,
+            runtime,
+            self._last_stable_offset,
+            self.checkpoints.save_first_dirty_offsets,
         )
 
     # --- The directory ------------------------------------------------------------------------------------------------
@@ -137,16 +128,11 @@ class LogManager:
             for directory in await self.files.run(self._tidy):
                 self.removals.add(directory)
             must_sync = self.was_clean
-            for each in self._checkpoints:
-                if not each.load() and each is self._recovery_points:
-                    self.was_clean = False
+            self.was_clean &= self.checkpoints.load()
             # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
             # logs that were not closed: a write, which also syncs the directory, makes both changes last.
-            for each in self._checkpoints:
-                if each.keep_only(self._unopened):
-                    await each.save()
-                    must_sync = False
-            if must_sync:
+            has_written = await self.checkpoints.keep_only(self._unopened)
+            if must_sync and not has_written:
                 await self.files.run(self.files.sync_directory, self.data_dir)
             self._is_open = True
         except DirectoryLocked as error:
@@ -204,10 +190,6 @@ class LogManager:
     def get(self, topic: str, index: int) -> Log | None:
         return self.logs.get((topic, index))
 
-    def saved_high_watermark(self, topic: str, index: int) -> int | None:
-        """What the checkpoint says since the last run."""
-        return self._high_watermarks.get((topic, index))
-
     async def open_logs(
         self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None] = lambda each, log: None
     ) -> None:
@@ -251,7 +233,8 @@ class LogManager:
                     continue
             is_clean = self.was_clean and key in self._unopened
             is_named = key not in self._half_made
-            offsets = self._recovery_points[key], self._log_starts[key], self._first_dirty[key]
+            said = self.checkpoints
+            offsets = said.recovery_points[key], said.log_starts[key], said.first_dirty_offsets[key]
             points = Points(*offsets, is_clean, is_named)
             jobs.append((self._path(f"{each.topic}-{each.partition}"), each, points))
         wall_ms = self.runtime.wall_ms()
@@ -274,7 +257,8 @@ class LogManager:
                 is_cut |= result.recovery_point < points.recovery_point
             opened(each, result)
         if is_cut:
-            await self.save_recovery_points()  # or the old ones would vouch for what is appended in place of the lost
+            # Or the old ones would vouch for what is appended in place of the lost.
+            await self.checkpoints.save_recovery_points()
 
     def _take(self, key: Key, log: Log) -> Log:
         """A log that was opened is one of ours."""
@@ -315,7 +299,7 @@ class LogManager:
                 if log is not None:
                     await log.leave()  # its paths may soon be those of a new topic of this name
                 names.append((self._path("{}-{}".format(*key)), self._path(self._aside(*key, DELETE_SUFFIX))))
-            renamed, failed = await self.files.run(_rename, self.files, names)
+            renamed, failed = await self.files.run(rename_all, self.files, names)
             doomed += renamed
             failures += failed
         if doomed:
@@ -331,7 +315,7 @@ class LogManager:
 
     async def _settle_names(self) -> None:
         """Put on disk that logs are gone, and that no checkpoint speaks for later ones of their names."""
-        await self.save_checkpoints()
+        await self.checkpoints.save()
         try:
             await self.files.run(self.files.sync_directory, self.data_dir)
         except OSError as error:
@@ -378,8 +362,7 @@ class LogManager:
     def _forget(self, key: Key) -> None:
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)
-        for each in self._checkpoints:
-            each.forget(key)
+        self.checkpoints.forget(key)
         self._compacted.pop(key, None)
         self.duties.forget(key)
 
@@ -390,8 +373,7 @@ class LogManager:
 
     def _note(self, key: Key, log: Log) -> None:
         """What is done at times has something to look at."""
-        for each in self._checkpoints:
-            each.note(key, log)
+        self.checkpoints.note(key, log)
         self.duties.note(key, log)
         if log.config.compacts:
             self._compacted[key] = log
@@ -403,46 +385,9 @@ class LogManager:
         if key is not None and (found := self.logs.get(key)) is log:
             self.duties.rolled(key, found)
 
-    # --- Checkpoints --------------------------------------------------------------------------------------------------
-
-    def _checkpoint(self, name: str, value: Callable[[Key, Log], int | None]) -> CheckpointFile:
-        return CheckpointFile(self.files, self._path(name), value)
-
-    async def save_recovery_points(self) -> None:
-        await self._save(self._recovery_points)
-
-    async def save_log_starts(self) -> None:
-        """Call it after deleting records, so that they stay deleted."""
-        await self._save(self._log_starts)
-
-    async def save_high_watermarks(self) -> None:
-        await self._save(self._high_watermarks)
-
-    async def save_first_dirty_offsets(self) -> None:
-        await self._save(self._first_dirty)
-
-    async def save_points(self) -> None:
-        """What must not vouch for more than a log holds: call it before one is cut."""
-        await self.save_recovery_points()
-        await self.save_first_dirty_offsets()
-
-    async def save_checkpoints(self) -> None:
-        """Save what has changed of all four. Raises StorageError."""
-        for each in self._checkpoints:
-            await self._save(each)
-
-    async def _save(self, file: CheckpointFile) -> None:
-        async with self._saving:
-            await file.save()
-
     def _high_watermark(self, key: Key, log: Log) -> int:
         known = self.high_watermark_of(*key)
         return log.log_end_offset if known is None else known
-
-    def _is_settled(self, key: Key, log: Log) -> bool:
-        """Whether its high watermark stays until there is another append; the next one tells."""
-        log.is_noted = False
-        return self._high_watermark(key, log) >= log.log_end_offset
 
     def _last_stable_offset(self, key: Key, log: Log) -> int:
         undecided = log.first_unstable_offset
@@ -482,7 +427,7 @@ class LogManager:
             logger.error("closing: %s", failure.message)
             clean = False
         try:
-            await self.save_checkpoints()
+            await self.checkpoints.save()
             if clean:
                 await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), CLEAN_MARKER)
         except KafkaError as error:
@@ -491,17 +436,3 @@ class LogManager:
             logger.error("closing: %s", StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write").message)
         self.logs.clear()
         self._release()
-
-
-def _rename(files: Files, names: Iterable[tuple[str, str]]) -> tuple[list[str], list[KafkaError]]:
-    """Directories, if they are there, to other names; the new names, and the errors of those that cannot be."""
-    renamed: list[str] = []
-    failures: list[KafkaError] = []
-    for directory, name in names:
-        try:
-            if files.exists(directory):
-                files.rename(directory, name)
-                renamed.append(name)
-        except OSError as error:
-            failures.append(StorageError(error, directory, "cannot delete"))
-    return renamed, failures

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .errors import StorageError
 from .files import Files
@@ -112,3 +112,17 @@ def remove_piece(files: Files, directories: Sequence[str]) -> tuple[int, list[St
         except OSError as error:
             failures.append(StorageError(error, directory, "cannot delete"))
     return len(directories), failures
+
+
+def rename_all(files: Files, names: Iterable[tuple[str, str]]) -> tuple[list[str], list[StorageError]]:
+    """Directories, if they are there, to other names; the new names, and the errors of those that cannot be."""
+    renamed: list[str] = []
+    failures: list[StorageError] = []
+    for directory, name in names:
+        try:
+            if files.exists(directory):
+                files.rename(directory, name)
+                renamed.append(name)
+        except OSError as error:
+            failures.append(StorageError(error, directory, "cannot delete"))
+    return renamed, failures

@@ -53,12 +53,12 @@ def retention_from_the_newest_on(stack: contextlib.ExitStack) -> None:
 
 def deleted_records_come_back(stack: contextlib.ExitStack) -> None:
     """A log's new start is told before it is saved anywhere."""
-    from isthmus.core_broker.storage.manager import LogManager
+    from isthmus.core_broker.storage.checkpoint_files import Checkpoints
 
-    async def save(self: LogManager) -> None:
+    async def save(self: Checkpoints) -> None:
         pass
 
-    _replace(stack, LogManager, "save_log_starts", save)
+    _replace(stack, Checkpoints, "save_log_starts", save)
 
 
 def retention_never(stack: contextlib.ExitStack) -> None:

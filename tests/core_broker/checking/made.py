@@ -83,7 +83,7 @@ def make(folder: Path, clean: bool = True, config: LogConfig = SMALL) -> Path:
             await metadata.close()
             await logs.close()
         else:
-            await logs.save_checkpoints()
+            await logs.checkpoints.save()
             for log in logs.logs.values():
                 log.append(build_batch([(FIRST_MS + 900, b"k", b"v", ())]), Origin.CLIENT, EPOCHS - 1, NOW_MS)
                 log.abandon()

@@ -216,7 +216,7 @@ def test_leader_epochs_of_a_partition_that_was_killed_are_missed_once_a_sync_has
         append(log, batch(3))
         if is_synced:
             await log.sync()
-            await logs.save_recovery_points()
+            await logs.checkpoints.save_recovery_points()
             unlink(tmp_path / "t-0", "leader-epoch-checkpoint")
         log.abandon()
         logs._release()

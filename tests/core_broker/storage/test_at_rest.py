@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import random
 
-import pytest
-
-from isthmus.core_broker.storage.checkpoint_files import CheckpointFile
 from isthmus.core_broker.storage.config import DAY_MS
 from isthmus.core_broker.storage.log import Log, LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.opening import Wanted
-from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 
-from .support import NOW_MS, BrokenFiles, append, batch, drive, run
+from .support import NOW_MS, BrokenFiles, append, batch, run
 
 COUNT = 60
 TOPIC_ID = bytes(range(16))
@@ -139,15 +133,15 @@ def test_a_checkpoint_asks_those_that_have_changed(tmp_path, monkeypatch):
             return marks.get((topic, index), world.log(index).log_end_offset)
 
         await world.open()
-        await world.manager.save_checkpoints()
+        await world.manager.checkpoints.save()
         world.manager.high_watermark_of = high_watermark
-        await world.manager.save_high_watermarks()
+        await world.manager.checkpoints.save_high_watermarks()
         assert asked == []
         append(world.log(9), batch(2))
         append(world.log(9), batch(2))
         marks["t", 8] = 1
         append(world.log(8), batch(3))
-        await world.manager.save_high_watermarks()
+        await world.manager.checkpoints.save_high_watermarks()
         assert set(asked) == {("t", 8), ("t", 9)}
         lines = (tmp_path / "replication-offset-checkpoint").read_text().splitlines()
         assert len(lines) == COUNT + 2 and {"t 9 4", "t 8 1", "t 7 0"} <= set(lines)
@@ -155,15 +149,15 @@ def test_a_checkpoint_asks_those_that_have_changed(tmp_path, monkeypatch):
         assert lines[2:] == [f"t {index} {expected.get(index, 0)}" for index in range(COUNT)]
         asked.clear()
         del marks["t", 8]  # it rises, and no append tells
-        await world.manager.save_high_watermarks()
+        await world.manager.checkpoints.save_high_watermarks()
         assert set(asked) == {("t", 8)}
         assert "t 8 3" in (tmp_path / "replication-offset-checkpoint").read_text()
         asked.clear()
         world.files.calls.clear()
-        await world.manager.save_checkpoints()
+        await world.manager.checkpoints.save()
         assert asked == [] and world.files.calls == []
         append(world.log(9), batch(1))
-        await world.manager.save_high_watermarks()
+        await world.manager.checkpoints.save_high_watermarks()
         assert set(asked) == {("t", 9)}
         await world.manager.close()
 
@@ -174,39 +168,16 @@ def test_recovery_points_follow_syncs_and_cuts(tmp_path, monkeypatch):
     async def work():
         world = World(tmp_path, monkeypatch)
         await world.open()
-        await world.manager.save_recovery_points()
+        await world.manager.checkpoints.save_recovery_points()
         append(world.log(2), batch(5))
         await world.log(2).sync()
-        await world.manager.save_recovery_points()
+        await world.manager.checkpoints.save_recovery_points()
         assert "t 2 5\n" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
         await world.log(2).truncate_to(0)
         assert "t 2 0\n" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
         await world.manager.close()
 
     run(work())
-
-
-def test_save_that_failed_is_made_up_for(tmp_path):
-    files, log, value = BrokenFiles(), object(), {"at": 1}
-    checkpoint = CheckpointFile(files, f"{tmp_path}/points", lambda key, log: value["at"])
-    checkpoint.note(("t", 0), log)
-
-    def refuse(kind, path):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-
-    files.trap = refuse
-    with pytest.raises(KafkaError, match="No space left"):
-        drive(checkpoint.save())
-    files.trap = lambda kind, path: None
-    drive(checkpoint.save())
-    assert (tmp_path / "points").read_text() == "0\n1\nt 0 1\n"
-    files.calls.clear()
-    checkpoint.note(("t", 0), log)  # nothing is new
-    drive(checkpoint.save())
-    assert files.calls == []
-    checkpoint.forget(("t", 0))
-    drive(checkpoint.save())
-    assert (tmp_path / "points").read_text() == "0\n0\n"
 
 
 def test_flush_ms_looks_at_logs_that_have_it_and_appends(tmp_path, monkeypatch):

@@ -3,59 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import gc
 import os
-import random
-from pathlib import Path
 
 import pytest
 
 from isthmus.core_broker.storage.log import LogConfig
-from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.manager import ManagerConfig
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
-from isthmus.runtime import Runtime
 
+from .directories import TOPIC_ID, killed, manager, names, open_all, opened
 from .support import NOW_MS, BrokenFiles, append, at, batch, run
-
-TOPIC_ID = bytes(range(16))
-
-
-def manager(files, path, config=None, wall_ms=lambda: NOW_MS):
-    return LogManager(files, str(path), Runtime(random.Random(1), wall_ms, lambda: 0), config)
-
-
-@contextlib.asynccontextmanager
-async def opened(files, path, node_id=1, cluster_id=None, logs=True, **more):
-    made = manager(files, path, **more)
-    await made.open(node_id, cluster_id)
-    if logs:
-        await open_all(made, made.found())
-    yield made
-    await made.close()
-
-
-async def open_all(made: LogManager, keys) -> None:
-    """Raises the error of one that cannot be."""
-
-    def check(each, log):
-        if isinstance(log, KafkaError):
-            raise log
-
-    await made.open_logs([Wanted(*key, made.topic_id(*key) or TOPIC_ID, LogConfig()) for key in keys], check)
-
-
-def killed(made: LogManager) -> None:
-    """The process is gone; only its lock is given back."""
-    made._release()
-
-
-def names(path: Path) -> list[str]:
-    return sorted(p.name for p in path.iterdir())
 
 
 def test_files_are_kafkas(files, tmp_path):
@@ -141,7 +102,7 @@ def test_logs_come_back_with_their_offsets(files, tmp_path):
             assert made.was_clean
             assert made.found() == [("t", 0)]
             assert made.topic_id("t", 0) == TOPIC_ID
-            assert made.saved_high_watermark("t", 0) == 9
+            assert made.checkpoints.high_watermarks.get(("t", 0)) == 9
             log = made.get("t", 0)
             assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (4, 9, 9)
 
@@ -189,7 +150,7 @@ def test_torn_tail_is_found_after_a_kill_not_looked_for_after_a_clean_shutdown(f
         for _ in range(5):
             append(log, batch(1))
         await log.sync()
-        await made.save_checkpoints()
+        await made.checkpoints.save()
         append(log, batch(1))
         killed(made)
         path = tmp_path / "t-0" / "00000000000000000000.log"
@@ -276,7 +237,7 @@ def test_deleted_log_is_gone_and_a_new_one_of_its_name_is_not_vouched_for(files,
             for _ in range(9):
                 append(log, batch(1))
             await log.sync()
-            await made.save_checkpoints()
+            await made.checkpoints.save()
             part = log.read(0, 100)
             await made.delete("t", 0)
             assert "t-0" not in names(tmp_path)
@@ -350,44 +311,6 @@ def test_longest_topic_name_can_be_deleted(files, tmp_path):
     run(work())
 
 
-def test_checkpoint_of_a_directory_that_is_gone_is_forgotten_at_the_start(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path):
-            pass
-        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 500\n")
-        async with opened(files, tmp_path) as made:
-            assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
-            assert (await made.create("t", 0, TOPIC_ID, LogConfig())).recovery_point == 0
-
-    run(work())
-
-
-def test_broken_checkpoint_means_that_logs_are_read_through(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path) as made:
-            append(await made.create("t", 0, TOPIC_ID, LogConfig()), batch(1))
-        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n7\nt 0 1\n")
-        async with opened(files, tmp_path) as made:
-            assert not made.was_clean
-            assert made.get("t", 0).log_end_offset == 1
-
-    run(work())
-
-
-def test_truncation_lowers_the_checkpoint_on_disk(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path) as made:
-            log = await made.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=300))
-            for _ in range(9):
-                append(log, batch(1))
-            await log.sync()
-            await made.save_checkpoints()
-            await log.truncate_to(5)
-            assert "t 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
-
-    run(work())
-
-
 def test_one_task_saves_flushes_and_retains(tmp_path):
     files = BrokenFiles()
     now = [NOW_MS]
@@ -454,26 +377,6 @@ def test_retention_that_waited_while_its_topic_was_deleted_does_not_touch_the_ne
         append(new, batch(2))
         assert "00000000000000000000.log" in names(tmp_path / "t-0")
         await made.close()
-
-    run(history())
-
-
-def test_checkpoint_ahead_of_its_log_is_lowered_before_anything_is_appended(files, tmp_path):
-    async def history():
-        made = manager(files, tmp_path)
-        await made.open(1)
-        log = await made.create("t", 0, TOPIC_ID, LogConfig())
-        append(log, batch(10))
-        await log.sync()
-        await made.save_recovery_points()
-        killed(made)
-        (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")  # what was synced is gone all the same
-        again = manager(files, tmp_path)
-        await again.open(1)
-        log = await again.create("t", 0, TOPIC_ID, LogConfig())
-        assert (log.log_end_offset, log.recovery_point) == (0, 0)
-        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
-        await again.close()
 
     run(history())
 

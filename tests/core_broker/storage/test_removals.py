@@ -62,7 +62,7 @@ def test_deletion_is_told_when_the_names_are_on_disk_and_no_file_has_gone(tmp_pa
     async def work():
         files = BrokenFiles()
         manager = await filled(files, tmp_path)
-        await manager.save_checkpoints()
+        await manager.checkpoints.save()
         files.calls.clear()
         await manager.delete_logs(KEYS[:5])
         kinds = [kind for kind, _ in files.calls]

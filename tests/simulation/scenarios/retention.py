@@ -117,7 +117,7 @@ async def delete_records(model: Model, logs: LogManager, log: Log) -> None:
     model.asked = max(model.asked, offset)
     log.advance_start(offset)
     started = log.log_start_offset
-    await logs.save_log_starts()
+    await logs.checkpoints.save_log_starts()
     model.told = max(model.told, started)
     model.sim.counters["deleted_on_request"] += 1
 
