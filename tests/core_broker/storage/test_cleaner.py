@@ -1,11 +1,7 @@
-"""Log compaction: what a round leaves, what it must not touch, and what the next start finds after any crash."""
+"""Log compaction: what a round leaves and what it must not touch."""
 
 from __future__ import annotations
 
-import errno
-import os
-import random
-import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -14,71 +10,14 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.storage.cleaner import Cleaner, CleanerConfig, assess
-from isthmus.core_broker.storage.config import MAX_INT64
+from isthmus.core_broker.storage.config import DAY_MS, MAX_INT64
 from isthmus.core_broker.storage.errors import StorageError
 from isthmus.core_broker.storage.log import Log, LogConfig, Origin
 from isthmus.protocol.compaction import delete_horizon_ms
 from isthmus.protocol.records import build_batch, decode_batch, iter_records, walk
-from isthmus.runtime import Runtime
 
-from .support import NOW_MS, BrokenFiles, Died, append, at, contents, open_log, run, spans
-
-DAY_MS = 24 * 60 * 60 * 1000
-COMPACT = LogConfig(
-    cleanup_policy="compact",
-    segment_bytes=400,
-    index_interval_bytes=100,
-    retention_ms=-1,
-    min_cleanable_dirty_ratio=0.0,
-)
-ROOMY = replace(COMPACT, segment_bytes=1 << 20)
-SMALL_STEPS = CleanerConfig(buffer_bytes=200)
-
-
-class Bench:
-    """One log, its cleaner, and a clock to set."""
-
-    def __init__(self, path: Path, config: LogConfig = COMPACT, cleaner: CleanerConfig = SMALL_STEPS) -> None:
-        self.files = BrokenFiles()
-        self.path = path
-        self.now_ms = NOW_MS
-        self.undecided = MAX_INT64
-        self.runtime = Runtime(random.Random(7), lambda: self.now_ms, lambda: 0)
-        self.saves = 0
-        self.use(open_log(self.files, path, config), cleaner)
-
-    def use(self, log: Log, cleaner: CleanerConfig = SMALL_STEPS) -> None:
-        self.log = log
-        self.cleaner = Cleaner(
-            {("t", 0): log}, cleaner, self.runtime, lambda key, log: min(self.undecided, log.log_end_offset), self.save
-        )
-
-    async def save(self) -> None:
-        self.saves += 1
-
-    def put(self, *rows: tuple[bytes | None, bytes | None], codec: str = "none", age_ms: int = 0, **head: Any) -> Any:
-        stamp = self.now_ms - age_ms
-        data = build_batch([(stamp, key, value, ()) for key, value in rows], codec, **head)
-        return append(self.log, data, origin=Origin.COORDINATOR)
-
-    def close_segment(self) -> None:
-        """The next append begins a segment."""
-        self.log._roll(self.log.log_end_offset, self.now_ms)
-
-    def clean(self) -> bool:
-        return run(self.cleaner.clean_filthiest())
-
-    def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
-        return [(r.offset, r.key, r.value) for r in iter_records(contents(self.log))]
-
-    def spans(self) -> list[tuple[int, int]]:
-        return spans(contents(self.log))
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
+from .compacting import COMPACT, ROOMY, SMALL_STEPS, Bench
+from .support import NOW_MS, append, at, contents, open_log, run
 
 # What stays
 
@@ -390,6 +329,23 @@ def test_compact_and_delete_together(tmp_path: Path) -> None:
     assert all(offset >= 6 for offset, _, _ in bench.records())
 
 
+def test_index_of_a_cleaned_segment_is_sparse_and_right(bench: Bench) -> None:
+    for n in range(200):
+        bench.put((b"k%d" % (n % 60), b"v" * 40))
+    bench.log.config = replace(ROOMY, index_interval_bytes=1000)
+    assert bench.clean()
+    [closed] = bench.log.closed_segments()
+    index = (bench.path / "t-0" / f"{closed.base_offset:020d}.index").read_bytes()
+    entries = list(struct.iter_unpack(">ii", index))
+    assert 3 <= len(entries) <= closed.size_bytes // 1000
+    data = closed.file.pread(closed.size_bytes, 0)
+    for relative, position in entries:
+        assert decode_batch(data[position:])[-1].offset == closed.base_offset + relative
+    with pytest.raises(StorageError):
+        bench.files.trap = lambda kind, path: (_ for _ in ()).throw(OSError(5, "x", path)) if kind == "open" else None
+        bench.log.read(closed.base_offset + 1, 10)
+
+
 # Transactions
 
 
@@ -428,150 +384,3 @@ def test_aborted_records_go_at_once_and_markers_after_their_records(bench: Bench
     bench.close_segment()
     assert bench.clean()
     assert [h.base_offset for _, h in walk(contents(bench.log))] == [2, 6, 7, 9]
-
-
-# Trouble
-
-
-@pytest.mark.parametrize("kind", ["open", "append", "pwrite", "sync", "rename", "sync_directory", "pread", "unlink"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_disk_that_refuses_leaves_the_log_as_it_was_and_the_round_is_tried_again(
-    bench: Bench, kind: str, number: int, caplog: Any
-) -> None:
-    for n in range(30):
-        bench.put((b"k%d" % (n % 3), b"v%d" % n))
-    before = bench.records()
-    run(bench.log.sync())
-
-    def trap(what: str, path: str) -> None:
-        if what == kind and (kind in ("sync_directory", "pread") or "cleaned" in path or "swap" in path):
-            raise OSError(number, os.strerror(number), path)
-
-    bench.files.trap = trap
-    done = bench.clean()
-    bench.files.trap = lambda kind, path: None
-    if kind == "unlink":  # nothing was there to be removed
-        assert done
-        return
-    assert not done
-    assert any(os.strerror(number) in record.message for record in caplog.records)
-    last = {key: value for _, key, value in before}
-    if bench.log.failure is None:
-        assert {key: value for _, key, value in bench.records()} == last
-        assert not list((bench.path / "t-0").glob("*.cleaned")) and not list((bench.path / "t-0").glob("*.swap"))
-        assert bench.clean()
-    else:
-        bench.use(open_log(bench.files, bench.path, COMPACT, recovery_point=30))
-    assert {key: value for _, key, value in bench.records()} == last
-    assert bench.log.log_end_offset == 30
-
-
-def test_bit_rot_is_not_sealed_by_a_new_checksum(bench: Bench, caplog: Any) -> None:
-    for n in range(30):
-        bench.put((b"k%d" % (n % 3), b"v%d" % n))
-    path = min((bench.path / "t-0").glob("*.log"))
-    with path.open("r+b") as file:
-        file.seek(66)
-        byte = file.read(1)
-        file.seek(66)
-        file.write(bytes([byte[0] ^ 1]))
-    assert not bench.clean() and not bench.clean()
-    [said] = [r.message for r in caplog.records if r.levelname == "ERROR"]
-    assert "t-0 cannot be compacted" in said and "CRC" in said
-    assert bench.log.failure is None and len(contents(bench.log)) > 0
-
-
-def death_points(path: Path) -> int:
-    """How many calls of the file seam one round makes."""
-    bench = Bench(path)
-    fill(bench)
-    start = len(bench.files.calls)
-    assert bench.clean()
-    return len(bench.files.calls) - start
-
-
-def fill(bench: Bench) -> dict[bytes | None, bytes | None]:
-    for n in range(9):
-        bench.put((b"k%d" % (n % 2), b"v%d" % n), (b"once%d" % n, b"x" * 60))
-    return {key: value for _, key, value in bench.records()}
-
-
-def test_death_at_every_call_of_a_round_loses_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: Any) -> None:
-    for call in ("fsync", "fdatasync"):  # the death of a process takes nothing from the page cache; power: simulation
-        monkeypatch.setattr(os, call, lambda fd: None)
-    count = death_points(tmp_path / "count")
-    assert count > 30
-    for number in range(count):
-        path = tmp_path / str(number)
-        bench = Bench(path)
-        last = fill(bench)
-        bench.files.die_at(number)
-        with pytest.raises(Died):
-            bench.clean()
-        for clean in (False, True):  # the second: what a start that was itself clean believes
-            bench.use(open_log(BrokenFiles(), path, COMPACT, recovery_point=18, clean=clean))
-            assert bench.log.recovery_notes == []
-            assert bench.log.log_end_offset == 18
-            assert {key: value for _, key, value in bench.records()} == last
-            offsets = [offset for offset, _, _ in bench.records()]
-            assert offsets == sorted(set(offsets))
-            assert not [p for p in (path / "t-0").iterdir() if p.suffix in (".cleaned", ".swap")]
-            if not clean:
-                run(bench.log.close())
-        while bench.clean():
-            pass
-        assert {key: value for _, key, value in bench.records()} == last
-        active = bench.log.active_segment.base_offset
-        assert sum(1 for offset, key, _ in bench.records() if offset < active and key and key[:1] == b"k") <= 2
-        shutil.rmtree(path)
-
-
-def test_swap_that_kafka_left_is_finished_and_an_undecided_one_undone(tmp_path: Path) -> None:
-    for leftover, decided in ((".swap", True), (".cleaned", False)):
-        bench = Bench(tmp_path / leftover)
-        before = fill(bench)
-        folder = tmp_path / leftover / "t-0"
-        run(bench.log.close())
-        bases = sorted(int(path.stem) for path in folder.glob("*.log"))
-        merged = b"".join((folder / f"{base:020d}.log").read_bytes() for base in bases[:2])
-        name = folder / f"{bases[0]:020d}"
-        Path(f"{name}.log{leftover}").write_bytes(merged)
-        Path(f"{name}.index.swap").write_bytes(b"")
-        Path(f"{name}.timeindex.swap").write_bytes(b"")
-        bench.use(open_log(bench.files, tmp_path / leftover, COMPACT, recovery_point=18))
-        assert {key: value for _, key, value in bench.records()} == before
-        assert (bases[1] not in [int(path.stem) for path in folder.glob("*.log")]) == decided
-        assert not list(folder.glob("*.swap")) and not list(folder.glob("*.cleaned"))
-
-
-def test_lost_epoch_checkpoint_does_not_make_holes_of_compaction_look_like_a_lost_tail(bench: Bench) -> None:
-    last = fill(bench)
-    for n in range(24, 40):
-        bench.put((b"k%d" % (n % 2), b"v%d" % n), (b"k5", b"x"))
-        last |= {b"k%d" % (n % 2): b"v%d" % n, b"k5": b"x"}
-    bench.log.config = replace(COMPACT, segment_bytes=200)
-    assert bench.clean()
-    dirty = bench.log.first_dirty_offset
-    (bench.path / "t-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
-    for points in ({"recovery_point": 50}, {"first_dirty_offset": dirty}):
-        bench.use(open_log(bench.files, bench.path, COMPACT, **points))
-        assert bench.log.recovery_notes == []
-        assert {key: value for _, key, value in bench.records()} == last
-        (bench.path / "t-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
-
-
-def test_index_of_a_cleaned_segment_is_sparse_and_right(bench: Bench) -> None:
-    for n in range(200):
-        bench.put((b"k%d" % (n % 60), b"v" * 40))
-    bench.log.config = replace(ROOMY, index_interval_bytes=1000)
-    assert bench.clean()
-    [closed] = bench.log.closed_segments()
-    index = (bench.path / "t-0" / f"{closed.base_offset:020d}.index").read_bytes()
-    entries = list(struct.iter_unpack(">ii", index))
-    assert 3 <= len(entries) <= closed.size_bytes // 1000
-    data = closed.file.pread(closed.size_bytes, 0)
-    for relative, position in entries:
-        assert decode_batch(data[position:])[-1].offset == closed.base_offset + relative
-    with pytest.raises(StorageError):
-        bench.files.trap = lambda kind, path: (_ for _ in ()).throw(OSError(5, "x", path)) if kind == "open" else None
-        bench.log.read(closed.base_offset + 1, 10)
