@@ -29,6 +29,7 @@ DEFAULT_FILE = Path("topology.yaml")
 COLUMNS = ("process", "state", "pid", "restarts", "address", "reason")  # a name says the kind
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
+BROKER_COMMANDS = ("check", "to-kafka")  # else it is one to run
 DOWN_TIMEOUT_S = 60.0
 
 
@@ -114,10 +115,17 @@ def broker(context: typer.Context) -> None:
 
     Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data;
     `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from."""
-    if context.args[:1] not in (["check"], ["to-kafka"]) and not any(
-        word.partition("=")[0] in ("--data", "-h", "--help") or "log.dirs=" in word for word in context.args
-    ):
-        raise DeployError("say where its data goes: isthmus broker --data DIR --listen 127.0.0.1:9092")
+    first = context.args[0] if context.args else "-"
+    if first not in BROKER_COMMANDS:
+        if not first.startswith("-"):
+            raise DeployError(
+                f"isthmus broker knows no '{first}': it has {' and '.join(BROKER_COMMANDS)}, else options of a broker "
+                "to run, each as --set NAME=VALUE (there are no files of options)"
+            )
+        if not any(
+            word.partition("=")[0] in ("--data", "-h", "--help") or "log.dirs=" in word for word in context.args
+        ):
+            raise DeployError("say where its data goes: isthmus broker --data DIR --listen 127.0.0.1:9092")
     command = (*python("core_broker"), *context.args)
     os.execv(command[0], command)
 

@@ -55,6 +55,15 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
         if not mark:
             raise ConfigError(f"--set {text}: expected NAME=VALUE")
         given[name.strip()] = value
+    for option, value, name in (
+        ("--data", parsed.data, "log.dirs"),
+        ("--metrics", parsed.metrics, "metrics.listener"),
+        ("--listen", parsed.listen or None, "listeners"),
+    ):
+        if value is not None and name in given:
+            raise ConfigError(f"both {option} and --set {name}: say it once")
+        if value == "":  # of a variable that is not set: not to be taken for the option left out
+            raise ConfigError(f"{option} is empty")
     if parsed.data:
         given["log.dirs"] = parsed.data
     if parsed.metrics:

@@ -17,6 +17,7 @@ from ..protocol.errors import KafkaError
 from ..runtime import Runtime
 from .cluster.controller import Controller, RegisterBroker
 from .cluster.image import Endpoint, InconsistentRecord, MetadataImage
+from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .config import BrokerConfig, ConfigError
 from .coordinators.groups import GroupCoordinator
@@ -106,6 +107,13 @@ class Broker:
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
         self._controller = controller = Controller(image, metadata_log, config, runtime)
         removed = await metadata_log.replay(image)
+        if metadata_log.is_new and (found := logs.found()):
+            # Each topic was on disk here before its partitions were: what there is would be set aside, all of it.
+            raise StartError(
+                f"{data_dir}/{METADATA_DIRECTORY} has no records, so that no topic is known, though there are "
+                f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): put it back from a copy (of a Kafka with a "
+                "metadata.log.dir: from there), or choose an empty directory"
+            )
         self._take_options(image)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)

@@ -89,6 +89,9 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
             raise CannotMove(f"{data_dir} was not stopped in a controlled way: start a broker on it, and stop that")
         image = MetadataImage(identity["cluster.id"])
         log = await MetadataLog.open(files, data_dir, clocks)
+        if log.is_new:
+            await log.close()
+            raise CannotMove(f"{data_dir}/{DIRECTORY} has no records: what topics there are is not known")
         try:
             await log.replay(image)
         finally:

@@ -32,7 +32,7 @@ def configuration() -> str:
             "# Configuration",
             "",
             "Options have Kafka's names and meanings. A broker takes its own by `--set name=value` on the command",
-            "line, or in the topology file; a topic by `isthmus topic create --config name=value` or any Kafka tool.",
+            "line, or in the topology file; a topic by `isthmus topic create --set name=value` or any Kafka tool.",
             "*own*: Kafka has no such option. *dynamic*: can be changed while the broker runs, for one broker or for",
             "all, by any Kafka tool. *no effect*: an option of Kafka's that would change nothing here; only its",
             "default is accepted, so that nobody relies on it (`INVALID_CONFIG`).",

@@ -110,6 +110,30 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     assert str(tmp_path / "b/data") in line
 
 
+def test_a_data_directory_without_its_metadata_log_is_left_as_it_is(make_broker: BrokerMaker) -> None:
+    """All topics would be unknown, and their partitions set aside."""
+    broker = make_broker()
+    case = Case(Peer("isthmus", broker.address), 0, "kept")
+    topic_id = case.topic()
+    produced(case, topic_id)
+    before = records(case, topic_id)
+    case.peer.close()
+    assert broker.stop() == 0
+    data = broker.folder / "data"
+    (data / "__cluster_metadata-0").rename(broker.folder / "copy")
+    code, line = refused(broker)
+    assert code == 1
+    assert f"{data}/__cluster_metadata-0 has no records" in line and "put it back" in line
+    assert not list(data.glob("*-stray"))
+
+    (data / "__cluster_metadata-0").rename(broker.folder / "made anew")
+    (broker.folder / "copy").rename(data / "__cluster_metadata-0")
+    broker.start()
+    case = Case(Peer("isthmus", broker.address), 0, "kept")
+    assert records(case, topic_id) == before
+    case.peer.close()
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("no.such.option", "1"), ("num.partitions", "many"), ("num.partitions", "0")]
 )

@@ -91,6 +91,7 @@ class DirectoryCheck:
         """Take the directory. Raises CannotCheck: it is no data directory, of an unknown format, or in use."""
         path = self._path(META_PROPERTIES)
         try:
+            self.files.listdir(self.data_dir)  # or what this user may not look into would seem to be no directory
             if not self.files.exists(path):
                 raise CannotCheck(f"{self.data_dir} is no data directory: it has no {META_PROPERTIES}")
             self.identity = parse_meta_properties(self.files.read(path), path)
@@ -133,7 +134,11 @@ class DirectoryCheck:
         found = {key: None for name in names if (key := partition_of(name)) is not None}
         if METADATA in found:
             yield self._check(METADATA)
+        if METADATA in found and self.checked[METADATA].report.log_end_offset > 0:
             self._read_metadata()
+        elif FORMAT in self.identity and found:
+            text = "no records of what topics there are: put it back from a copy; without it no broker starts here"
+            self.problems.append(Finding(Kind.MISSING, f"{METADATA[0]}-{METADATA[1]}", text))
         for key in sorted(found):
             if key != METADATA:
                 yield self._check(key)

@@ -50,6 +50,11 @@ class MetadataLog:
         return cls(log, runtime)
 
     @property
+    def is_new(self) -> bool:
+        """Nothing was ever written to it."""
+        return self.next_offset == 0
+
+    @property
     def next_offset(self) -> int:
         return self.log.log_end_offset
 

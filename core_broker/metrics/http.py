@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,7 +15,7 @@ from typing import cast
 
 import h11
 
-from ..server.listener import ListenError
+from ..server.listener import cannot_listen
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +57,8 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: _Connection(self), host or None, port)
-        except OSError as error:
-            raise ListenError(
-                f"cannot listen on {host or '*'}:{port} for metrics: {os.strerror(error.errno or 0)}; stop what uses "
-                "the port or choose another (--metrics HOST:PORT, port 0 for any free one)"
-            ) from error
+        except (OSError, UnicodeError) as error:
+            raise cannot_listen(error, f"{host or '*'}:{port} for metrics", "--metrics") from error
         self.address = f"{host or '0.0.0.0'}:{port or self._server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -65,6 +66,22 @@ class ListenError(Exception):
     """A socket could not be opened; the message says which and what to do."""
 
 
+def cannot_listen(error: OSError | UnicodeError, where: str, option: str) -> ListenError:
+    """Which address it is that cannot be had, and the way out. A name that cannot be one is a UnicodeError."""
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        why, way_out = "the name is not known", f"name this machine, or an address of it ({option} HOST:PORT)"
+    else:
+        why = os.strerror(error.errno or 0)
+        way_out = {
+            errno.EADDRNOTAVAIL: "no interface of this machine has it: listen on one that it has, or on all "
+            f"({option} 0.0.0.0:PORT); what clients are told instead is advertised.listeners",
+            errno.EACCES: f"choose a port from 1024 on, which needs no rights ({option} HOST:PORT)",
+        }.get(
+            error.errno or 0, f"stop what uses the port or choose another ({option} HOST:PORT, port 0 for any free one)"
+        )
+    return ListenError(f"cannot listen on {where}: {why}; {way_out}")
+
+
 def parse_address(text: str, option: str) -> Address:
     """From NAME://HOST:PORT, or HOST:PORT for the listener PLAINTEXT. ConfigError names the option."""
     name, mark, rest = text.rpartition("://")
@@ -72,7 +89,9 @@ def parse_address(text: str, option: str) -> Address:
         name, rest = PLAINTEXT, text
     host, colon, port = rest.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or not name:
-        raise ConfigError(f"Invalid value {text} for configuration {option}: expected NAME://HOST:PORT")
+        raise ConfigError(
+            f"Invalid value {text} for configuration {option}: expected NAME://HOST:PORT, the port from 0 to 65535"
+        )
     return Address(name.upper(), host.strip("[]"), int(port))
 
 
@@ -80,8 +99,14 @@ def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
     """The listeners of a configuration, each with its advertised address. Raises ConfigError."""
     listeners = [parse_address(text, "listeners") for text in config["listeners"]]
     names = [listener.name for listener in listeners]
-    if not listeners or len(set(names)) != len(names):
-        raise ConfigError("Invalid value for configuration listeners: one or more, with a different name each")
+    if not listeners:
+        raise ConfigError("Invalid value for configuration listeners: at least one is needed, as PLAINTEXT://HOST:PORT")
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"Invalid value for configuration listeners: {names.count(name)} are called {name}: "
+                "give each a name of its own, such as INSIDE://HOST:PORT"
+            )
     protocols = dict(pair.split(":", 1) for pair in config["listener.security.protocol.map"].split(",") if ":" in pair)
     for name in names:
         if protocols.get(name, PLAINTEXT) != PLAINTEXT:
@@ -143,11 +168,8 @@ class Server:
             server = await loop.create_server(
                 lambda: Connection(listener), host, address.port, backlog=self._backlog, start_serving=False
             )
-        except OSError as error:
-            raise ListenError(
-                f"cannot listen on {address.host or '*'}:{address.port}: {os.strerror(error.errno or 0)}; "
-                "stop what uses the port or choose another (--listen HOST:PORT, port 0 for any free one)"
-            ) from error
+        except (OSError, UnicodeError) as error:
+            raise cannot_listen(error, f"{address.host or '*'}:{address.port}", "--listen") from error
         listener.sockets.append(server)
         self._bound_send_buffers(server)
         port = address.port or server.sockets[0].getsockname()[1]

@@ -78,15 +78,20 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def parse_meta_properties(data: bytes, path: str) -> dict[str, str]:
-    """The identity of a data directory. Raises CheckpointError when it is of a format not known here."""
+    """The identity of a data directory. Raises CheckpointError when it is of a format not known here, or damaged."""
     values = parse_properties(data)
     for name, known in (("version", META_VERSION), (FORMAT, FORMAT_VERSION)):
-        found = values.get(name, known if name == FORMAT else None)
+        found = values.get(name, known)
         if found != known:
             raise CheckpointError(
-                f"{path}: {name} is {found or 'missing'}, this release knows {known} alone: "
+                f"{path}: {name} is {found}, this release knows {known} alone: "
                 "use the release that wrote the directory, or another directory"
             )
+    missing = [name for name in ("version", "cluster.id", "node.id") if not values.get(name)]
+    if missing:  # as in Kafka: a directory that forgot whose it is must not become another cluster's
+        raise CheckpointError(
+            f"{path} is damaged: {', '.join(missing)} missing: put it back from a copy, or choose another directory"
+        )
     return values
 
 

@@ -8,9 +8,11 @@ from ...runtime import Runtime
 from .checkpoints import (
     FORMAT,
     FORMAT_VERSION,
+    META_PROPERTIES,
     META_VERSION,
     CheckpointError,
     parse_meta_properties,
+    partition_of,
     render_properties,
 )
 from .files import Files
@@ -27,12 +29,17 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
     except CheckpointError as error:
         raise _inconsistent(str(error)) from None
     if found:
-        if found.get("node.id", str(node_id)) != str(node_id):
-            raise _inconsistent(f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}")
-        if cluster_id is not None and found.get("cluster.id", cluster_id) != cluster_id:
+        if found["node.id"] != str(node_id):
+            raise _inconsistent(
+                f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}: "
+                f"set node.id={found['node.id']}, or choose another directory"
+            )
+        if cluster_id is not None and found["cluster.id"] != cluster_id:
             raise _inconsistent(
                 f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
             )
+    else:
+        _refuse_nameless(files, path)
     values = {
         "cluster.id": found.get("cluster.id") or cluster_id or _new_id(runtime),
         "directory.id": found.get("directory.id") or _new_id(runtime),
@@ -43,6 +50,17 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
     if found != values:
         files.write_atomic(path, render_properties({**found, **values}))
     return values["cluster.id"], values["directory.id"]
+
+
+def _refuse_nameless(files: Files, path: str) -> None:
+    """The file is written before all else: what is there without it belongs to a cluster that nobody knows."""
+    directory = path.rpartition("/")[0]
+    found = [name for name in files.listdir(directory) if partition_of(name) is not None]
+    if found:
+        raise _inconsistent(
+            f"{directory} has no {META_PROPERTIES}, though it has {found[0]} and {len(found) - 1} more directories of "
+            "partitions: put it back from a copy, with its cluster.id and node.id, or choose an empty directory"
+        )
 
 
 def _new_id(runtime: Runtime) -> str:

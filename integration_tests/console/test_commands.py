@@ -165,6 +165,9 @@ def test_nothing_yet_is_said_in_words_and_as_an_empty_array(at: tuple[str, str],
 def test_a_broker_is_told_where_its_data_goes(tmp_path: Path):
     assert "isthmus broker --data DIR --listen" in error(isthmus("broker", folder=tmp_path))
     assert "--set" in said(isthmus("broker", "--help", folder=tmp_path))
+    for word in ("server.properties", "chekc"):
+        text = error(isthmus("broker", word, folder=tmp_path))
+        assert f"'{word}'" in text and "check and to-kafka" in text
     done = isthmus("broker", "--data", "d", "--set", "nope", folder=tmp_path)
     assert done.returncode == 2 and "NAME=VALUE" in done.stderr
 

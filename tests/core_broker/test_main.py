@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.core_broker.__main__ import leave_files
-from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.__main__ import leave_files, options
+from isthmus.core_broker.config import BrokerConfig, ConfigError
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,20 @@ def test_what_was_asked_for_stays():
     given = {"max.connections": "5000", "max.open.log.files": "9000"}
     leave_files(given, 256)
     assert given == {"max.connections": "5000", "max.open.log.files": "9000"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--data", ""], "--data"),  # of a variable that is not set
+        (["--data="], "--data"),
+        (["--data", "d", "--metrics", ""], "--metrics"),
+        (["--data", "d", "--set", "log.dirs=e"], "log.dirs"),
+        (["--data", "d", "--listen", ":1", "--set", "listeners=PLAINTEXT://:2"], "listeners"),
+        (["--data", "d", "--metrics", ":1", "--set", "metrics.listener=:2"], "metrics.listener"),
+    ],
+)
+def test_nothing_that_was_said_is_left_out_in_silence(arguments, named):
+    with pytest.raises(ConfigError, match=named):
+        options(arguments)
+    assert options(["--data", "d", "--set", "listeners=:2"]) == {"log.dirs": "d", "listeners": ":2"}

@@ -82,6 +82,11 @@ def test_what_cannot_be_handed_over(tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(CannotMove, match=r"no data directory: it has no meta\.properties"):
         moved(tmp_path)
     folder = make(tmp_path / "data")
+    (folder / DIRECTORY).rename(tmp_path / "lost")
+    with pytest.raises(CannotMove, match="has no records: what topics there are is not known"):
+        moved(folder)
+    (folder / DIRECTORY).rename(tmp_path / "made anew")
+    (tmp_path / "lost").rename(folder / DIRECTORY)
     (folder / CLEAN_SHUTDOWN).unlink()
     with pytest.raises(CannotMove, match="not stopped in a controlled way: start a broker on it, and stop that"):
         moved(folder)

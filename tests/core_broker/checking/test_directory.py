@@ -22,9 +22,8 @@ POINTS, STARTS, MARKS = (
     "log-start-offset-checkpoint",
     "replication-offset-checkpoint",
 )
-
-
 DIRTY = "cleaner-offset-checkpoint"
+NO_METADATA = "missing __cluster_metadata-0"
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -166,6 +165,42 @@ def test_an_unknown_format_is_refused_in_one_line(
     files.close()
 
 
+@pytest.mark.parametrize("what", ["version=1", "cluster.id=", "node.id=1", ""])
+def test_a_damaged_identity_is_told_as_that_and_no_cluster_is_made_up(tmp_path: Path, what: str) -> None:
+    """What a broker took for a directory of no cluster yet got a new cluster id, under the topics that it had."""
+    directory = make(tmp_path / "data")
+    path = directory / "meta.properties"
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{line}\n" for line in lines if not line.startswith(what)))
+    text = path.read_text()
+    missing = what.partition("=")[0]
+    with pytest.raises(CannotCheck, match=f"meta.properties is damaged: .*{missing}.* missing"):
+        check(directory)
+    files = RealFiles(1)
+    with pytest.raises(KafkaError, match=f"meta.properties is damaged: .*{missing}.* missing"):
+        run(LogManager(files, str(directory), RUNTIME).open(1))
+    files.close()
+    assert path.read_text() == text
+
+
+def test_partitions_whose_metadata_log_is_gone_are_not_well(tmp_path: Path) -> None:
+    directory = make(tmp_path / "data")
+    log = directory / "__cluster_metadata-0"
+    log.rename(tmp_path / "moved")
+    assert found(directory) == [NO_METADATA]
+    log.mkdir()  # a start that was refused makes it
+    assert found(directory) == [NO_METADATA]
+    assert check(directory, repair=True).still_wrong == 1
+    log.rmdir()
+    (tmp_path / "moved").rename(log)
+    assert found(directory) == []
+
+
+def test_a_directory_that_is_not_there_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "gone")]) == 1
+    assert f"{tmp_path / 'gone'}: No such file or directory" in capsys.readouterr().err
+
+
 def test_a_directory_without_identity_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
     assert "no data directory" in capsys.readouterr().err
@@ -201,7 +236,7 @@ def test_a_partition_that_was_never_written_to_is_as_it_should_be(tmp_path: Path
     for _ in range(2 if ends == "stopped twice" else 1):
         run(live())
     assert [path.name for path in (tmp_path / "t-0").iterdir() if "epoch" in path.name] == ["leader-epoch-checkpoint"]
-    assert found(tmp_path) == []
+    assert found(tmp_path) == [NO_METADATA]
 
 
 @pytest.mark.parametrize("is_synced", [False, True])
@@ -224,4 +259,4 @@ def test_leader_epochs_of_a_partition_that_was_killed_are_missed_once_a_sync_has
 
     run(live())
     assert not list(tmp_path.glob("t-0/leader-epoch-checkpoint"))
-    assert found(tmp_path) == (["t-0 epoch leader-epoch-checkpoint"] if is_synced else [])
+    assert found(tmp_path) == [NO_METADATA, *(["t-0 epoch leader-epoch-checkpoint"] if is_synced else [])]

@@ -1,13 +1,15 @@
 """Addresses of listeners, and the bounds that all connections of a server share."""
 
+import errno
 import logging
+import socket
 from types import SimpleNamespace
 
 import pytest
 
 from isthmus.core_broker.config import BrokerConfig, ConfigError
 from isthmus.core_broker.server.dispatch import SERVED, Routes
-from isthmus.core_broker.server.listener import TICKS, Address, Server, addresses, parse_address
+from isthmus.core_broker.server.listener import TICKS, Address, Server, addresses, cannot_listen, parse_address
 from isthmus.protocol.messages import APIS
 
 
@@ -49,6 +51,28 @@ def test_advertised_address_is_the_listener_s_own_unless_said():
         (Address("A", "", 1), Address("A", "", 1)),
         (Address("B", "", 2), Address("B", "b.example", 22)),
     ]
+
+
+def test_listeners_that_forgot_their_names_are_told_what_to_do():
+    with pytest.raises(ConfigError, match="2 are called PLAINTEXT: give each a name of its own"):
+        addresses(BrokerConfig({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}))
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "way_out"),
+    [
+        (OSError(errno.EADDRINUSE, ""), "Address already in use", "stop what uses the port"),
+        (OSError(errno.EADDRNOTAVAIL, ""), "Cannot assign requested address", "no interface of this machine has it"),
+        (OSError(errno.EACCES, ""), "Permission denied", "a port from 1024 on"),
+        (socket.gaierror(socket.EAI_NONAME, ""), "the name is not known", "name this machine"),
+        (UnicodeError("label empty or too long"), "the name is not known", "name this machine"),
+    ],
+)
+def test_why_an_address_cannot_be_had_is_told_with_the_way_out(error, why, way_out):
+    said = str(cannot_listen(error, "host:1", "--metrics"))
+    assert said.startswith(f"cannot listen on host:1: {why}; ")
+    assert way_out in said
+    assert "--metrics" in said
 
 
 @pytest.mark.parametrize(

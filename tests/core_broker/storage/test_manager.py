@@ -55,6 +55,22 @@ def test_ids_are_made_once_and_kept(files, tmp_path):
     run(work())
 
 
+def test_a_directory_of_partitions_that_lost_its_identity_gets_no_new_one(files, tmp_path):
+    async def work():
+        async with opened(files, tmp_path) as made:
+            await made.create("t", 0, TOPIC_ID, LogConfig())
+        (tmp_path / "meta.properties").unlink()
+        before = names(tmp_path)
+        with pytest.raises(KafkaError, match=r"has no meta\.properties, though it has t-0"):
+            await manager(files, tmp_path).open(1)
+        assert names(tmp_path) == before
+        (tmp_path / "t-0").rename(tmp_path / "not a partition")
+        async with opened(files, tmp_path):
+            pass
+
+    run(work())
+
+
 @pytest.mark.parametrize(("node_id", "cluster_id", "what"), [(2, None, "node 1"), (1, "other", "cluster")])
 def test_directory_of_another_node_or_cluster_is_refused(files, tmp_path, node_id, cluster_id, what):
     async def work():
