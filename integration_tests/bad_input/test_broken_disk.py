@@ -194,21 +194,31 @@ def test_a_group_whose_offsets_could_not_be_kept_is_coordinated_once_there_is_ro
 # A device that is broken
 
 
+class OnADevice:
+    """A broker that has the log of BAD on a device of its own; `good` and `acked` are what its topics hold."""
+
+    def __init__(
+        self, stack: ExitStack, folder: Path, records: int, pool_bytes: int = 2 * Volume.SIZE_BYTES, **options: object
+    ) -> None:
+        self.mounts = mounted(stack, devices=True)
+        self.broker = started(stack, folder / "b", self.mounts, **options)
+        self.good, _ = produce(self.broker, GOOD, numbered(2))
+        self.acked, error = produce(self.broker, BAD, numbered(records))
+        assert error == "" and self.broker.stop() == 0
+        self.volume = Volume(self.mounts, folder, pool_bytes)
+        self.file = log_of(self.broker, BAD)
+        self.volume.hold(self.file)
+        self.volume.mount_again(self.file)
+        self.broker.start()
+        assert offline(self.broker) == {}
+
+
 @pytest.mark.parametrize("is_broken", [True, False], ids=["broken", "well"])
 def test_sectors_that_cannot_be_read_take_their_partition_offline(
     is_broken: bool, tmp_path: Path, stack: ExitStack
 ) -> None:
-    mounts = mounted(stack, devices=True)
-    broker = started(stack, tmp_path / "b", mounts, log_segment_bytes=2 * MB)
-    good, _ = produce(broker, GOOD, numbered(2))
-    acked, error = produce(broker, BAD, numbered(30))
-    assert error == "" and broker.stop() == 0
-    volume = Volume(mounts, tmp_path)
-    file = log_of(broker, BAD)
-    volume.hold(file)
-    volume.mount_again(file)
-    broker.start()
-    assert offline(broker) == {}
+    made = OnADevice(stack, tmp_path, 30, log_segment_bytes=2 * MB)
+    broker, volume, file, acked = made.broker, made.volume, made.file, made.acked
     lost = 10
     if is_broken:
         volume.lose(acked[lost][1][:64])
@@ -226,7 +236,7 @@ def test_sectors_that_cannot_be_read_take_their_partition_offline(
     until(is_over, broker)
     consumer.close()
     assert found == acked[: len(found)]  # what it gives is right
-    check_others(broker, good)
+    check_others(broker, made.good)
     if not is_broken:
         assert len(found) == len(acked) and offline(broker) == {} and not said(broker, "offline")
         return
@@ -240,7 +250,7 @@ def test_sectors_that_cannot_be_read_take_their_partition_offline(
     volume.forget(file)
     broker.start()  # which finds nothing of it in the page cache
     assert list(offline(broker)) == [BAD] and IO_ERROR in offline(broker)[BAD]
-    check_others(broker, good)
+    check_others(broker, made.good)
     assert broker.stop() == 0
 
     volume.find_again()
@@ -259,18 +269,11 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
     The system then forgets that they are not written: another sync says all is well. What the broker has acknowledged
     must be on the device all the same, and what it reads again after a start too.
     """
-    mounts = mounted(stack, devices=True)
-    broker = started(stack, tmp_path / "b", mounts, durability="fsync")
-    good, _ = produce(broker, GOOD, numbered(2))
-    acked, error = produce(broker, BAD, numbered(2))
-    assert error == "" and broker.stop() == 0
-    volume = Volume(mounts, tmp_path, pool_bytes=4 * MB if is_broken else 32 * MB)
-    file = log_of(broker, BAD)
-    volume.hold(file)
-    broker.start()
+    made = OnADevice(stack, tmp_path, 2, pool_bytes=4 * MB if is_broken else 32 * MB, durability="fsync")
+    broker, volume, file, acked = made.broker, made.volume, made.file, made.acked
     more, error = produce(broker, BAD, numbered(80))
     acked += more
-    check_others(broker, good)
+    check_others(broker, made.good)
     if not is_broken:
         assert (len(more), error) == (80, "") and offline(broker) == {} and not said(broker, "offline")
     else:
@@ -279,7 +282,7 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
         assert list(offline(broker)) == [BAD]
         assert "cannot sync" in offline(broker)[BAD] and NO_SPACE in offline(broker)[BAD]
         assert said(broker, f"{BAD}-0 is offline until the broker starts again", "cannot sync", NO_SPACE)
-        mounts.resize(volume.pool, 32 * MB)
+        made.mounts.resize(volume.pool, 32 * MB)
     broker.kill()
     broker.start()  # with what the page cache has, and the device may not
     assert offline(broker) == {}
@@ -294,15 +297,8 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
 
 @pytest.mark.parametrize("durability", ["page_cache", "fsync"])
 def test_a_device_that_dies_takes_its_partition_offline(durability: str, tmp_path: Path, stack: ExitStack) -> None:
-    mounts = mounted(stack, devices=True)
-    broker = started(stack, tmp_path / "b", mounts, durability=durability)
-    good, _ = produce(broker, GOOD, numbered(2))
-    acked, error = produce(broker, BAD, numbered(2))
-    assert error == "" and broker.stop() == 0
-    volume = Volume(mounts, tmp_path)
-    file = log_of(broker, BAD)
-    volume.hold(file)
-    broker.start()
+    made = OnADevice(stack, tmp_path, 2, durability=durability)
+    broker, volume, file, acked = made.broker, made.volume, made.file, made.acked
     more, error = produce(broker, BAD, numbered(5))
     acked += more
     assert error == "" and offline(broker) == {}  # the control: the device is well
@@ -312,7 +308,7 @@ def test_a_device_that_dies_takes_its_partition_offline(durability: str, tmp_pat
     assert list(offline(broker)) == [BAD]
     assert IO_ERROR in offline(broker)[BAD] and str(file) in offline(broker)[BAD]
     assert said(broker, f"{BAD}-0 is offline until the broker starts again", IO_ERROR, str(file))
-    check_others(broker, good)
+    check_others(broker, made.good)
     assert broker.stop() == 0
     volume.mount_again(file)
     broker.start()

@@ -54,6 +54,16 @@ class Transport:
             assert self.sock.send(data) == len(data)
 
 
+@pytest.fixture
+def ends():
+    """Ours and the client's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
 def make_file(tmp_path, size):
     file = RealFiles(1).open(str(tmp_path / "segment"))
     content = os.urandom(size)
@@ -76,13 +86,11 @@ def test_ranges_without_a_socket_are_read_in_order(tmp_path):
     assert transport.data == b"head" + content[10:30] + b"mid" + content[100:2_500_100]
 
 
-def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path):
+def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path, ends):
+    ours, theirs = ends
     file, content = make_file(tmp_path, 8_000_000)
 
     async def main():
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        theirs.setblocking(False)
         owner = Owner()
         sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES))
         before = len(os.listdir("/proc/self/fd"))
@@ -97,22 +105,18 @@ def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path):
         await asyncio.sleep(0)
         assert owner.was_sent == 1
         assert len(os.listdir("/proc/self/fd")) == before
-        ours.close()
-        theirs.close()
 
     asyncio.run(main())
 
 
-def test_turn_is_bounded(tmp_path):
+def test_turn_is_bounded(tmp_path, ends):
+    ours, theirs = ends
     file, content = make_file(tmp_path, 100_000)
 
     async def main():
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         owner = Owner()
         sender = Sender(owner, Transport(ours), 30_000, ColdSends(FILES))
         assert not sender.send([FileRange(file, 0, 100_000)])
-        theirs.setblocking(False)
         assert len(theirs.recv(1_000_000)) == 30_000
         got = 30_000
         while not owner.was_sent:
@@ -122,8 +126,6 @@ def test_turn_is_bounded(tmp_path):
             except BlockingIOError:
                 pass
         assert got == 100_000
-        ours.close()
-        theirs.close()
 
     asyncio.run(main())
 
@@ -154,7 +156,8 @@ class BadSector:
 
 
 @pytest.mark.parametrize("has_socket", [True, False])
-def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_path, monkeypatch, has_socket):
+def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_path, monkeypatch, has_socket, ends):
+    ours, _ = ends
     file, content = make_file(tmp_path, 1000)
     bad = BadSector(file)
     told = []
@@ -163,28 +166,25 @@ def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_p
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("os.sendfile", sendfile)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        owner = Owner()
-        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(FILES))
-        assert not sender.send([FileRange(bad, 0, 100, told.append)])
-        assert [error.errno for error in told] == [errno.EIO]
-        assert "Input/output error" in str(owner.error)
-        assert not sender._parts
+    owner = Owner()
+    sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(FILES))
+    assert not sender.send([FileRange(bad, 0, 100, told.append)])
+    assert [error.errno for error in told] == [errno.EIO]
+    assert "Input/output error" in str(owner.error)
+    assert not sender._parts
 
 
-def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch):
+def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch, ends):
+    ours, _ = ends
     file, _ = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
     told = []
     monkeypatch.setattr("os.sendfile", lambda *_: (_ for _ in ()).throw(BrokenPipeError(errno.EPIPE, "gone")))
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        owner = Owner()
-        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(
-            [FileRange(BadSector(file), 0, 2 * SMALL_RANGE_BYTES, told.append)]
-        )
-        assert isinstance(owner.error, BrokenPipeError)
-        assert not told
+    owner = Owner()
+    assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(
+        [FileRange(BadSector(file), 0, 2 * SMALL_RANGE_BYTES, told.append)]
+    )
+    assert isinstance(owner.error, BrokenPipeError)
+    assert not told
 
 
 def test_nothing_is_written_while_the_transport_is_full(tmp_path):
@@ -223,31 +223,27 @@ def senders(monkeypatch):
     return seen
 
 
-def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders):
+def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders, ends):
+    ours, _ = ends
     file, content = make_file(tmp_path, 3 * SMALL_RANGE_BYTES)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        transport = Transport(ours)
-        sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
-        assert sender.send([b"a", FileRange(file, 5, 100), b"b", FileRange(file, 0, SMALL_RANGE_BYTES), b"c"])
-        assert transport.writes == [b"a" + content[5:105] + b"b" + content[:SMALL_RANGE_BYTES] + b"c"]
-        assert not senders  # the control: a range that is larger goes from file to socket
-        assert sender.send([FileRange(file, 0, SMALL_RANGE_BYTES + 1)])
-        assert senders
+    transport = Transport(ours)
+    sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
+    assert sender.send([b"a", FileRange(file, 5, 100), b"b", FileRange(file, 0, SMALL_RANGE_BYTES), b"c"])
+    assert transport.writes == [b"a" + content[5:105] + b"b" + content[:SMALL_RANGE_BYTES] + b"c"]
+    assert not senders  # the control: a range that is larger goes from file to socket
+    assert sender.send([FileRange(file, 0, SMALL_RANGE_BYTES + 1)])
+    assert senders
 
 
-def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders):
+def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders, ends):
+    ours, theirs = ends
     files, file, content = cold_file(tmp_path, 1_000_000)
 
     async def main():
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            owner = Owner()
-            assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send([FileRange(file, 7, 100)])
-            assert await received(theirs, 100, owner) == content[7:107]
-            assert threading.get_ident() not in senders and files.waits == []
+        owner = Owner()
+        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send([FileRange(file, 7, 100)])
+        assert await received(theirs, 100, owner) == content[7:107]
+        assert threading.get_ident() not in senders and files.waits == []
 
     asyncio.run(main())
 
@@ -286,26 +282,23 @@ async def received(theirs, size, owner):
     return got
 
 
-def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders):
+def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
+    ours, theirs = ends
     files, file, content = cold_file(tmp_path, 5_000_000)
 
     async def main():
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            before = len(os.listdir("/proc/self/fd"))
-            owner = Owner()
-            sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
-            assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
-            wanted = b"head" + content[100:4_000_100] + b"tail"
-            assert await received(theirs, len(wanted), owner) == wanted
-            assert threading.get_ident() not in senders and files.waits == []
-            files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
-            sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
-            assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
-            assert senders[-1] == threading.get_ident()
-            assert len(os.listdir("/proc/self/fd")) == before
+        before = len(os.listdir("/proc/self/fd"))
+        owner = Owner()
+        sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
+        assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
+        wanted = b"head" + content[100:4_000_100] + b"tail"
+        assert await received(theirs, len(wanted), owner) == wanted
+        assert threading.get_ident() not in senders and files.waits == []
+        files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
+        sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
+        assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
+        assert senders[-1] == threading.get_ident()
+        assert len(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(main())
 
@@ -349,26 +342,24 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
     asyncio.run(main())
 
 
-def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path):
+def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
+    ours, theirs = ends
     files, file, content = cold_file(tmp_path, 3_000_000)
 
     async def main():
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            owner, cold = Owner(), ColdSends(files)
-            assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
-            while cold._tasks:
-                await asyncio.sleep(0)
-            assert not owner.was_sent
-            assert await received(theirs, len(content), owner) == content
+        owner, cold = Owner(), ColdSends(files)
+        assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
+        while cold._tasks:
+            await asyncio.sleep(0)
+        assert not owner.was_sent
+        assert await received(theirs, len(content), owner) == content
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("has_socket", [True, False])
-def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket):
+def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket, ends):
+    ours, _ = ends
     files, file, _ = cold_file(tmp_path, 100_000)
     files.broken = OSError(errno.EIO, "broken")
     told = []
@@ -377,15 +368,12 @@ def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(t
         raise OSError(errno.EIO, "broken")
 
     async def main():
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            owner = Owner()
-            monkeypatch.setattr(os, "sendfile", refused)
-            sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
-            assert not sender.send([FileRange(file, 0, 100_000, told.append)])
-            while owner.error is None:
-                await asyncio.sleep(0)
+        owner = Owner()
+        monkeypatch.setattr(os, "sendfile", refused)
+        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
+        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
+        while owner.error is None:
+            await asyncio.sleep(0)
 
     asyncio.run(main())
     assert [error.errno for error in told] == [errno.EIO]

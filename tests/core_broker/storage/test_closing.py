@@ -56,6 +56,14 @@ class Directory:
         return [(kind, path.removeprefix(f"{self.path}/")) for kind, path in self.files.calls]
 
 
+async def filled(path, volume_logs_min: int = COUNT, answers: tuple[bool, ...] = (True, True)) -> Directory:
+    """Open, with records in every log."""
+    directory = Directory(path, volume_logs_min, answers)
+    await directory.open()
+    directory.fill()
+    return directory
+
+
 class _Lock:
     """A lock whose `sync_volume` can be replaced."""
 
@@ -78,9 +86,7 @@ def waits(calls) -> list[tuple[str, str]]:
 
 def test_many_logs_wait_for_the_disk_twice_together(tmp_path):
     async def work():
-        directory = Directory(tmp_path)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path)
         calls = await directory.close()
         assert waits(calls) == [("sync_volume", ""), ("sync_volume", "")]
         order = [kind for kind, path in calls if kind == "sync_volume" or "epoch" in path or path == MARKER]
@@ -98,9 +104,7 @@ def test_many_logs_wait_for_the_disk_twice_together(tmp_path):
 
 def test_logs_whose_epochs_are_on_disk_wait_once(tmp_path):
     async def work():
-        directory = Directory(tmp_path)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path)
         for log in directory.manager.logs.values():
             await log.sync()
             append(log, batch(1))
@@ -112,9 +116,7 @@ def test_logs_whose_epochs_are_on_disk_wait_once(tmp_path):
 @pytest.mark.parametrize(("volume_logs_min", "answers"), [(COUNT, (False,)), (COUNT + 1, ())])
 def test_where_the_volume_cannot_be_synced_or_logs_are_few_each_file_is(tmp_path, volume_logs_min, answers):
     async def work():
-        directory = Directory(tmp_path, volume_logs_min, answers)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path, volume_logs_min, answers)
         calls = await directory.close()
         name = "00000000000000000000"
         for index in range(COUNT):
@@ -135,9 +137,7 @@ def test_where_the_volume_cannot_be_synced_or_logs_are_few_each_file_is(tmp_path
 
 def test_volume_that_fails_at_the_second_sync_leaves_the_names_to_each_directory(tmp_path):
     async def work():
-        directory = Directory(tmp_path, answers=(True, False))
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path, answers=(True, False))
         names = [("sync_directory", f"t-{index}") for index in range(COUNT)]
         assert waits(await directory.close()) == [("sync_volume", ""), ("sync_volume", ""), *names]
 
@@ -152,9 +152,7 @@ def test_log_that_cannot_be_closed_is_noted_and_the_others_are(tmp_path, call, c
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     async def work():
-        directory = Directory(tmp_path, answers=(False,))
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path, answers=(False,))
         directory.files.trap = trap
         await directory.close()
         directory.files.trap = lambda kind, path: None
@@ -171,9 +169,7 @@ def test_log_that_cannot_be_closed_is_noted_and_the_others_are(tmp_path, call, c
 
 def test_logs_that_have_not_changed_are_only_let_go(tmp_path):
     async def work():
-        directory = Directory(tmp_path)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path)
         await directory.close()
         directory.answers = []
         await directory.open()
@@ -187,9 +183,7 @@ def test_logs_that_have_not_changed_are_only_let_go(tmp_path):
 
 def test_closed_log_takes_no_more_and_one_that_is_offline_is_let_go(tmp_path):
     async def work():
-        directory = Directory(tmp_path)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path)
         logs = list(directory.manager.logs.values())
         logs[1]._fail(OSError(errno.EIO, "Input/output error"), "cannot read from")
         calls = await directory.close()
@@ -204,9 +198,7 @@ def test_closed_log_takes_no_more_and_one_that_is_offline_is_let_go(tmp_path):
 
 def test_power_cut_before_the_new_epochs_have_their_name_leaves_the_old_ones(tmp_path):
     async def work():
-        directory = Directory(tmp_path)
-        await directory.open()
-        directory.fill()
+        directory = await filled(tmp_path)
 
         def die():
             raise SystemExit
