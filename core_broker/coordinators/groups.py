@@ -37,6 +37,10 @@ class GroupCoordinator(Membership, OffsetRequests):
         """Offsets that are kept here, of all groups and partitions."""
         return sum(len(shard.state.offsets) for shard in self._shards.shards.values())
 
+    def unread(self) -> dict[int, str]:
+        """Partitions of __consumer_offsets whose groups are of no use yet, and why."""
+        return self._shards.unread()
+
     def describe_groups(self, request: dsg.Request, version: int, client_id: str, client_host: str) -> Any:
         return inspection.describe(request, version, lambda group_id: self._shard_of(group_id).state)
 

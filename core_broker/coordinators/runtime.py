@@ -2,7 +2,9 @@
 
 Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker comes to
 lead it; from then on a handler makes records, they are appended and replayed, and the answer is given once the high
-watermark has passed them. What the topic is about, the shard's state alone knows.
+watermark has passed them. What the topic is about, the shard's state alone knows. A shard that could not be read for
+want of descriptors or memory goes on from where it was: after RETRY_FIRST_S, then ever less often, down to once in
+RETRY_MOST_S.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from ...protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
+from ..replication.room import RETRY_FIRST_S, RETRY_MOST_S
+from ..storage.errors import StorageError, is_passing
 from ..storage.log import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
@@ -56,13 +60,15 @@ S = TypeVar("S", bound=ShardState)
 
 
 class Shard(Generic[S]):
-    """`failure` says why handlers may not use it; `written` is where the last record's successor stands."""
+    """`failure` says why handlers may not use it; `written` is where the last record's successor stands, `replayed` up
+    to where its records have been read."""
 
     def __init__(self, index: int, partition: Partition, state: S) -> None:
         self.index = index
         self.partition = partition
         self.state = state
         self.written = 0
+        self.replayed = 0
         self.failure: KafkaError | None = KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{partition.topic}-{index} is being read"
         )
@@ -82,6 +88,9 @@ class CoordinatorRuntime(Generic[S]):
         self._purgatory = purgatory
         self._loading: list[Shard[S]] = []
         self._loader: asyncio.Task[None] | None = None
+        self._wanting: list[Shard[S]] = []  # could not be read for now
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = RETRY_FIRST_S
 
     # --- Which shards there are ---------------------------------------------------------------------------------------
 
@@ -99,9 +108,7 @@ class CoordinatorRuntime(Generic[S]):
             self.resign(index)
         shard = Shard(index, partition, self._new_state(index))
         self.shards[index] = shard
-        self._loading.append(shard)
-        if self._loader is None:
-            self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
+        self._load_soon(shard)
 
     def resign(self, index: int) -> None:
         shard = self.shards.pop(index, None)
@@ -110,6 +117,9 @@ class CoordinatorRuntime(Generic[S]):
             shard.state.unloaded()
 
     async def stop(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if self._loader is not None:
             self._loader.cancel()
             await asyncio.gather(self._loader, return_exceptions=True)
@@ -126,7 +136,31 @@ class CoordinatorRuntime(Generic[S]):
             raise shard.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
         return shard
 
+    def unread(self) -> dict[int, str]:
+        """Why shards that this broker leads are of no use yet, by index."""
+        return {index: shard.failure.message for index, shard in self.shards.items() if shard.failure is not None}
+
     # --- Loading ------------------------------------------------------------------------------------------------------
+
+    def _load_soon(self, *shards: Shard[S]) -> None:
+        self._loading += shards
+        if self._loader is None:
+            self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
+
+    def _load_later(self, shard: Shard[S], error: OSError | StorageError) -> None:
+        reason = f"{shard.partition} cannot be read for now, its groups wait: {_words(error)}"
+        if shard.failure is None or shard.failure.message != reason:
+            logger.error("%s", reason)
+        shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
+        self._wanting.append(shard)
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._load_again)
+            self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
+
+    def _load_again(self) -> None:
+        self._retry = None
+        shards, self._wanting = self._wanting, []
+        self._load_soon(*shards)
 
     async def _load_all(self) -> None:
         try:
@@ -141,12 +175,16 @@ class CoordinatorRuntime(Generic[S]):
         try:
             count = await self._replay(shard)
         except Exception as error:  # whatever a record does to us, the other shards are read
+            if isinstance(error, (OSError, StorageError)) and is_passing(error):
+                self._load_later(shard, error)
+                return
             known = isinstance(error, (KafkaError, DecodeError, OSError))
             logger.error(
                 "%s cannot be read, its groups stay unavailable: %r", shard.partition, error, exc_info=not known
             )
             shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
             return
+        self._retry_s = RETRY_FIRST_S
         if self.shards.get(shard.index) is shard:
             shard.failure = None
             shard.written = shard.partition.log.log_end_offset
@@ -156,7 +194,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _replay(self, shard: Shard[S]) -> int:
         partition_log = shard.partition.log
-        offset, end, count = partition_log.log_start_offset, partition_log.log_end_offset, 0
+        offset, end, count = max(shard.replayed, partition_log.log_start_offset), partition_log.log_end_offset, 0
         while offset < end and self.shards.get(shard.index) is shard:
             ranges = partition_log.read(offset, READ_BYTES, end).ranges
             data = b"".join(await partition_log.files.run(_read_all, ranges))
@@ -170,7 +208,7 @@ class CoordinatorRuntime(Generic[S]):
                         count += 1
                         if not count % LOAD_SLICE:
                             await asyncio.sleep(0)  # others have their turn
-                offset = header.last_offset + 1
+                shard.replayed = offset = header.last_offset + 1
             if offset == start:
                 raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
         return count
@@ -237,6 +275,10 @@ class CoordinatorRuntime(Generic[S]):
 
         self.when_committed(shard, offset, safe)
         return self._purgatory.add(pending, timeout_ms)
+
+
+def _words(error: OSError | StorageError) -> str:
+    return error.message if isinstance(error, StorageError) else str(error)
 
 
 def _read_all(ranges: Sequence[Any]) -> list[bytes]:

@@ -108,6 +108,11 @@ def groups_in(state: State) -> Read:
     return serving(lambda scrape: scrape.groups[state])
 
 
+def unread_groups(scrape: Scrape) -> Iterator[Sample]:
+    for index, reason in scrape.unread_groups.items():
+        yield Sample((str(index), reason), 1)
+
+
 def of_partitions(read: Callable[[Partition], int]) -> Read:
     def samples(scrape: Scrape) -> Iterator[Sample]:
         for partition in scrape.partitions:

@@ -67,6 +67,7 @@ class Scrape:
         )
         self.offline: dict[tuple[str, int], str] = {} if rooms is None else rooms.replicas.offline()
         self.groups: dict[State, int] = {} if rooms is None else rooms.groups.counts()
+        self.unread_groups: dict[int, str] = {} if rooms is None else rooms.groups.unread()
 
     @property
     def rooms(self) -> Rooms:

@@ -147,6 +147,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _kafka(G, f"{_GROUPS}NumOffsets", "Committed offsets",
            read.serving(lambda scrape: scrape.rooms.groups.offsets_count)),
+    _row("isthmus_groups_unread", G, "1 for a partition of __consumer_offsets whose groups wait until it is read, with "
+         "the reason", read.unread_groups, "partition", "reason"),
     # --- The cluster, as its controller sees it ---
     _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 where this broker is the active controller",
            read.serving(lambda scrape: 1)),

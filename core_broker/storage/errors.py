@@ -24,7 +24,7 @@ SHORTAGES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, e
 GONE = frozenset((errno.ENOENT, errno.ESTALE))  # a truncation or retention has taken the file away meanwhile
 
 
-def is_passing(error: OSError) -> bool:
+def is_passing(error: OSError | StorageError) -> bool:
     """Whether a file call was refused for want of room (on the disk, of descriptors, of memory), or because its file is
     gone: nothing is broken, and the same may go through later."""
     return error.errno in SHORTAGES or error.errno in GONE

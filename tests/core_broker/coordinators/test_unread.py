@@ -1,0 +1,157 @@
+"""Groups whose partition could not be read for now: clients are told to wait, and it goes on by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from isthmus.core_broker.cluster.controller import DeleteTopics
+from isthmus.core_broker.coordinators import runtime
+from isthmus.core_broker.coordinators.runtime import CoordinatorRuntime
+from isthmus.core_broker.replication.room import RETRY_FIRST_S, RETRY_MOST_S
+from isthmus.protocol.errors import ErrorCode as E
+from isthmus.protocol.messages import offset_fetch as of
+
+from .desk import Desk, simulated
+
+ASKED = of.Request(group_id="g", topics=[of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
+
+
+class Reads:
+    """What the disk says to reads of the groups' records, from the moment on that they are to be replayed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0  # of the error; 0: there is none
+        self.let_through = 0  # reads before the first that is refused
+        self.refused_s: list[float] = []
+        self.replayed = 0
+        self._is_replaying = False
+        elect, replay_one = CoordinatorRuntime.elect, CoordinatorRuntime._replay_one
+
+        def elected(of: Any, index: int) -> None:
+            self._is_replaying = True
+            elect(of, index)
+
+        def counted(of: Any, *what: Any) -> None:
+            self.replayed += 1
+            replay_one(of, *what)
+
+        monkeypatch.setattr(CoordinatorRuntime, "elect", elected)
+        monkeypatch.setattr(CoordinatorRuntime, "_replay_one", counted)
+
+    async def start(self, desk: Desk, number: int) -> None:
+        """The broker is killed, and starts on a disk that refuses to have the records read."""
+
+        def inspect(kind: str, path: str) -> None:
+            if self.number and self._is_replaying and kind == "read" and "__consumer_offsets-0/" in path:
+                if not self.let_through:
+                    self.refused_s.append(desk.sim.loop.time())
+                    raise OSError(self.number, os.strerror(self.number), path)
+                self.let_through -= 1
+
+        desk.host.kill()
+        desk.host.machine.disk.inspect = inspect
+        self.number, self._is_replaying, self.replayed = number, False, 0
+        await desk.host.start()
+        await desk.sim.until(lambda: bool(self.refused_s), "a read was refused")
+        await desk.sim.sleep(0.01)
+
+    def heal(self) -> None:
+        self.number = 0
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    return Reads(monkeypatch)
+
+
+async def told(desk: Desk) -> int:
+    return (await desk.ask(ASKED, 7)).error_code
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_groups_that_could_not_be_read_come_back_once_they_can(number, reads, caplog):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        await reads.start(desk, number)
+        assert (await desk.find()).error_code == E.NONE
+        assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert os.strerror(number) in desk.groups.unread()[0]
+        await desk.sim.sleep(200)
+        assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
+        reads.heal()
+        await desk.sim.sleep(RETRY_MOST_S)
+        assert await desk.fetched() == (5, -1, "")
+        assert desk.groups.unread() == {}
+        pauses = [after - before for before, after in zip(reads.refused_s, reads.refused_s[1:], strict=False)]
+        assert pauses[:4] == pytest.approx([RETRY_FIRST_S * factor for factor in (1, 2, 4, 8)], abs=0.1)
+        assert pauses[-2:] == pytest.approx([RETRY_MOST_S] * 2, abs=0.1)
+        said = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+        assert len(said) == 1 and "its groups wait" in said[0] and os.strerror(number) in said[0]
+
+    simulated(scenario)
+
+
+def test_control_what_is_broken_is_not_read_again(reads, caplog):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        await reads.start(desk, errno.EIO)
+        reads.heal()
+        await desk.sim.sleep(200)
+        assert len(reads.refused_s) == 1
+        assert await told(desk) == E.COORDINATOR_NOT_AVAILABLE
+        assert "Input/output error" in desk.groups.unread()[0]
+        assert "its groups stay unavailable" in caplog.text
+
+    simulated(scenario)
+
+
+def test_reading_goes_on_from_where_it_was(reads, monkeypatch):
+    monkeypatch.setattr(runtime, "READ_BYTES", 1)  # one batch at a time
+
+    async def scenario(desk: Desk) -> None:
+        for offset in range(10):
+            await desk.commit(offset)
+        records = desk.groups._shards.shards[0].partition.log.log_end_offset
+        reads.let_through = 4
+        await reads.start(desk, errno.EMFILE)
+        assert 0 < reads.replayed < records
+        reads.heal()
+        await desk.sim.sleep(2 * RETRY_FIRST_S)
+        assert await desk.fetched() == (9, -1, "")
+        assert reads.replayed == records
+
+    simulated(scenario)
+
+
+def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_there(reads):
+    async def scenario(desk: Desk) -> None:
+        await desk.create("u")
+        await desk.commit(5)
+        await desk.commit(7, topic="u")
+        await reads.start(desk, errno.EMFILE)
+        await desk.submit(DeleteTopics(names=["u"]))
+        reads.heal()
+        await desk.sim.sleep(2 * RETRY_FIRST_S)
+        assert await desk.fetched() == (5, -1, "")
+        assert await desk.fetched(topic="u") == (-1, -1, "")
+
+    simulated(scenario)
+
+
+def test_broker_that_stops_meanwhile_tries_no_more(reads):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        await reads.start(desk, errno.EMFILE)
+        process = desk.host.machine.process
+        assert process is not None and desk.host.broker is not None
+        await process.outcome(desk.host.broker.stop())
+        count = len(reads.refused_s)
+        await desk.sim.sleep(200)
+        assert len(reads.refused_s) == count
+
+    simulated(scenario)
