@@ -1,8 +1,9 @@
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
-`send.turn.bytes` in one turn of the loop; small ones, as a reader at the end of a log gets them, are joined with the
-bytes around them, and a head goes out in one packet with what follows it (TCP_CORK). When the socket is full a dup of
+`send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined with the
+bytes around them, and a head with the beginning of the range that follows it, so that no packet holds a head alone:
+clients that wake for less than they can use cost both sides more than the copy. When the socket is full a dup of
 its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would hide the end of the
 connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes instead. Parts are kept
 until sent, and a range keeps its file open. What is not in the page cache is sent by a pool, see `cold_sends.py`: the
@@ -12,9 +13,7 @@ sender waits for that, the loop does not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -23,7 +22,7 @@ from .cold_sends import PIECE_BYTES, ColdSends
 
 BUFFERS = frozenset((bytes, bytearray, memoryview))
 JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
-SMALL_RANGE_BYTES = 16 * 1024  # a copy of so many costs less than a system call and a packet of their own
+SMALL_RANGE_BYTES = 16 * 1024  # a copy of so many, of a range or its beginning, costs less than a packet of their own
 
 
 class Owner(Protocol):
@@ -40,7 +39,6 @@ class Sender:
 
     __slots__ = (
         "_cold_sends",
-        "_corked",
         "_dup",
         "_fd",
         "_left",
@@ -65,7 +63,6 @@ class Sender:
         self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
         self._waits_for_disk = False
         self._dup = -1
-        self._corked = False
         self._fd = socket_fd(transport)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -91,13 +88,6 @@ class Sender:
     def _run(self) -> bool:
         if self._waits_for_disk:
             return False
-        try:
-            return self._run_corked()
-        finally:
-            if self._corked:
-                self._cork(False)
-
-    def _run_corked(self) -> bool:
         budget = self._turn_bytes
         while self._parts:
             if self._transport.is_closing():
@@ -118,16 +108,24 @@ class Sender:
         return True
 
     def _write_joined(self) -> bool:
-        """Write the bytes and small cached ranges that come first, as one; False where there are none."""
+        """Write the bytes and small cached ranges that come first, with the beginning of a larger one, as one.
+
+        False where there are none.
+        """
         joined: list[Any] = []
         size = 0
         while self._parts and size < JOIN_BYTES:
             part = self._parts[0]
             if type(part) not in BUFFERS:
-                if self._fd < 0 or part.size_bytes > SMALL_RANGE_BYTES:
+                is_whole = part.size_bytes <= SMALL_RANGE_BYTES
+                if self._fd < 0 or not (is_whole or joined):
                     break
-                data = _small(part)
-                if data is None:
+                data = _beginning(part)
+                if not data or (is_whole and len(data) < part.size_bytes):
+                    break
+                if not is_whole:
+                    joined.append(data)
+                    self._position, self._left = part.position + len(data), part.size_bytes - len(data)
                     break
                 part = data
             self._parts.popleft()
@@ -135,18 +133,8 @@ class Sender:
             joined.append(part)
         if not joined:
             return False
-        if self._parts and self._fd >= 0:
-            self._cork(True)
         self._transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
         return True
-
-    def _cork(self, on: bool) -> None:
-        """Whether the system waits for more before it sends a packet that is not full."""
-        if on is not self._corked:
-            self._corked = on
-            # A socket that is gone is told of by the next write.
-            with contextlib.suppress(OSError):
-                self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)
 
     def _send_some(self, budget: int) -> int:
         """Bytes of the first range that went out; -1 when the socket is full or broken."""
@@ -280,13 +268,13 @@ class Sender:
         self._owner.send_failed(error)
 
 
-def _small(source: Any) -> bytes | None:
-    """The bytes of a small range; None where they are not cached or not to be had, which the long way tells."""
+def _beginning(source: Any) -> bytes:
+    """The first bytes of a range; none where they are not cached or not to be had, which the long way tells."""
     try:
-        data: bytes = source.file.pread_cached(source.size_bytes, source.position)
+        data: bytes = source.file.pread_cached(min(source.size_bytes, SMALL_RANGE_BYTES), source.position)
     except OSError:
-        return None
-    return data if len(data) == source.size_bytes else None
+        return b""
+    return data
 
 
 def _too_short(source: Any, position: int, left: int) -> OSError:

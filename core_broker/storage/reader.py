@@ -118,22 +118,16 @@ class LogReader:
                     break
                 segment = self._segments[number]
                 number += 1
-                position = 0 if ranges else self._position_of(segment, offset, may_wait)
-                limit = (
-                    segment.file.size if upper > segment.last_offset else self._position_of(segment, upper, may_wait)
-                )
+                position, first_bytes = (0, 0) if ranges else self._locate(segment, offset, may_wait)
+                limit = segment.file.size if upper > segment.last_offset else self._locate(segment, upper, may_wait)[0]
                 size = limit - position
                 if size > room:
                     if not ranges:
-                        first = next(segment.batches(position, may_wait=may_wait), None)
-                        if first is None:  # somebody else has changed the file
-                            raise KafkaError.of(
-                                ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path}: no batch at position {position}"
-                            )
-                        if first.size_bytes > room:
+                        first_bytes = first_bytes or self._size_at(segment, position, may_wait)
+                        if first_bytes > room:
                             if not min_one:
                                 break
-                            room = min(first.size_bytes, size)
+                            room = min(first_bytes, size)
                     size = room
                 if size > 0:
                     ranges.append(FileRange(segment.file, position, size, self._unreadable))
@@ -144,15 +138,15 @@ class LogReader:
             raise self._refuse(error, "cannot read from") from error
         return LogSlice(ranges, sum(map(len, ranges)))
 
-    def _position_of(self, segment: Segment, offset: int, may_wait: bool) -> int:
-        """Where the first batch with `offset` or later is in a segment; its end if there is none.
+    def _locate(self, segment: Segment, offset: int, may_wait: bool) -> tuple[int, int]:
+        """Where the first batch with `offset` or later is in a segment, and its size in bytes, 0 if that was not seen.
 
-        Raises BlockingIOError where it may not wait for the disk and would have to.
+        The segment's end if there is none. Raises BlockingIOError where it may not wait for the disk and would have to.
         """
         if segment is self._active:
             position = self._positions.get(offset)
             if position is not None:
-                return position
+                return position, 0
         start = segment.start_of(offset)
         if start is None:
             start = self.windows.start_of(segment, offset - segment.base_offset)
@@ -162,8 +156,16 @@ class LogReader:
                 start = segment.start_on_disk(self.files, offset)
         for batch in segment.batches(start, may_wait=may_wait):
             if batch.last_offset >= offset:
-                return batch.position
-        return segment.file.size
+                return batch.position, batch.size_bytes
+        return segment.file.size, 0
+
+    def _size_at(self, segment: Segment, position: int, may_wait: bool) -> int:
+        """The size of the batch at a position. Raises KafkaError CORRUPT_MESSAGE, and BlockingIOError as `_locate`."""
+        for batch in segment.batches(position, may_wait=may_wait):
+            return batch.size_bytes
+        raise KafkaError.of(  # somebody else has changed the file
+            ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path}: no batch at position {position}"
+        )
 
     async def bring(self, missing: NotCached) -> None:
         """Wait for what a read needed: the same read finds it then. Errors of the disk are for that read to tell."""

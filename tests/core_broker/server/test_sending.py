@@ -248,25 +248,28 @@ def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_pa
     asyncio.run(main())
 
 
-def test_a_head_goes_out_in_one_packet_with_its_range(tmp_path):
+def test_a_head_goes_out_with_the_beginning_of_its_range(tmp_path, senders, ends):
+    ours, theirs = ends
     file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
-    corked = []
+    transport = Transport(ours)
+    sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
+    assert sender.send([b"head", FileRange(file, 5, len(content) - 5), b"tail"])
+    assert transport.writes == [b"head" + content[5 : 5 + SMALL_RANGE_BYTES], b"tail"]
+    assert senders  # the control: the rest goes from file to socket
+    assert theirs.recv(1 << 20, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == b"head" + content[5:] + b"tail"
 
-    class Told(Transport):
-        def write(self, data):
-            corked.append(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
-            super().write(data)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-        with ours, theirs:
-            sender = Sender(Owner(), Told(ours), 1 << 20, ColdSends(FILES))
-            assert sender.send([b"head", FileRange(file, 0, len(content))])
-            assert theirs.recv(4 + len(content), socket.MSG_WAITALL) == b"head" + content
-            assert corked == [1] and ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == 0
-            assert sender.send([b"all there is"])
-            assert corked == [1, 0]
+def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
+    ours, theirs = ends
+    files, file, content = cold_file(tmp_path, 2 * SMALL_RANGE_BYTES)
+
+    async def main():
+        owner, transport = Owner(), Transport(ours)
+        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([b"head", FileRange(file, 0, len(content))])
+        assert transport.writes == [b"head"] and files.waits == []
+        assert await received(theirs, 4 + len(content), owner) == b"head" + content
+
+    asyncio.run(main())
 
 
 async def received(theirs, size, owner):
