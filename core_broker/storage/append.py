@@ -98,7 +98,7 @@ def check(
     top_timestamp = -1
     append_time = -1
     stored = 0
-    stamps = assigns and config.message_timestamp_type == "LogAppendTime"
+    stamps = assigns and config.stamps
     codec = config.codec if assigns else None
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
@@ -241,7 +241,7 @@ def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int,
     """What a header does not tell. Raises KafkaError."""
     if config.compacts and found.null_keys:
         raise NullKeys(f"{name}: batch at offset {base}: a compacted topic takes no record without a key")
-    if config.message_timestamp_type == "CreateTime" and found.min_timestamp != NO_TIMESTAMP:
+    if not config.stamps and found.min_timestamp != NO_TIMESTAMP:
         _check_times(name, config, base, found.min_timestamp, found.max_timestamp, wall_ms)
 
 
@@ -298,7 +298,7 @@ def _refuse_client(
     if attributes & COMPRESSION > LAST_CODEC:
         codec = attributes & COMPRESSION
         raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"codec {codec} is not one of Kafka's", base)
-    if config.message_timestamp_type == "CreateTime":
+    if not config.stamps:
         least = base_timestamp if base_timestamp >= 0 else wall_ms
         _check_times(name, config, base, least, max_timestamp, wall_ms)
 

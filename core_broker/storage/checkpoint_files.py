@@ -94,6 +94,11 @@ class CheckpointFile:
             del self._lines[key]
             self._is_behind = True
 
+    def leave(self, key: Key) -> None:
+        """The log is let go, and comes back: what it says now is its entry until then."""
+        self.take_up()
+        self._changed.pop(key, None)
+
     def take_up(self) -> bool:
         """Ask the logs that have changed; whether the file must be written."""
         changed, self._changed = self._changed, {}
@@ -177,6 +182,11 @@ class Checkpoints:
         """The log is gone."""
         for each in self._all:
             each.forget(key)
+
+    def leave(self, key: Key) -> None:
+        """The log is let go, and comes back: its entries stay what they are now."""
+        for each in self._all:
+            each.leave(key)
 
     # The saves write what has changed, one file at a time. They raise StorageError.
 

@@ -45,6 +45,8 @@ class LogConfig:
     codec_level: int | None = field(init=False)  # None for a codec without levels
     looks_at_records: bool = field(init=False)  # of clients' batches: their headers do not tell enough
     looks_into: bool = field(init=False)  # for that, or for another codec
+    stamps: bool = field(init=False)  # records get the time of their append
+    index_entries_safe: int = field(init=False)  # of the offset index: with so many neither index can be full
 
     def __post_init__(self) -> None:
         levels = {
@@ -54,7 +56,8 @@ class LogConfig:
         }
         compacts = "compact" in self.cleanup_policy
         codec = CODECS.get(self.compression_type)
-        by_time = self.message_timestamp_before_max_ms < MAX_INT64 and self.message_timestamp_type == "CreateTime"
+        stamps = self.message_timestamp_type == "LogAppendTime"
+        by_time = self.message_timestamp_before_max_ms < MAX_INT64 and not stamps
         derived = {
             "deletes": "delete" in self.cleanup_policy,
             "compacts": compacts,
@@ -63,6 +66,9 @@ class LogConfig:
             "codec_level": levels.get(self.compression_type),
             "looks_at_records": compacts or by_time,
             "looks_into": compacts or by_time or codec is not None,
+            "stamps": stamps,
+            # The time index has larger entries, 12 bytes, and a few more: one for each time that a segment was closed.
+            "index_entries_safe": self.segment_index_bytes // 16,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

@@ -119,9 +119,10 @@ class TimeIndex:
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Takes an entry only when its timestamp is larger than all before it."""
-        if timestamp > self.last[0]:
+        timestamps = self._timestamps
+        if timestamp > (timestamps[-1] if timestamps else self._last_before[0]):
             self._relative.append(relative_offset)  # before what a search on another thread goes by
-            self._timestamps.append(timestamp)
+            timestamps.append(timestamp)
 
     def lookup(self, timestamp: int) -> int | None:
         """The relative offset of the last entry at or below a timestamp, else 0. None when the file must be asked."""

@@ -33,6 +33,7 @@ __all__ = [
     "TimestampOffset",
 ]
 
+MIRROR = Origin.MIRROR  # a member of an enumeration is found by its name each time, at the cost of a call
 POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
 
 
@@ -110,9 +111,9 @@ class Log(LogCutting):
             if repeated is None:
                 return AppendInfo(end, end - 1, end, -1, -1, self.log_start_offset, 0, 0, False)
             first, last = repeated.first_offset, repeated.last_offset
-            stamped = repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
+            stamped = repeated.timestamp if self.config.stamps else -1
             return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
-        if origin is Origin.MIRROR:
+        if origin is MIRROR:
             self._check_epochs(checked)
         segment = self._active
         first_offset, last_offset = checked[0][1], checked[-1][2]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
+from .at_once import together
 from .checkpoint_files import Checkpoints
 from .checkpoints import (
     CLEAN_SHUTDOWN,
@@ -35,6 +36,7 @@ from .index_window import IndexWindows
 from .log import Log
 from .opening import OfOtherTopic, Points, Wanted, open_or_make
 from .removals import DELETE_SUFFIX, Removals, rename_all
+from .syncing import note
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ class LogManager:
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
+    wants_room: set by the same, told of a log that went offline for want of room: `let_go` and open it once there is.
     """
 
     def __init__(self, files: Files, data_dir: str, runtime: Runtime, config: ManagerConfig | None = None) -> None:
@@ -83,12 +86,14 @@ class LogManager:
         self.directory_id = ""
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
+        self.wants_room: Callable[[str, int, StorageError], None] | None = None
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
         self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
+        self._doubtful: dict[Key, None] = {}  # went offline, were let go and are to be opened once more
         self._compacted: dict[Key, Log] = {}
         self.duties = Duties(
             self.logs,
@@ -103,7 +108,8 @@ class LogManager:
         )
         self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
-        self._hooks = self.checkpoints.save_points, self._rolled, self._changed  # one object each for all logs
+        # One object each for all logs.
+        self._hooks = self.checkpoints.save_points, self._rolled, self._changed, self._failed
         self.cleaner = Cleaner(
             self._compacted,
             self.config.cleaner,
@@ -207,16 +213,7 @@ class LogManager:
             async with room:
                 await self._open_some(some, opened)
 
-        tasks = [
-            asyncio.ensure_future(open_some(wanted[start : start + at_once]))
-            for start in range(0, len(wanted), at_once)
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            raise
+        await together(open_some(wanted[start : start + at_once]) for start in range(0, len(wanted), at_once))
 
     async def _open_some(self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None]) -> None:
         jobs = []
@@ -262,11 +259,13 @@ class LogManager:
 
     def _take(self, key: Key, log: Log) -> Log:
         """A log that was opened is one of ours."""
-        log.save_points, log.on_roll, log.on_change = self._hooks
+        log.save_points, log.on_roll, log.on_change, on_failure = self._hooks
+        log.on_failure = on_failure if self.wants_room is not None else None
         log.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)
+        self._doubtful.pop(key, None)
         self._note(key, log)
         return log
 
@@ -278,6 +277,28 @@ class LogManager:
         if isinstance(result, KafkaError):
             raise result
         return result
+
+    async def let_go(self, topic: str, index: int) -> None:
+        """Of a log that went offline: the next `open_logs` finds in its directory what a start would.
+
+        It reads from the recovery point on, and puts a copy of that on disk: after a sync that failed nobody knows what
+        the disk has. Nobody may use the old log any more. Raises StorageError while there is no room to note that.
+        """
+        key = topic, index
+        log = self.logs[key]
+        assert log.failure is not None
+        try:
+            await self.files.run(note, self.files, log.directory, log.failure.message)
+        except OSError as error:
+            raise StorageError(error, log.directory, "cannot write in") from error
+        if self.logs.get(key) is log:
+            del self.logs[key]
+            self.checkpoints.leave(key)
+            self.duties.forget(key)
+            self._compacted.pop(key, None)
+            self._doubtful[key] = None
+            self._half_made[key] = None  # which topic it is of may not be on disk either
+            await log.leave()
 
     async def delete(self, topic: str, index: int) -> None:
         """Delete a partition's log, open or not. Raises StorageError."""
@@ -362,6 +383,7 @@ class LogManager:
     def _forget(self, key: Key) -> None:
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)
+        self._doubtful.pop(key, None)
         self.checkpoints.forget(key)
         self._compacted.pop(key, None)
         self.duties.forget(key)
@@ -379,6 +401,11 @@ class LogManager:
             self._compacted[key] = log
         else:
             self._compacted.pop(key, None)
+
+    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
+        key = partition_of(log.name)
+        if key is not None and self.logs.get(key) is log and self.wants_room is not None:
+            self.wants_room(*key, failure)
 
     def _rolled(self, log: LogUpkeep) -> None:
         key = partition_of(log.name)
@@ -422,7 +449,8 @@ class LogManager:
             self._release()
             return
         logs = list(self.logs.values())
-        clean = all(log.failure is None for log in logs) and (self.was_clean or not self._unopened)
+        clean = all(log.failure is None for log in logs) and not self._doubtful
+        clean = clean and (self.was_clean or not self._unopened)
         for failure in await close_logs(self.files, logs, self._lock.sync_volume, self.config.volume_logs_min):
             logger.error("closing: %s", failure.message)
             clean = False

@@ -5,11 +5,15 @@ segment on is read and its CRC checked; the log ends after the last whole valid 
 indexes, leader epochs and producer state are made anew from what is left. It blocks, so it runs by `Files.run`.
 
 A sync that failed leaves the file `sync-failed`. What is read after it may be in the page cache alone, whose pages the
-system takes for written: they are written over with themselves and synced, and only then is the log opened.
+system takes for written: a copy is synced and takes the place of the file, and only then is the log opened. To write
+over the same pages is not enough: ext4 has given them blocks that it goes on to hold for never written, and reads as
+zeros after a power cut, though all later syncs say that all is well.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -20,7 +24,7 @@ from . import swap
 from .checkpoints import CheckpointError
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
-from .files import Files
+from .files import File, Files
 from .producers import BATCHES_KEPT, ProducerStates, SnapshotError
 from .scanning import READ_BYTES, headers, scanned
 from .segment import (
@@ -40,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 ENTRIES_IN_MEMORY = 256  # of the index of the last segment after a crash: 5 KB
 SYNC_FAILED = "sync-failed"
+COPY_SUFFIX = ".tmp"  # one that a crash leaves goes with the next start
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
@@ -165,15 +170,45 @@ class _Loader:
         """Put on disk what a sync that failed may have left in the page cache only, all from the recovery point on."""
         for segment in self.segments:
             if not segment.synced:
-                file, position = segment.file, 0
-                while position < file.size:
-                    data = file.pread(min(READ_BYTES, file.size - position), position)
-                    file.pwrite(data, position)
-                    position += len(data)
+                self._copy(segment)
                 segment.sync(self.files, segment is not self.segments[-1])
-        self._note("a sync had failed: what came after the recovery point was written again and is on disk now")
+        self.files.sync_directory(self.directory)
+        self._note("a sync had failed: what came after the recovery point is on disk now, as a copy")
         self.files.unlink(f"{self.directory}/{SYNC_FAILED}")
         self.files.sync_directory(self.directory)
+
+    def _copy(self, segment: Segment) -> None:
+        """Another file, synced, in place of a segment's. It must hold the batches that were found to be valid: the
+        system may let go of pages that it could not write at any time."""
+        path, old = segment.path(LOG_SUFFIX), segment.file
+        file = self.files.open(f"{path}{COPY_SUFFIX}")
+        try:
+            self._fill(file, segment)
+            file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.files.unlink(file.path)  # where there is no room it takes some
+            raise
+        file.keep()
+        self.files.rename(file.path, path)
+        file.renamed(path)
+        segment.file = file
+        old.close()
+
+    def _fill(self, file: File, segment: Segment) -> None:
+        old = segment.file
+        if file.size:
+            file.truncate(0)
+        while file.size < old.size:
+            data = old.pread(min(READ_BYTES, old.size - file.size), file.size)
+            if not data:
+                break
+            file.append([data])
+        scan = BatchScan(segment.base_offset, self.config.index_interval_bytes, BATCHES_KEPT)
+        for _ in scanned(file, scan):
+            pass
+        if (scan.end, scan.last_offset) != (old.size, segment.last_offset):
+            raise OSError(errno.EIO, "read once more it is not what it was", old.path)
 
     def _none_can_have_expired(self) -> bool:
         """Whether the log says of every producer that ever wrote to it what it wrote last."""

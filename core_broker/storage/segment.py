@@ -145,10 +145,8 @@ class Segment:
             return True
         if not size:
             return False
-        assert self.offsets is not None and self.times is not None
-        if len(self.offsets) * OFFSET_ENTRY.size + OFFSET_ENTRY.size > config.segment_index_bytes:
-            return True
-        if len(self.times) * TIME_ENTRY.size + TIME_ENTRY.size * 2 > config.segment_index_bytes:
+        assert self.offsets is not None
+        if len(self.offsets) > config.index_entries_safe and self._has_full_index(config.segment_index_bytes):
             return True
         roll_ms = config.roll_ms
         if config.segment_jitter_ms:
@@ -157,6 +155,12 @@ class Segment:
         if self.first_timestamp >= 0 and max_timestamp >= 0:
             return max_timestamp - self.first_timestamp > roll_ms
         return wall_ms - self.created_ms > roll_ms
+
+    def _has_full_index(self, limit_bytes: int) -> bool:
+        assert self.offsets is not None and self.times is not None
+        offsets_bytes = (len(self.offsets) + 1) * OFFSET_ENTRY.size
+        times_bytes = (len(self.times) + 2) * TIME_ENTRY.size
+        return offsets_bytes > limit_bytes or times_bytes > limit_bytes
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
         """Take a batch that was written at `position` into the indexes."""

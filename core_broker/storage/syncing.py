@@ -28,21 +28,25 @@ def noted(files: Files, directory: str, work: Callable[..., None], *arguments: A
         work(*arguments)
     except OSError as error:
         failure = StorageError(error, directory, "cannot sync")
-        path = f"{directory}/{SYNC_FAILED}"
         try:
-            file = files.open(path)
-            try:
-                file.truncate(0)
-                file.append([failure.message.encode()])
-            finally:
-                file.close()
+            note(files, directory, failure.message)
         except OSError as second:
             logger.error(
                 "%s; %s; unless the machine is started again, a broker that is may serve what the disk does not have",
                 failure.message,
-                StorageError(second, path, "cannot write").message,
+                StorageError(second, f"{directory}/{SYNC_FAILED}", "cannot write").message,
             )
         raise
+
+
+def note(files: Files, directory: str, reason: str) -> None:
+    """In the pool: have whoever opens the log next put a copy on disk of what the disk may not have. Raises OSError."""
+    file = files.open(f"{directory}/{SYNC_FAILED}")
+    try:
+        file.truncate(0)
+        file.append([reason.encode()])
+    finally:
+        file.close()
 
 
 def sync_files(

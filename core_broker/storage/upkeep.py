@@ -17,7 +17,7 @@ from . import retention
 from .closing import LogEnd, close_logs
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
-from .errors import StorageError, is_passing
+from .errors import StorageError, is_passing, wants_room
 from .files import Files
 from .reader import LogReader
 from .recovery import Loaded, write_snapshot
@@ -47,6 +47,7 @@ class LogUpkeep(LogReader):
         "config",
         "is_noted",
         "on_change",
+        "on_failure",
         "on_roll",
         "producers",
         "recovery_notes",
@@ -65,6 +66,8 @@ class LogUpkeep(LogReader):
         self.save_points: Callable[[], Awaitable[None]] | None = None  # recovery point, first dirty offset
         self.on_roll: Callable[[LogUpkeep], None] | None = None  # a segment was closed: `sync_closed` is due
         self.on_change: Callable[[LogUpkeep], None] | None = None  # what is done at times may be to do for this log
+        # It is offline and could be opened anew, since only room was missing: somebody sees to that.
+        self.on_failure: Callable[[LogUpkeep, StorageError], None] | None = None
         self.is_noted = False  # that there were appends: who does what is to do at times takes it back
         self._first_dirty_offset = loaded.first_dirty_offset
         self._cut = False  # a truncation is not on disk yet
@@ -112,6 +115,15 @@ class LogUpkeep(LogReader):
         if self.unsynced_since_ms is None:
             self.unsynced_since_ms = wall_ms
         self._changed()
+
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        failure = StorageError(error, self.directory, doing)
+        if self.failure is not None or self.on_failure is None or not wants_room(failure):
+            return super()._fail(error, doing)
+        self.failure = failure
+        logger.error("%s is offline until there is room: %s", self.name, failure.message)
+        self.on_failure(self, failure)
+        return failure
 
     def _shape(self) -> tuple[int, ...]:
         """What changes with every change of the files that a clean stop leaves."""

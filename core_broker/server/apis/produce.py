@@ -41,6 +41,7 @@ from ..record_errors import record_errors
 
 LENGTH = struct.Struct(">8xi")
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
+PLAIN = struct.Struct(">8xi4xb5xB")  # and the low byte of its attributes
 LEAST_LENGTH = 14  # that a batch of any format has
 CODEC, ZSTD = 7, 4
 ZSTD_SINCE = 7  # version of this request
@@ -81,8 +82,8 @@ def handle(request: Request, context: Context) -> Any:
     nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
     untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is appended all the same
     asked = request.topic_data
-    is_single = len(asked) == 1 and len(asked[0].partition_data) == 1
-    if not is_single or acks not in ACKS:
+    is_plain = _is_plain(asked)
+    if not is_plain or acks not in ACKS:
         refused = _refused(request)
         if refused is not None:
             return refused
@@ -102,7 +103,7 @@ def handle(request: Request, context: Context) -> Any:
             try:
                 if partition is None:
                     raise _missing(version, name, index, context)
-                if records is None or not _is_one_batch(records) or version < ZSTD_SINCE:
+                if not is_plain or version < ZSTD_SINCE:
                     _check_form(records, version)
                 if acks not in ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -119,8 +120,6 @@ def handle(request: Request, context: Context) -> Any:
                         continue
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
-                if is_single and (refused := _refused(request)) is not None:
-                    return refused
                 if acks == 0:
                     untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {error}")
                     continue
@@ -200,6 +199,26 @@ def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:
     )
 
 
+def _is_plain(topics: list[TopicProduceData]) -> bool:
+    """Whether each partition is named once and gets one batch of the present format, of no transaction.
+
+    Nearly every request is: nothing but a log then has something to say against it.
+    """
+    for topic in topics:
+        indexes = set()
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_SIZE:
+                return False
+            length, magic, attributes = PLAIN.unpack_from(records)
+            if length + LOG_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
+                return False
+            indexes.add(data.index)
+        if len(indexes) < len(topic.partition_data):
+            return False
+    return len(topics) == 1 or len({(topic.name, topic.topic_id) for topic in topics}) == len(topics)
+
+
 def _refused(request: Request) -> Response | None:
     """The answer to a request that fails as a whole, before anything is looked at: by the first batches alone.
 
@@ -263,14 +282,6 @@ def _once_each(topics: list[TopicProduceData]) -> list[TopicProduceData]:
         TopicProduceData(name=name, topic_id=topic_id, partition_data=list(rows.values()))
         for (name, topic_id), rows in found.items()
     ]
-
-
-def _is_one_batch(records: Any) -> bool:
-    """Whether the header of a batch claims all the bytes there are, and the format is ours."""
-    if len(records) < FORM.size:
-        return False
-    length, magic = FORM.unpack_from(records)
-    return bool(length + LOG_OVERHEAD == len(records) and magic == MAGIC)
 
 
 def _check_form(records: Any, version: int) -> None:
