@@ -251,7 +251,8 @@ other. Here the partition alone whose file it is has to bear it, and clients are
 * No room (ENOSPC, EDQUOT, EMFILE) for an append: the append is refused. The partition is told as offline, by
   `isthmus_partition_offline` and in the log, and read as ever. It takes appends again as soon as there is room.
 * No room to make or open it: it is offline, and comes back by itself when there is some.
-* No room at a sync: it is offline until the next start, which writes again what the disk may not have.
+* No room at a sync: it is offline, and comes back by itself when there is some, after all that the disk may not have
+  was read again, found valid and put on disk as a copy. If something that was served is lost, it waits for a start.
 
 Metadata goes on naming the leader of a partition that is offline here: clients retry KAFKA_STORAGE_ERROR, as they do
 with Kafka. `OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).

@@ -2,6 +2,10 @@
 
 `apply(delta)` is awaited by the controller before a command is answered, so a topic that was just created can be
 written to. Leader epochs, in-sync replicas and options reach the partitions here and nowhere else.
+
+A partition whose log went offline for want of room (a sync that a thin volume refused, say) comes back as by a start,
+without one: its log is opened anew, what the disk may not have is put there as a copy, and another Partition serves it.
+But not under the same leader epoch with less than was served before: that waits for a start, which raises the epoch.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
+from ..storage.at_once import sync_logs
 from ..storage.config import LogConfig
 from ..storage.errors import StorageError, wants_room
 from ..storage.files import Volume
@@ -48,6 +53,7 @@ class ReplicaManager:
         self.gone = Traffic()  # of partitions that were deleted
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
+        self._served: dict[Key, int] = {}  # high watermarks of those that were served and are to be opened anew
         self._room = WantOfRoom(self._open_again)
         self._tell_refusal = self._room.refuses  # one object for all partitions
         self._image = image
@@ -56,10 +62,11 @@ class ReplicaManager:
         self._runtime = runtime
         self._node_id = node_id
         logs.high_watermark_of = self._high_watermark
+        logs.wants_room = self._withdraw
 
     def _high_watermark(self, topic: str, index: int) -> int | None:
         partition = self.partitions.get(topic, {}).get(index)
-        return None if partition is None else partition.high_watermark
+        return self._served.get((topic, index)) if partition is None else partition.high_watermark
 
     def get(self, topic: str, index: int) -> Partition:
         """The partition, led by this broker. Raises KafkaError."""
@@ -137,9 +144,34 @@ class ReplicaManager:
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config(topic_config(topic.configs, self._config), self._config)
 
+    def _withdraw(self, name: str, index: int, failure: StorageError) -> None:
+        """Of a partition whose log went offline, and is opened anew once there is room."""
+        partition = self.partitions.get(name, {}).pop(index, None)
+        if partition is not None:
+            partition.close(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: {failure.message}"))
+            self.gone.add(partition.traffic)
+            self._served[name, index] = partition.high_watermark
+            self._offline[name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+            self._room.waits((name, index))
+
+    async def _let_go(self, wanted: list[Wanted]) -> list[Wanted]:
+        """Those that can be opened, now that logs that went offline for want of room are let go."""
+        ready = []
+        for each in wanted:
+            known = self._logs.get(each.topic, each.partition)
+            if known is not None and known.failure is not None and wants_room(known.failure):
+                try:
+                    await self._logs.let_go(each.topic, each.partition)
+                except KafkaError as error:
+                    self._take_offline(each, error)
+                    continue
+            ready.append(each)
+        return ready
+
     async def _open(self, wanted: list[Wanted]) -> None:
+        wanted = await self._let_go(wanted)
         options: dict[str, dict[str, Any]] = {}  # one for all partitions of a topic
-        behind: list[tuple[Wanted, Log]] = []  # logs that a kill left in the page cache alone
+        behind: dict[Log, Wanted] = {}  # logs that a kill left in the page cache alone
 
         def opened(each: Wanted, found: Log | KafkaError) -> None:
             if isinstance(found, KafkaError):
@@ -148,24 +180,30 @@ class ReplicaManager:
             topic = self._wanting(each)
             if topic is None:  # it was deleted or moved while this was opened once more; that change comes next
                 return
+            served = self._served.get((each.topic, each.partition), 0)
+            if found.log_end_offset < served:
+                what = f"offsets {found.log_end_offset} to {served - 1} were served, and the disk has not kept them"
+                self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
+                return
             if each.topic not in options:
                 options[each.topic] = topic_config(topic.configs, self._config)
             if found.recovery_point < found.log_end_offset:
                 if options[each.topic]["durability"] == "fsync" or found.needs_flush:
-                    behind.append((each, found))
+                    behind[found] = each
                     return
             self._serve(topic, each.partition, found, options[each.topic])
 
-        await self._logs.open_logs(wanted, opened)
-        for each, found in behind:  # whoever sends such records again is answered at once
-            try:
-                await found.sync()
-            except KafkaError as error:
+        def synced(found: Log, error: KafkaError | None) -> None:
+            each = behind[found]
+            topic = self._wanting(each)
+            if error is not None:
                 self._take_offline(each, error)
-            else:
-                topic = self._wanting(each)
-                if topic is not None:
-                    self._serve(topic, each.partition, found, options[each.topic])
+            elif topic is not None:
+                self._serve(topic, each.partition, found, options[each.topic])
+
+        await self._logs.open_logs(wanted, opened)
+        # Before they are served: whoever sends such records again is answered at once.
+        await sync_logs(behind, self._config["file.pool.threads"], synced)
 
     def _wanting(self, each: Wanted) -> TopicImage | None:
         """The topic of a partition that is to be served here; None where it is not any more."""
@@ -178,7 +216,7 @@ class ReplicaManager:
     def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
         """Of a log that could not be opened, or not be synced once it was."""
         key = wanted.topic, wanted.partition
-        comes_back = wants_room(error) and self._logs.get(*key) is None
+        comes_back = wants_room(error)
         known = self._offline.get(key)
         if known is None or known.message != error.message:
             until = "there is room" if comes_back else "the broker starts again"
@@ -213,6 +251,7 @@ class ReplicaManager:
         _follow(partition, topic.partitions[index])
         partition.recover()
         self.partitions.setdefault(topic.name, {})[index] = partition
+        self._served.pop((topic.name, index), None)
         if self._offline.pop((topic.name, index), None) is not None:
             log.info("%s is online again", partition)
 
@@ -231,6 +270,7 @@ class ReplicaManager:
         for topic in topics:
             gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
             for index in topic.partitions:
+                self._served.pop((topic.name, index), None)
                 if self._offline.pop((topic.name, index), None) is not None:
                     keys.append((topic.name, index))
             for index, partition in self.partitions.pop(topic.name, {}).items():

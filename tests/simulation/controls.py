@@ -158,11 +158,37 @@ def producers_compacted_away(stack: contextlib.ExitStack) -> None:
     _replace(stack, Log, "last_records", lambda self: {})
 
 
+def written_again_in_place(stack: contextlib.ExitStack) -> None:
+    """After a failed sync the same pages are written once more."""
+    from isthmus.core_broker.storage.recovery import _Loader
+
+    def write_over(self: _Loader, segment: Any) -> None:
+        file = segment.file
+        file.pwrite(file.pread(file.size, 0), 0)
+        file.sync()
+
+    _replace(stack, _Loader, "_copy", write_over)
+
+
 def restart_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
     """A start after a failed sync takes what it reads for what is on the disk."""
     from isthmus.core_broker.storage.recovery import SYNC_FAILED, _Loader
 
     _replace(stack, _Loader, "_write_again", lambda self: self.files.unlink(f"{self.directory}/{SYNC_FAILED}"))
+
+
+def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
+    """A partition that comes back by itself after a failed sync takes what it reads for what is on the disk."""
+    from isthmus.core_broker.storage.manager import LogManager
+    from isthmus.core_broker.storage.recovery import SYNC_FAILED
+
+    real = LogManager.let_go
+
+    async def let_go(self: LogManager, topic: str, index: int) -> None:
+        await real(self, topic, index)
+        self.files.unlink(f"{self.data_dir}/{topic}-{index}/{SYNC_FAILED}")
+
+    _replace(stack, LogManager, "let_go", let_go)
 
 
 def tombstones_at_once(stack: contextlib.ExitStack) -> None:
@@ -201,6 +227,8 @@ PLANTS: dict[str, Plant] = {
     "producers-not-recovered": producers_not_recovered,
     "recovery-without-crc": recovery_without_crc,
     "restart-believes-the-page-cache": restart_believes_the_page_cache,
+    "return-believes-the-page-cache": return_believes_the_page_cache,
     "tombstones-at-once": tombstones_at_once,
     "undecided-compacted": undecided_compacted,
+    "written-again-in-place": written_again_in_place,
 }

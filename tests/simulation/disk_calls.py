@@ -382,17 +382,8 @@ class Trial:
 
     def wanting_room(self) -> dict[tuple[str, int], str]:
         """Partitions that are told as offline, though nothing but room was missing."""
-        broker = self.host.broker
-        assert broker is not None and broker._replicas is not None and broker._logs is not None
-        if self.disk.error != errno.ENOSPC:
-            return {}
-        found = broker._replicas.offline()
-        for topic, index in list(found):
-            log = broker._logs.get(topic, index)
-            partition = broker._replicas.partitions.get(topic, {}).get(index)
-            if (log is not None and log.failure) or (partition is not None and partition.failure):
-                del found[topic, index]  # a sync or a cut was refused: only a start can tell what the disk has
-        return found
+        assert self.host.broker is not None and self.host.broker._replicas is not None
+        return {} if self.disk.error != errno.ENOSPC else self.host.broker._replicas.offline()
 
     async def come_back(self) -> None:
         """What only wanted room is served again by itself, within two of the longest pauses."""

@@ -14,7 +14,8 @@ class Inode:
     """`data` is what readers see. `undo` holds durable pages changed since the last sync, `durable_size` the size.
 
     Bytes below `durable_size` outside `undo` are equal in both. `forgotten` are the pages of `undo` that a failed sync
-    has left unwritten: the system takes them for written, so that only another write to them gets them to the disk.
+    has left unwritten: the system takes them for written, and what is written to them later for lasting; but they have
+    blocks that, as ext4 keeps its books, nothing was ever written to. Only a truncation takes these blocks away.
     """
 
     __slots__ = ("data", "durable_size", "error", "forgotten", "number", "path", "undo")
@@ -39,8 +40,6 @@ class Inode:
         return bool(self.undo) or self.durable_size != len(self.data)
 
     def _keep(self, start: int, end: int) -> None:
-        for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
-            self.forgotten.pop(page, None)
         end = min(end, self.durable_size)
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES) if end > start else start // PAGE_BYTES):
             if page not in self.undo:
@@ -55,6 +54,8 @@ class Inode:
 
     def truncate(self, size: int) -> None:
         self._keep(size, self.durable_size)
+        for page in [page for page in self.forgotten if page * PAGE_BYTES >= size]:
+            del self.forgotten[page]
         if size > len(self.data):
             self.data.extend(bytes(size - len(self.data)))
         else:

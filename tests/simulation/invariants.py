@@ -24,7 +24,10 @@ INVARIANTS = (
     Invariant(
         "what was acknowledged is not lost, but by a power cut where durability=page_cache takes that risk",
         ("producers", "wire-producers", "log", "disk-faults"),
-        ("ack-before-write", "restart-believes-the-page-cache", "recovery-without-crc"),
+        (
+            "ack-before-write", "restart-believes-the-page-cache", "return-believes-the-page-cache",
+            "recovery-without-crc", "written-again-in-place",
+        ),
     ),
     Invariant(
         "an offset of a partition never has two values, nor does a reader see one that is lost",

@@ -37,7 +37,13 @@ LIVELY = {
         "left_by_deletions": 0.1,
         "crashes_with_loss": 0.4,
     },
-    "disk-faults": {"disk_EIO": 0.2, "disk_ENOSPC": 0.2, "power_cuts": 1.0, "acked": 0.95},
+    "disk-faults": {
+        "disk_EIO": 0.2,
+        "disk_ENOSPC": 0.2,
+        "wanted_room_at_a_sync": 0.03,
+        "power_cuts": 1.0,
+        "acked": 0.95,
+    },
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
     "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
     "fetch-sessions": {"left_out": 0.5, "sessions_lost": 0.3, "resets": 0.05, "fault_cut": 0.4, "power_cuts": 0.2},
@@ -99,9 +105,11 @@ FOUND_BY = {
     "retention-never": "retention",
     "retention-past-the-high-watermark": "retention",
     "retention-takes-one-more": "retention",
+    "return-believes-the-page-cache": "disk-faults",
     "session-epochs-not-checked": "fetch-sessions",
     "tombstones-at-once": "compaction",
     "undecided-compacted": "compaction",
+    "written-again-in-place": "disk-faults",
 }
 
 

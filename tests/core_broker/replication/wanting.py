@@ -30,12 +30,12 @@ BATCH = build_batch([(system().wall_ms(), b"k", b"v", ())])
 class World:
     """A replica manager on a disk to break. Time stands still: `tick` lets the next pause of the task be over."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, config: BrokerConfig | None = None) -> None:
         self.path = path
         self.files = BrokenFiles()
         self.image = MetadataImage("cluster")
         self.logs = LogManager(self.files, str(path), system())
-        self.replicas = ReplicaManager(self.image, self.logs, BrokerConfig(), system(), 1)
+        self.replicas = ReplicaManager(self.image, self.logs, config or BrokerConfig(), system(), 1)
         self.pauses: list[float] = []
         self.returned: list[tuple[str, int]] = []
         self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))

@@ -114,19 +114,48 @@ def test_start_after_a_failed_sync_writes_again_what_the_disk_may_not_have(tmp_p
     note = tmp_path / "t-0" / "sync-failed"
     assert "Input/output error" in note.read_text()
     # The disk is still broken: the log is not served, and the error says what it was about.
-    with pytest.raises(StorageError, match=r"cannot open .*0006\.log: Input/output error"):
+    with pytest.raises(StorageError, match=r"cannot open .*0006\.log\.tmp: Input/output error"):
         open_log(files, tmp_path, SMALL, recovery_point=4)
     assert note.exists()
     files.trap = ignore
     before = len(files.calls)
     log = open_log(files, tmp_path, SMALL, recovery_point=4)
-    again = [(kind, path[-8:]) for kind, path in files.calls[before:] if path.endswith(".log")]
-    for name in ("0003.log", "0006.log"):
-        assert again.index(("pwrite", name)) < again.index(("sync", name))
-    assert ("pwrite", "0000.log") not in again  # it was synced before
+    again = [(kind, path[-12:]) for kind, path in files.calls[before:] if ".log" in path or kind == "sync_directory"]
+    last = max(number for number, (kind, _) in enumerate(again) if kind == "sync_directory")
+    for name in ("0003.log.tmp", "0006.log.tmp"):
+        assert again.index(("append", name)) < again.index(("sync", name)) < again.index(("rename", name)) < last
+    assert not [name for _, name in again if name == "0000.log.tmp"]  # it was synced before
+    assert not list((tmp_path / "t-0").glob("*.tmp"))
     assert not note.exists() and log.log_end_offset == 8
     assert any("a sync had failed" in line for line in log.recovery_notes)
     assert run(log.sync()) is None
+
+
+@pytest.mark.parametrize("is_let_go", [True, False])
+def test_what_is_written_again_is_what_was_found_to_be_valid(tmp_path, is_let_go):
+    """The system may let go of pages that a sync could not write: read again, they are what the disk has."""
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    append(log, batch(1))
+    run(log.sync())
+    append(log, batch(1))
+    files.trap = failing(errno.ENOSPC, ("sync",))
+    with pytest.raises(StorageError):
+        run(log.sync())
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+
+    def let_go(kind, name):
+        if kind == "open" and name == f"{path}.tmp" and is_let_go:
+            path.write_bytes(path.read_bytes()[: len(batch(1))].ljust(path.stat().st_size, b"\0"))
+
+    files.trap = let_go
+    if is_let_go:
+        with pytest.raises(StorageError, match="read once more it is not what it was"):
+            open_log(files, tmp_path, recovery_point=1)
+        assert (tmp_path / "t-0" / "sync-failed").exists()
+        files.trap = ignore
+    assert open_log(files, tmp_path, recovery_point=1).log_end_offset == (1 if is_let_go else 2)
+    assert not (tmp_path / "t-0" / "sync-failed").exists()
 
 
 def test_note_of_a_failed_sync_is_there_though_the_process_is_killed_at_once(tmp_path):

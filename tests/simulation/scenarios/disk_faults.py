@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 
+from isthmus.core_broker.replication.room import RETRY_FIRST_S, RETRY_MOST_S
+
 from ..ledger import Ledger
 from ..product import BrokerHost
 from ..runner import Simulation
@@ -44,7 +46,10 @@ async def disk_faults(sim: Simulation) -> None:
     ledger = Ledger(sim, host, TOPIC, PARTITIONS, workloads)
     for _ in range(chance.randint(1, 3)):
         await asyncio.sleep(chance.uniform(0.02, 0.5))
-        if await trouble(sim, host) == "sync":
+        fault, number = await trouble(sim, host)
+        if fault == "sync" and number == errno.ENOSPC:
+            await come_back(sim, host)
+        elif fault == "sync":
             await ledger.crash(power=chance.random() < 0.4)
         elif chance.random() < 0.7:
             await ledger.crash()
@@ -55,17 +60,29 @@ async def disk_faults(sim: Simulation) -> None:
     ledger.check_end()
 
 
-async def trouble(sim: Simulation, host: BrokerHost) -> str:
-    """One fault of the disk; which one."""
+async def come_back(sim: Simulation, host: BrokerHost) -> None:
+    """What found no room at a sync is served again, though nobody starts the broker."""
+    assert host.broker is not None and host.broker._replicas is not None
+    offline = host.broker._replicas.offline
+    sim.counters["wanted_room_at_a_sync"] += len(offline())
+    ends_s = sim.loop.time() + 2 * RETRY_MOST_S
+    while found := offline():
+        assert sim.loop.time() < ends_s, f"there is room again, but not for {found}"
+        await asyncio.sleep(RETRY_FIRST_S)
+
+
+async def trouble(sim: Simulation, host: BrokerHost) -> tuple[str, int]:
+    """One fault of the disk: which one, and its error."""
     disk, chance = host.machine.disk, sim.random
     fault = chance.choice(("full", "sync", "append", "tear"))
     sim.counters[f"fault_{fault}"] += 1
+    number = errno.ENOSPC
     if fault == "full":
         capacity, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes + chance.randint(0, 3000)
         await asyncio.sleep(chance.uniform(0.1, 1.5))
         disk.capacity_bytes = capacity
     else:
-        number = errno.EIO if fault == "sync" else chance.choice((errno.EIO, errno.ENOSPC))
+        number = chance.choice((errno.EIO, errno.ENOSPC))
         disk.fail(fault, number, containing=f"/{TOPIC}-", after=chance.randint(0, 4))
         await asyncio.sleep(chance.uniform(0.1, 1.0))
-    return fault
+    return fault, number
