@@ -38,7 +38,8 @@ OPTIONS: dict[str, str] = {
     "minRecordsPerPartition": "Ranges with fewer offsets share a Spark task, for each task costs about as much as so "
     "many records; 1 gives each topic partition a task of its own. Default: 25000.",
     "includeHeaders": "true adds a column of record headers. Default: false.",
-    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read; false goes on.",
+    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is "
+    "another one by the same name; false goes on.",
     "fetchMaxBytes": "Most bytes of one fetch. Default: 8388608.",
     "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long. Default: 120000.",
     "kafka.client.id": "How brokers name this client in their logs. Default: isthmus-spark.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..client import Admin, Client, TopicPartition
 from .errors import SourceError
@@ -20,12 +20,14 @@ NO_MATCH = -1  # offset of a timestamp that no record has
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """Offsets start <= offset < end of one partition."""
+    """Offsets start <= offset < end of one partition. topic_id: of the topic that they were planned for; None where
+    the cluster has no ids."""
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: bytes | None = field(default=None, compare=False)
 
     @property
     def size(self) -> int:
@@ -53,6 +55,12 @@ async def partitions_of(client: Client, options: SourceOptions) -> list[TopicPar
                 raise SourceError(f"topic {tp.topic} has no partition {tp.partition}")
         return wanted
     return found
+
+
+def ids_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:
+    """The topics' ids, as of the metadata that the client has: offsets mean nothing in a later topic of the name."""
+    found = {tp.topic: client.topic_id(tp.topic) for tp in partitions}
+    return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
 
 
 async def bounds(
@@ -91,6 +99,7 @@ async def bounds(
 async def batch_ranges(client: Client, options: SourceOptions) -> list[OffsetRange]:
     """What a batch query reads."""
     partitions = await partitions_of(client, options)
+    ids = ids_of(client, partitions)
     starts = await bounds(client, options, partitions, options.starting, "startingOffsets")
     ends = await bounds(client, options, partitions, options.ending, "endingOffsets")
     if options.ending.each and options.ending.kind == "offset":
@@ -103,13 +112,15 @@ async def batch_ranges(client: Client, options: SourceOptions) -> list[OffsetRan
             raise SourceError(
                 f"{tp.topic}-{tp.partition} would end at offset {ends[tp]}, before it begins at {starts[tp]}"
             )
-    return ranges_between(starts, ends)
+    return ranges_between(starts, ends, ids)
 
 
-def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """The ranges that are not empty."""
+def ranges_between(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], ids: Mapping[str, bytes]
+) -> list[OffsetRange]:
+    """The ranges that are not empty. ids: of the topics."""
     return [
-        OffsetRange(tp.topic, tp.partition, start, ends[tp])
+        OffsetRange(tp.topic, tp.partition, start, ends[tp], ids.get(tp.topic))
         for tp, start in sorted(starts.items())
         if ends.get(tp, start) > start
     ]
@@ -149,7 +160,7 @@ def cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     """`whole` in `count` even pieces, or as many as it has offsets."""
     count = min(whole.size, max(1, count))
     at = [whole.start + whole.size * i // count for i in range(count + 1)]
-    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in itertools.pairwise(at)]
+    return [replace(whole, start=start, end=end) for start, end in itertools.pairwise(at)]
 
 
 def limited(

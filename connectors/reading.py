@@ -44,6 +44,10 @@ ARROW = pa.schema(
 )
 
 
+class TopicMadeAnew(Exception):
+    """The topic of this name is not the one whose offsets are to be read."""
+
+
 def read_ranges(
     options: SourceOptions, wanted: Iterable[OffsetRange], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -126,6 +130,12 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
                 return position, fetched.records
         except ConnectionLost as error:
             trouble = error
+        except TopicMadeAnew:
+            gone = f"{where}: offsets {position} to {wanted.end - 1} are gone: the topic was deleted and made anew"
+            if options.fail_on_data_loss:
+                raise SourceError(f"{gone} since they were planned to be read; read it anew") from None
+            LOG.warning("%s; they are left out", gone)
+            return wanted.end, memoryview(b"")
         except KafkaError as error:
             if options.fail_on_data_loss or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -142,11 +152,15 @@ async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, po
 
 
 async def _fetch_once(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> RawFetch:
+    """Raises TopicMadeAnew, KafkaError, ConnectionLost."""
     tp = TopicPartition(wanted.topic, wanted.partition)
+    node_id = await client.leader_of(tp)
+    if wanted.topic_id is not None and client.topic_id(tp.topic) not in (None, wanted.topic_id):
+        raise TopicMadeAnew  # which may have records at these offsets: others
     fetched = await fetch_raw(
         client,
         {tp: (position, -1, -1)},
-        node_id=await client.leader_of(tp),
+        node_id=node_id,
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=options.fetch_max_bytes,
         partition_max_bytes=options.fetch_max_bytes,

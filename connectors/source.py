@@ -2,14 +2,14 @@
 
 Spark talks to these classes in three kinds of process: the driver's plans and offsets, and workers that read. All of
 them are pickled, so they hold options alone. Stream offsets are JSON: {"topic": {"partition": offset}}, keys sorted,
-as Spark's own Kafka source writes them.
+as Spark's own Kafka source writes them, and the ids of the topics, by which one that was made anew is known.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -34,9 +34,10 @@ from pyspark.sql.types import (
 from ..client import Client, TopicPartition
 from ..client.errors import ClientError
 from ..protocol.errors import KafkaError
+from ..protocol.primitives import uuid_from_str, uuid_to_str
 from .errors import SourceError
 from .options import EARLIEST, LATEST, Bound, SourceOptions, parse
-from .planning import OffsetRange, batch_ranges, bounds, limited, partitions_of, ranges_between, tasks
+from .planning import OffsetRange, batch_ranges, bounds, ids_of, limited, partitions_of, ranges_between, tasks
 from .reading import read_ranges
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ SCHEMA = (
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 
 T = TypeVar("T")
-Offsets = dict[str, dict[str, int]]
+Offsets = dict[str, dict[str, Any]]  # by topic and partition, and the topics' ids under a name that no topic can have
+TOPIC_IDS = "topic ids"
 
 
 def ask(options: SourceOptions, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -145,15 +147,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict:
         async def first(client: Client) -> Offsets:
             partitions = await partitions_of(client, self.options)
-            return to_json(await bounds(client, self.options, partitions, self.options.starting, "startingOffsets"))
+            found = await bounds(client, self.options, partitions, self.options.starting, "startingOffsets")
+            return to_json(found, ids_of(client, partitions))
 
         return ask(self.options, first)
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         self.latest = self.pinned or self._ends()
-        starts, ends = from_json(start), from_json(self.latest)
-        missing = [tp for tp in ends if tp not in starts]
-        starts |= self._earliest(missing)
+        ends = from_json(self.latest)
+        for topic in made_anew(start, self.latest):
+            self._lost(f"topic {topic} was deleted and made anew since it was read", "from its beginning")
+        starts = self._starts(start, self.latest)
         for tp, offset in starts.items():
             if tp not in ends:
                 self._lost(f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there", "without it")
@@ -162,7 +166,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 before = f"{tp.topic}-{tp.partition} ends at offset {end}, but was read up to {starts[tp]} already"
                 self._lost(f"{before}: was the topic made anew?", "from where it now ends")
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(limited(starts, ends, most))
+        return to_json(limited(starts, ends, most), ids_in(self.latest))
+
+    def _starts(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        """Where the partitions begin, from their beginnings those that `start` does not know."""
+        ends, others = from_json(end), made_anew(start, end)
+        starts = {tp: offset for tp, offset in from_json(start).items() if tp.topic not in others}
+        return starts | self._earliest([tp for tp in ends if tp not in starts])
 
     def _lost(self, what: str, onward: str) -> None:
         if self.options.fail_on_data_loss:
@@ -180,10 +190,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.pinned = self._ends()
 
     def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
-        starts, ends = from_json(start), from_json(end)
-        new = [tp for tp in ends if tp not in starts]
-        starts |= self._earliest(new)
-        return [Task(each) for each in tasks(ranges_between(starts, ends), self.options)]
+        ranges = ranges_between(self._starts(start, end), from_json(end), ids_in(end))
+        return [Task(each) for each in tasks(ranges, self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self.options, partition, self.columns)
@@ -191,7 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Offsets:
         async def last(client: Client) -> Offsets:
             partitions = await partitions_of(client, self.options)
-            return to_json(await bounds(client, self.options, partitions, Bound(everywhere=LATEST), "endingOffsets"))
+            found = await bounds(client, self.options, partitions, Bound(everywhere=LATEST), "endingOffsets")
+            return to_json(found, ids_of(client, partitions))
 
         return ask(self.options, last)
 
@@ -203,13 +212,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ask(self.options, lambda client: bounds(client, self.options, partitions, bound, "startingOffsets"))
 
 
-def to_json(offsets: dict[TopicPartition, int]) -> Offsets:
-    """Sorted, because Spark compares offsets as text."""
+def to_json(offsets: dict[TopicPartition, int], ids: Mapping[str, bytes] = {}) -> Offsets:
+    """Sorted, because Spark compares offsets as text. ids: of the topics, as far as the cluster has any."""
     found: Offsets = {}
     for tp in sorted(offsets):
         found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    if ids:
+        found[TOPIC_IDS] = {topic: uuid_to_str(ids[topic]) for topic in sorted(ids)}
     return found
 
 
 def from_json(offsets: Offsets) -> dict[TopicPartition, int]:
-    return {TopicPartition(t, int(p)): offset for t, each in offsets.items() for p, offset in each.items()}
+    parts = {topic: each for topic, each in offsets.items() if topic != TOPIC_IDS}
+    return {TopicPartition(t, int(p)): offset for t, each in parts.items() for p, offset in each.items()}
+
+
+def ids_in(offsets: Offsets) -> dict[str, bytes]:
+    """None in the checkpoints of earlier releases, and of clusters without ids."""
+    return {topic: uuid_from_str(text) for topic, text in offsets.get(TOPIC_IDS, {}).items()}
+
+
+def made_anew(start: Offsets, end: Offsets) -> list[str]:
+    """Topics that are not the same any more at `end`."""
+    before, after = ids_in(start), ids_in(end)
+    return sorted(topic for topic in before if after.get(topic, before[topic]) != before[topic])

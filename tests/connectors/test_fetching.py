@@ -24,6 +24,9 @@ def batches(first, count, each=5):
     return b"".join(made)
 
 
+OURS, ANOTHER = bytes(range(16)), bytes(range(1, 17))  # ids of topics
+
+
 class Broker:
     """Stands for client, admin and fetch_raw: a log, and what to do instead of answering."""
 
@@ -34,6 +37,10 @@ class Broker:
         self.fetch_bytes = fetch_bytes
         self.asked = []
         self.refreshed = self.closed = 0
+        self.id = OURS
+
+    def topic_id(self, topic):
+        return self.id
 
     async def start(self):
         pass
@@ -78,7 +85,7 @@ def read(monkeypatch):
         monkeypatch.setattr(reading, "fetch_raw", broker.fetch)
         options = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, streaming=False)
         found = []
-        for batch in reading.read_ranges(options, [OffsetRange("t", 0, start, end)], ["offset", "value"]):
+        for batch in reading.read_ranges(options, [OffsetRange("t", 0, start, end, OURS)], ["offset", "value"]):
             found += batch.to_pylist()
         assert all(row["value"] == b"%d" % row["offset"] for row in found)
         return [row["offset"] for row in found]
@@ -137,6 +144,26 @@ def test_a_topic_deleted_under_a_task_is_an_error_or_left_out(read):
     with pytest.raises(SourceError, match="there is no partition t-0"):
         read(broker, 0, 5)
     assert read(broker, 0, 5, failOnDataLoss="false") == []
+
+
+def test_records_of_a_topic_made_anew_are_not_taken_for_those_that_were_planned(read):
+    def made_anew():
+        broker = Broker(batches(0, 20), instead=[ErrorCode.UNKNOWN_TOPIC_ID])
+        refresh = broker.refresh_metadata
+
+        async def refreshed(topics):
+            await refresh(topics)
+            broker.id = ANOTHER
+
+        broker.refresh_metadata = refreshed
+        return broker
+
+    with pytest.raises(SourceError, match="t-0: offsets 0 to 19 are gone: the topic was deleted and made anew"):
+        read(made_anew(), 0, 20)
+    assert read(made_anew(), 0, 20, failOnDataLoss="false") == []
+    without_ids = Broker(batches(0, 20))
+    without_ids.id = None
+    assert read(without_ids, 0, 20) == list(range(20))
 
 
 def test_a_hole_that_compaction_left_is_passed_over(read):

@@ -57,7 +57,7 @@ def test_a_partition_that_shrank_goes_back_to_its_end():
 
 
 def test_empty_ranges_are_left_out():
-    assert ranges_between({A: 3, B: 0, C: 9}, {A: 3, B: 2, C: 4}) == [OffsetRange("t", 1, 0, 2)]
+    assert ranges_between({A: 3, B: 0, C: 9}, {A: 3, B: 2, C: 4}, {}) == [OffsetRange("t", 1, 0, 2)]
 
 
 @pytest.mark.parametrize(("at_least", "count"), [(None, 3), (1, 3), (3, 3), (4, 6), (6, 7), (9, 10), (1000, 31)])
@@ -110,6 +110,9 @@ def test_nothing_to_read_needs_no_task():
 # --- What is asked of a cluster ---------------------------------------------------------------------
 
 
+IDS = {"t": bytes(range(16))}  # "u" is in a cluster without ids
+
+
 class Cluster:
     """Stands for client and admin: topics as {partition: (start, end)}; times[tp]: offset of any timestamp asked."""
 
@@ -125,6 +128,9 @@ class Cluster:
 
     def partitions(self, topic):
         return sorted(self.topics.get(topic, ()))
+
+    def topic_id(self, topic):
+        return IDS.get(topic)
 
     async def list_offsets(self, wanted):
         def answer(tp, what):
@@ -145,6 +151,12 @@ def batch(cluster, **given):
 
 
 TWO = Cluster({"t": {0: (5, 10), 1: (0, 4)}, "u": {0: (0, 3)}, "__consumer_offsets": {0: (0, 9)}})
+
+
+def test_ranges_and_their_pieces_know_the_topic_that_they_are_of():
+    assert {each.topic_id for each in batch(TWO)} == {IDS["t"]}
+    assert {piece.topic_id for each in batch(TWO) for piece in cut(each, 3)} == {IDS["t"]}
+    assert {each.topic_id for each in batch(TWO, subscribe="u")} == {None}
 
 
 def test_a_batch_reads_from_the_start_of_the_log_to_its_end():

@@ -28,8 +28,10 @@ class Reader(StreamReader):
         super().__init__(parse({**OPTIONS, **given}, streaming=True), ["value"])
         self.cluster = cluster
 
+    ids: dict[str, bytes] = {}  # of the topics
+
     def _ends(self):
-        return to_json({tp: end for tp, (_, end) in self.cluster.items()})
+        return to_json({tp: end for tp, (_, end) in self.cluster.items()}, self.ids)
 
     def _earliest(self, partitions):
         return {tp: self.cluster[tp][0] for tp in partitions}
@@ -107,6 +109,30 @@ def test_a_topic_made_anew_is_an_error_or_read_on_from_its_new_end():
     assert offsets(reader, start, end) == []
     reader.cluster = {A: (0, 6)}
     assert offsets(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [("t", 0, 4, 6)]
+
+
+def test_a_topic_made_anew_that_has_grown_past_what_was_read_is_known_by_its_id():
+    reader = Reader({A: (0, 15)})
+    reader.ids = {"t": bytes(16)}
+    start = reader.latestOffset({}, ReadAllAvailable())
+    assert start == {"t": {"0": 15}, "topic ids": {"t": "AAAAAAAAAAAAAAAAAAAAAA"}}
+    reader.cluster, reader.ids = {A: (2, 40)}, {"t": b"\1" * 16}
+    with pytest.raises(SourceError, match="topic t was deleted and made anew since it was read"):
+        reader.latestOffset(start, ReadAllAvailable())
+    reader.options = parse({**OPTIONS, "failOnDataLoss": "false"}, streaming=True)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert offsets(reader, start, end) == [("t", 0, 2, 40)]
+    assert {each.topic_id for task in reader.partitions(start, end) for each in task.wanted} == {b"\1" * 16}
+    assert reader.latestOffset(start, ReadMaxRows(5))["t"] == {"0": 7}
+    reader.cluster = {A: (2, 45)}
+    assert offsets(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [("t", 0, 40, 45)]
+
+
+def test_a_checkpoint_without_ids_goes_on():
+    reader = Reader({A: (0, 20)})
+    reader.ids = {"t": bytes(16)}
+    end = reader.latestOffset({"t": {"0": 15}}, ReadAllAvailable())
+    assert offsets(reader, {"t": {"0": 15}}, end) == [("t", 0, 15, 20)]
 
 
 def test_a_task_that_spark_made_up_reads_nothing():
