@@ -21,12 +21,13 @@ from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .config import BrokerConfig, ConfigError
 from .coordinators.groups import GroupCoordinator
+from .loading import Loading
 from .loggers import REQUESTS, Loggers
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
 from .server.cold_sends import ColdSends
 from .server.context import Context, Services
-from .server.dispatch import Route
+from .server.dispatch import Route, handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, parse_address
 from .server.preparing import Preparing
@@ -74,6 +75,7 @@ class Broker:
         self._state = State.NOT_RUNNING
         self._purgatory = Purgatory(config["max.pending.requests"])
         self._server = Server(config)
+        self._loading = Loading([*handler_modules(), f"{__package__}.storage.real_volume"])
         self._monitor: Monitor | None = None
         self._logs: LogManager | None = None
         self._controller: Controller | None = None
@@ -171,6 +173,7 @@ class Broker:
                 fetch_sessions=services.fetch_sessions,
             )
         await self._server.serve(services)
+        self._loading.start()
         self._state = State.RUNNING
         self.doing = ""
         first = self._server.listeners[0].address
@@ -240,6 +243,7 @@ class Broker:
 
     async def _undo(self) -> None:
         self._server.stop_listening()
+        self._loading.stop()
         if self._monitor is not None:
             self._monitor.sources.rooms = None
         if self._groups is not None:

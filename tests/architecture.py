@@ -57,6 +57,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "pyspark_isthmus": ("isthmus.connectors",),
     _BROKER: (),
     f"{_BROKER}.purgatory": (),
+    f"{_BROKER}.loading": (),
     f"{_BROKER}.storage": _STORAGE,
     f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
@@ -71,7 +72,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
-    f"{_BROKER}.broker": (f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
+    f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
     f"{_BROKER}.__main__": (f"{_BROKER}.broker", f"{_BROKER}.checking", f"{_BROKER}.moving", *_SERVER),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }

@@ -78,6 +78,13 @@ DIFFERENCES: dict[int, str] = {
 PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka only (KAFKA-18659), and refused
 
 
+def handler_modules() -> list[str]:
+    """The modules of all handlers, by the APIs' keys. Each is loaded with the first request that it answers, or before, by `loading.py`."""
+    from ...protocol.messages import MODULES
+
+    return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
+
+
 class Route:
     """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
 

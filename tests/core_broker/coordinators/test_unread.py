@@ -16,7 +16,7 @@ from isthmus.core_broker.replication.room import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import offset_fetch as of
 
-from .desk import Desk, simulated
+from .desk import FSYNC, Desk, simulated
 
 ASKED = of.Request(group_id="g", topics=[of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
 
@@ -155,3 +155,21 @@ def test_broker_that_stops_meanwhile_tries_no_more(reads):
         assert len(reads.refused_s) == count
 
     simulated(scenario)
+
+
+def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coordinated_again(reads):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        shard = desk.groups._shards.shards[0]
+        desk.host.machine.disk.fail("sync", errno.ENOSPC, containing="__consumer_offsets-0/")
+        assert await desk.commit(6) == E.NOT_COORDINATOR
+        assert await told(desk) in (E.NONE, E.NOT_COORDINATOR)
+        await desk.sim.sleep(2 * RETRY_FIRST_S)
+        again = desk.groups._shards.shards[0]
+        assert again is not shard and again.failure is None  # what it knew is what its log holds
+        assert (await desk.fetched())[0] in (5, 6)
+        assert await desk.commit(7) == E.NONE
+        await desk.restart(power=True)
+        assert await desk.fetched() == (7, -1, "")
+
+    simulated(scenario, FSYNC)
