@@ -79,7 +79,7 @@ PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka
 
 
 def handler_modules() -> list[str]:
-    """The modules of all handlers, by the APIs' keys. Each is loaded with the first request that it answers, or before, by `loading.py`."""
+    """The modules of all handlers, by their keys. Each is loaded by its first request, or before, by `loading.py`."""
     from ...protocol.messages import MODULES
 
     return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
