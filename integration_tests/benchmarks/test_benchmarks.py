@@ -14,6 +14,7 @@ from benchmarks import results
 from benchmarks.sweeps import CONNECTIONS, VALUE_BYTES
 from benchmarks.table import CASES, ISTHMUS
 from integration_tests.brokers import ROOT
+from integration_tests.peers.peers import cpu_seconds
 
 TIMEOUT_S = 600
 
@@ -72,6 +73,20 @@ def test_a_case_that_is_not_there_is_named() -> None:
     done = subprocess.run([sys.executable, "-m", "benchmarks", "medium"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "no case medium; there are: small-100" in done.stderr
+
+
+def test_cpu_time_of_far_less_than_a_tick_is_seen() -> None:
+    """A broker at rest uses no more; in ticks of 10 ms that is nothing at all."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        used = []
+        for _ in range(5):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"\n"
+            used.append(cpu_seconds(process.pid))
+        process.stdin.close()
+    assert used == sorted(set(used))
 
 
 def test_ratio_is_the_median_of_the_pairs() -> None:
