@@ -46,6 +46,7 @@ class LogConfig:
     looks_at_records: bool = field(init=False)  # of clients' batches: their headers do not tell enough
     looks_into: bool = field(init=False)  # for that, or for another codec
     stamps: bool = field(init=False)  # records get the time of their append
+    keeps_batches: bool = field(init=False)  # of clients: their headers tell enough, and nothing is changed in them
     index_entries_safe: int = field(init=False)  # of the offset index: with so many neither index can be full
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class LogConfig:
             "looks_at_records": compacts or by_time,
             "looks_into": compacts or by_time or codec is not None,
             "stamps": stamps,
+            "keeps_batches": not (compacts or by_time or codec is not None or stamps),
             # The time index has larger entries, 12 bytes, and a few more: one for each time that a segment was closed.
             "index_entries_safe": self.segment_index_bytes // 16,
         }
