@@ -73,6 +73,23 @@ def test_partition_whose_sync_was_refused_for_want_of_room_comes_back(
     world.run(history)
 
 
+def test_name_of_a_partition_whose_first_sync_was_refused_is_synced(world: World) -> None:
+    """Else a power cut leaves a directory of no topic, with what was told to be on disk in it."""
+
+    async def history() -> None:
+        world.refuse(errno.ENOSPC, ("sync",))
+        await world.feed(r.TopicRecord(name="t", topic_id=ID), FSYNC, partition(0))
+        world.append()
+        await settle()
+        world.heal()
+        before = len(world.files.calls)
+        await world.tick()
+        assert world.replicas.get("t", 0).high_watermark == 1
+        assert ("sync", f"{world.path}/t-0/partition.metadata") in world.files.calls[before:]
+
+    world.run(history)
+
+
 def test_control_broken_disk_at_a_sync_waits_for_a_start(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async def history() -> None:
         await synced(world)
