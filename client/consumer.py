@@ -212,7 +212,11 @@ class Consumer:
             raise error
         if fetcher.out_of_range:
             tps, fetcher.out_of_range = list(fetcher.out_of_range), {}
-            await self._reset([tp for tp in tps if tp in fetcher.positions], "is out of range")
+            await self._reset_lost(tps, "is out of range")
+        if fetcher.made_anew:
+            tps, fetcher.made_anew = list(fetcher.made_anew), {}
+            self._forget(tps)  # offsets of what is no more, which must not be committed
+            await self._reset_lost(tps, "was deleted and made anew")
         for tp, end in list(fetcher.truncated.items()):
             self._truncated(tp, end)
         unknown = [tp for tp, each in fetcher.positions.items() if each.offset is None]
@@ -237,6 +241,14 @@ class Consumer:
         for tp, offset in committed.items():
             self._fetcher.seek(tp, offset)
         await self._reset([tp for tp in tps if tp not in committed], "has no committed offset")
+
+    async def _reset_lost(self, tps: Sequence[TopicPartition], why: str) -> None:
+        """Records may be missed by that, so that it is told."""
+        before = {tp: self.position(tp) for tp in tps if tp in self._fetcher.positions}
+        await self._reset(list(before), why)
+        for tp, offset in before.items():
+            onward = f"reading on from the {self.reset} offset, {self.position(tp)}"
+            log.warning("%s-%d %s (position %s): %s", tp.topic, tp.partition, why, offset, onward)
 
     async def _reset(self, tps: Sequence[TopicPartition], why: str) -> None:
         if not tps:

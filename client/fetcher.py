@@ -42,9 +42,19 @@ class FetchedBatches:
 
 
 class Position:
-    """Where one assigned partition stands. offset None: still to be looked up."""
+    """Where one assigned partition stands. offset None: still to be looked up. topic_id: of the topic that the offset
+    is of, from the first fetch on; None where the cluster has no ids."""
 
-    __slots__ = ("buffered", "epoch", "fetch_offset", "high_watermark", "max_bytes", "offset", "paused_until")
+    __slots__ = (
+        "buffered",
+        "epoch",
+        "fetch_offset",
+        "high_watermark",
+        "max_bytes",
+        "offset",
+        "paused_until",
+        "topic_id",
+    )
 
     def __init__(self, offset: int | None, max_bytes: int) -> None:
         self.offset = offset  # of the next record the user gets
@@ -54,6 +64,7 @@ class Position:
         self.max_bytes = max_bytes
         self.high_watermark = -1
         self.paused_until = 0.0
+        self.topic_id: bytes | None = None
 
 
 class Fetcher:
@@ -69,6 +80,7 @@ class Fetcher:
         self.arrived = asyncio.Event()
         self.error: Exception | None = None
         self.out_of_range: dict[TopicPartition, None] = {}
+        self.made_anew: dict[TopicPartition, None] = {}  # whose topic is another one by the same name
         self.truncated: dict[TopicPartition, int] = {}  # where the log now ends that once went further (KIP-320)
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
@@ -96,6 +108,7 @@ class Fetcher:
         self.positions[tp] = Position(offset, self.partition_max_bytes)
         self.ready = deque(each for each in self.ready if each.tp != tp)
         self.out_of_range.pop(tp, None)
+        self.made_anew.pop(tp, None)
         self.truncated.pop(tp, None)
         self.wake()
 
@@ -152,6 +165,7 @@ class Fetcher:
                 and not position.buffered
                 and position.paused_until <= now
                 and self.client.leader(tp) == node
+                and self._is_of_its_topic(tp, position)
             }
             if not asked:
                 try:
@@ -184,6 +198,18 @@ class Fetcher:
                         self._take_in(answer, position)
                     except KafkaError as error:  # headers that cannot be
                         self._tell(error, answer.tp, position)
+
+    def _is_of_its_topic(self, tp: TopicPartition, position: Position) -> bool:
+        """False where the topic was deleted and made anew: what it has at the position's offset is something else."""
+        topic_id = self.client.topic_id(tp.topic)
+        if position.topic_id is None:
+            position.topic_id = topic_id
+        elif topic_id is not None and topic_id != position.topic_id:
+            position.fetch_offset = None  # until the reset policy has spoken
+            self.made_anew[tp] = None
+            self.arrived.set()
+            return False
+        return True
 
     def _waiting(self, node: int, now: float) -> bool:
         """Whether some partition of the node waits for time to pass."""

@@ -215,7 +215,9 @@ class ScriptedBroker:
             for part in topic.partitions:
                 log = self.world.log(name, part.partition)
                 code, records = 0, b""
-                if self.world.leaders[name, part.partition][0] != self.node_id:
+                if not name:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif self.world.leaders[name, part.partition][0] != self.node_id:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -125,6 +125,41 @@ def test_an_offset_out_of_range_is_reset_or_told(offset: int) -> None:
     simulate(test)
 
 
+@pytest.mark.parametrize(("reset", "more"), [("earliest", 3), ("earliest", 30), ("latest", 30), ("none", 30)])
+def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
+    reset: str, more: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have grown past that: its first records would be passed over in silence."""
+
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, auto_offset_reset=reset)
+        fill(world, 10)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 10) == numbers(0, 10)
+        world.topics["t"] = b"\2" * 16
+        world.log("t").batches.clear()
+        world.log("t").end = 0
+        fill(world, more)
+        if reset == "none":
+            with pytest.raises(NoOffset, match="t-0 was deleted and made anew"):
+                while True:
+                    await consumer.poll(1_000)
+            consumer.seek(TP, 4)
+            assert await read(consumer, more - 4) == numbers(4, more)
+        elif reset == "latest":
+            while consumer.position(TP) != more:
+                assert not await consumer.poll(1_000)
+            fill(world, 2)
+            assert await read(consumer, 2) == numbers(more, more + 2)
+        else:
+            assert await read(consumer, more) == numbers(0, more)
+        if reset != "none":
+            assert f"t-0 was deleted and made anew (position 10): reading on from the {reset} offset" in caplog.text
+        await ended(client, consumer)
+
+    simulate(test)
+
+
 def test_seek_forgets_what_was_fetched_already() -> None:
     async def test(world: World) -> None:
         client, consumer = await begun(world)
