@@ -173,7 +173,7 @@ class _Loader:
                 self._copy(segment)
                 segment.sync(self.files, segment is not self.segments[-1])
         self.files.sync_directory(self.directory)
-        self._note("a sync had failed: what came after the recovery point is on disk now, as a copy")
+        self._note("a sync or an append had failed: what came after the recovery point is on disk now, as a copy")
         self.files.unlink(f"{self.directory}/{SYNC_FAILED}")
         self.files.sync_directory(self.directory)
 

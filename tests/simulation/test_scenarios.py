@@ -38,8 +38,8 @@ LIVELY = {
         "crashes_with_loss": 0.4,
     },
     "disk-faults": {
-        "disk_EIO": 0.2,
-        "disk_ENOSPC": 0.2,
+        "disk_EIO": 0.15,
+        "disk_ENOSPC": 0.3,
         "wanted_room_at_a_sync": 0.03,
         "power_cuts": 1.0,
         "acked": 0.95,
