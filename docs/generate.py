@@ -142,8 +142,10 @@ Spark finds the source by itself where the Python that it starts has Isthmus ins
 
 Where this source differs from Spark's: `subscribePattern` must match the whole name of a topic, small ranges of offsets
 share a task (`minRecordsPerPartition`), an option that would do nothing is an error, and a task whose rows do not add
-up to what the batches' headers claim fails instead of losing some. Not there yet: writing into topics,
-`read_committed`, TLS and SASL.
+up to what the batches' headers claim fails instead of losing some. A stream's offsets hold the topics' ids, too
+(`"topic ids"`), so that a topic deleted and made anew is an error, however much is in the new one; with
+`failOnDataLoss=false` that is read from its beginning. Not there yet: writing into topics, `read_committed`, TLS and
+SASL.
 
 ## Options
 """
