@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from unittest import mock
 
 import pytest
@@ -17,12 +16,11 @@ from isthmus.core_broker.storage.segment import HEADER, HEADER_SIZE
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import KafkaError
 
-from .support import NOW_MS
+from .support import NOW_MS, batch
 
 HOUR_MS = 60 * 60 * 1000
 MAX_INT64 = 2**63 - 1
 EXTREMES = st.sampled_from([-(2**63), -2, -1, 0, 1, NOW_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, MAX_INT64])
-TURNS = Counter[str]()
 
 
 FIELDS = "base length magic crc attributes delta first_time last_time epoch sequence count nothing".split()
@@ -80,26 +78,29 @@ def outcome(data: bytes, config: LogConfig, known: bool, next_offset: int):
 @settings(max_examples=80)
 @given(st.data())
 def test_both_ways_say_the_same(wrong, data):
-    batch = data.draw(batches(wrong))
+    records = data.draw(batches(wrong))
     if not data.draw(st.integers(0, 5)):
-        batch += data.draw(batches(None))
-    batch = batch[: len(batch) - data.draw(st.sampled_from([0, 0, 0, 0, 1, 30]))]
+        records += data.draw(batches(None))
+    records = records[: len(records) - data.draw(st.sampled_from([0, 0, 0, 0, 1, 30]))]
     limits = st.sampled_from([{}, {}, {"max_message_bytes": 65}, {"segment_bytes": 65}])
     config = LogConfig(**data.draw(limits))
     given_too = config, data.draw(st.booleans()), data.draw(st.sampled_from([6, 6, MAX_INT64 - 3, MAX_INT64]))
     assert config.keeps_batches
     plain = mock.Mock(wraps=appends._plain)
     with mock.patch.object(appends, "_plain", plain):
-        found = outcome(batch, *given_too)
+        found = outcome(records, *given_too)
     with mock.patch.object(appends, "_plain", lambda *given: None):
-        assert outcome(batch, *given_too) == found
+        assert outcome(records, *given_too) == found
     plain.assert_called_once()
-    TURNS["taken" if len(found) > 2 else "refused"] += 1
 
 
-def test_both_were_seen():
-    """The control of the test before: it had batches that were taken and such that were not."""
-    assert min(TURNS["taken"], TURNS["refused"]) > 50, TURNS
+def test_one_batch_goes_the_short_way_and_two_the_long(monkeypatch):
+    """The control of the test before: there are two ways."""
+    expected = outcome(batch(3), LogConfig(), False, 6)
+    monkeypatch.setattr(appends, "RULES", None)  # without which the long way goes nowhere
+    assert outcome(batch(3), LogConfig(), False, 6) == expected
+    with pytest.raises(TypeError):
+        outcome(batch(3) + batch(1), LogConfig(), False, 6)
 
 
 def test_what_must_be_changed_or_looked_into_never_goes_the_short_way():
