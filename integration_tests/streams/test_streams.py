@@ -13,7 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.mirror import workers
@@ -325,13 +327,40 @@ def test_input_that_is_gone_is_an_error_not_a_reset(case: Case) -> None:
                 await case.exact(client)
                 assert first.end() == 0
             before = await case.tables(client)
-            await Admin(client).delete_topics([f"{case.name}.in"])
-            await Admin(client).create_topics([NewTopic(f"{case.name}.in", 3, -1, {"retention.ms": "-1"})])
-            await client.refresh_metadata([f"{case.name}.in"])
-            await case.produce(client, 10)
+            await case.produce(client, 300)
+            ends = [confluent_kafka.TopicPartition(f"{case.name}.in", p, -1) for p in range(3)]
+            admin = AdminClient({"bootstrap.servers": case.broker.bootstrap})
+            assert all(each.result(20).low_watermark > 0 for each in admin.delete_records(ends).values())
             with case.worker() as second:
                 assert await asyncio.to_thread(second.process.wait, 30) == 1
                 assert "out of range" in second.log and "give the app another id" in second.log, second.log
+            assert await case.tables(client) == before
+
+    run(scenario())
+
+
+def test_input_made_anew_is_an_error_however_much_is_in_it(case: Case) -> None:
+    """With more records than the app has read of the old topic, the first of them would be passed over in silence."""
+
+    async def made_anew(client: Client) -> None:
+        await Admin(client).delete_topics([f"{case.name}.in"])
+        await Admin(client).create_topics([NewTopic(f"{case.name}.in", 3, -1, {"retention.ms": "-1"})])
+        await client.refresh_metadata([f"{case.name}.in"])
+        await case.produce(client, 6_000)
+
+    async def scenario() -> None:
+        async with clients(case.broker.bootstrap) as (client,):
+            await case.create(client)
+            await case.produce(client, 3_000)
+            with case.worker().ready() as running:
+                await case.exact(client)
+                before = await case.tables(client)
+                await made_anew(client)
+                assert await asyncio.to_thread(running.process.wait, 30) == 1
+                assert "give the app another id" in running.log, running.log
+            with case.worker() as second:  # as a supervisor would start it
+                assert await asyncio.to_thread(second.process.wait, 30) == 1
+                assert "was deleted and made anew" in second.log and "another id" in second.log, second.log
             assert await case.tables(client) == before
 
     run(scenario())

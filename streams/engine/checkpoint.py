@@ -48,8 +48,11 @@ def begin_marker(app: str, run: bytes) -> bytes:
     return orjson.dumps({"format": FORMAT, "kind": "begin", "app": app, "run": run.hex()})
 
 
-def end_marker(app: str, run: bytes, number: int, rows: list[Row], positions: Positions) -> bytes:
-    """The marker that closes checkpoint `number` of a run."""
+def end_marker(
+    app: str, run: bytes, number: int, rows: list[Row], positions: Positions, topic_ids: Mapping[str, str]
+) -> bytes:
+    """The marker that closes checkpoint `number` of a run. topic_ids: of the topics that the positions are of, as far
+    as the cluster has any."""
     return orjson.dumps(
         {
             "format": FORMAT,
@@ -60,6 +63,7 @@ def end_marker(app: str, run: bytes, number: int, rows: list[Row], positions: Po
             "count": len(rows),
             "digest": digest(rows),
             "positions": {topic: {str(p): offset for p, offset in each.items()} for topic, each in positions.items()},
+            "topic_ids": topic_ids,
         }
     )
 
@@ -79,6 +83,7 @@ class Restored:
 
     rows: dict[bytes, bytes] = field(default_factory=dict)
     positions: Positions = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     number: int = 0
     repair: dict[bytes, None] = field(default_factory=dict)
 
@@ -143,6 +148,7 @@ class Restorer:
         self.restored.positions = {
             topic: {int(p): offset for p, offset in each.items()} for topic, each in said["positions"].items()
         }
+        self.restored.topic_ids = dict(said.get("topic_ids", {}))  # earlier releases wrote none
 
     def _leave_open(self) -> None:
         for at, _, row in self._open:

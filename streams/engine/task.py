@@ -45,6 +45,7 @@ class Task:
         self.run = run
         self.tables = {spec.name: TableState(spec) for spec in tables}
         self.positions: Positions = {}
+        self.topic_ids: dict[str, str] = {}  # of the topics that the positions are of, as text
         self.checkpoint_number = 0
         self.current: Event | None = None
         self.outputs: list[Any] = []  # what the runtime has sent and must see acknowledged before the next marker
@@ -58,6 +59,7 @@ class Task:
             if name in self.tables:
                 self.tables[name].rows[row_key] = orjson.loads(value)
         self.positions = {topic: dict(each) for topic, each in restored.positions.items()}
+        self.topic_ids = dict(restored.topic_ids)
         self.checkpoint_number = restored.number
         self._repairs = [Row(key, restored.rows.get(key)) for key in restored.repair]
 
@@ -68,6 +70,10 @@ class Task:
     def knows(self, topic: str) -> bool:
         """Whether the state reflects something of the topic, so that reading begins at `position` and nowhere else."""
         return self.number in self.positions.get(topic, {})
+
+    def reads(self, topic: str, topic_id: str) -> bool:
+        """From now on the topic is the one of this id; False where the state reflects another of its name."""
+        return self.topic_ids.setdefault(topic, topic_id) == topic_id
 
     def begins(self, topic: str, offset: int) -> None:
         """Reading of a topic that the state knows nothing of begins at its first record."""
@@ -95,7 +101,8 @@ class Task:
         self.checkpoint_number += 1
         self.changed = False
         positions = {topic: dict(each) for topic, each in self.positions.items()}
-        return rows, end_marker(self.app, self.run, self.checkpoint_number, rows, positions), positions
+        marker = end_marker(self.app, self.run, self.checkpoint_number, rows, positions, self.topic_ids)
+        return rows, marker, positions
 
 
 def events(

@@ -19,6 +19,7 @@ from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
 from ...client.errors import ClientError, NoOffset
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
 from ..api.app import App
 from ..engine.checkpoint import RUN_HEADER, Row, marker_key
@@ -118,8 +119,9 @@ class StreamWorker:
         except NoOffset as error:
             raise StreamsError(
                 f"app {self.app.id}: {error}: the state in {self.app.changelog_topic} goes up to an offset that the "
-                "topic does not have any more, or not yet (retention passed the app by, or a broker lost records). "
-                "Nothing is skipped by itself: bring the records back, or give the app another id to begin anew"
+                "topic does not have any more, or not yet (retention passed the app by, the topic was made anew, or a "
+                "broker lost records). Nothing is skipped by itself: bring the records back, or give the app another "
+                "id to begin anew"
             ) from error
 
     async def stop(self) -> None:
@@ -265,6 +267,13 @@ class StreamWorker:
         begins = await Admin(self.client).list_offsets(dict.fromkeys(fresh, "earliest")) if fresh else {}
         for tp in partitions:
             task = self.running[tp.partition].task
+            topic_id = self.client.topic_id(tp.topic)
+            if topic_id is not None and not task.reads(tp.topic, uuid_to_str(topic_id)):
+                raise StreamsError(
+                    f"app {self.app.id}: topic {tp.topic} was deleted and made anew, and the state in "
+                    f"{self.app.changelog_topic} reflects the old one up to offset {task.position(tp.topic)}. Nothing "
+                    "is skipped by itself: give the app another id to begin anew"
+                )
             if tp in begins:
                 task.begins(tp.topic, begins[tp][0])
             self.consumer.seek(tp, task.position(tp.topic))

@@ -1,5 +1,6 @@
 """What a changelog says when it is read back: zombies, torn checkpoints, and what compaction does to it."""
 
+import orjson
 import pytest
 
 from isthmus.streams.engine.checkpoint import Restored, Restorer, Row, begin_marker, end_marker, marker_key, row_header
@@ -20,7 +21,7 @@ def rows(run: bytes, number: int, **values: str | None) -> list[Record]:
 
 def marker(run: bytes, number: int, **values: str | None) -> list[Record]:
     of = [Row(key, value) for key, value, _ in rows(run, number, **values)]
-    return [(marker_key(run, False), end_marker("app", run, number, of, {"in": {0: number * 10}}), None)]
+    return [(marker_key(run, False), end_marker("app", run, number, of, {"in": {0: number * 10}}, {"in": "id"}), None)]
 
 
 def checkpoint(run: bytes, number: int, **values: str | None) -> list[Record]:
@@ -50,6 +51,15 @@ def test_rows_count_once_their_marker_stands():
     said = read(begin(OLD), checkpoint(OLD, 1, a="1", b="1"), checkpoint(OLD, 2, a="2", b=None), rows(OLD, 3, a="9"))
     assert table(said) == {"a": "2"}
     assert (said.number, said.positions, list(said.repair)) == (2, {"in": {0: 20}}, [b"t\0a"])
+    assert said.topic_ids == {"in": "id"}
+
+
+def test_a_marker_of_a_release_that_wrote_no_topic_ids_is_read():
+    (key, value, _), *_ = marker(OLD, 1)
+    said = orjson.loads(value or b"")
+    del said["topic_ids"]
+    restored = read(begin(OLD), [(key, orjson.dumps(said), None)])
+    assert (restored.positions, restored.topic_ids) == ({"in": {0: 10}}, {})
 
 
 def test_a_checkpoint_that_an_old_run_closes_after_a_new_one_began_does_not_count():

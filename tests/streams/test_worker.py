@@ -3,14 +3,16 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from isthmus.client import Client, FetchedBatches, RecordMetadata, TopicPartition
 from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import Restored, marker_key
-from isthmus.streams.errors import AppError, ChangelogError
+from isthmus.streams.errors import AppError, ChangelogError, StreamsError
 from isthmus.streams.runtime import worker as worker_module
 from isthmus.streams.runtime.worker import StreamWorker
 
@@ -88,6 +90,33 @@ def test_a_run_begins_in_the_changelog_before_it_reads_it(monkeypatch):
         await worker.running[0].stop()
 
     asyncio.run(scenario())
+
+
+def test_state_of_a_topic_that_was_made_anew_is_not_gone_on_from(monkeypatch):
+    """Its offset is another record's in the new topic, which may have grown past it."""
+
+    async def scenario(known: bytes, now: bytes) -> StreamWorker:
+        worker, _ = make(monkeypatch, FakeProducer())
+        restored = Restored(positions={"in": {0: 7}}, topic_ids={"in": uuid_to_str(known)} if known else {})
+
+        async def load(*_: Any) -> Restored:
+            return restored
+
+        monkeypatch.setattr(worker_module, "load", load)
+        worker.client.topics["in"] = type("Known", (), {"leaders": {0: 1}, "topic_id": now})()
+        try:
+            await worker._assigned([TopicPartition("in", 0)])
+        finally:
+            await worker.running[0].stop()
+        return worker
+
+    one, another = b"\1" * 16, b"\2" * 16
+    with pytest.raises(StreamsError, match=r"topic in was deleted and made anew, .* the old one up to offset 7"):
+        asyncio.run(scenario(one, another))
+    for known, now in ((one, one), (b"", one), (one, ZERO_UUID)):  # the same; not written down; a cluster without ids
+        task = asyncio.run(scenario(known, now)).running[0].task
+        assert task.position("in") == 7
+        assert orjson.loads(task.checkpoint()[1])["topic_ids"] == {"in": uuid_to_str(one)}
 
 
 def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
