@@ -33,8 +33,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "takes_several_batches_for_one_partition",
         f"{APIS}.produce",
-        "length + LOG_OVERHEAD == len(records)",
-        "length + LOG_OVERHEAD <= len(records)",
+        "length + LOG_OVERHEAD != len(records)",
+        "length + LOG_OVERHEAD > len(records)",
         "more_than_one_batch",
     ),
     Mutant(
