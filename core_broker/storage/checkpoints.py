@@ -106,8 +106,10 @@ def parse_partition_metadata(data: bytes, path: str) -> bytes:
         if values["version"] != "0":
             raise CheckpointError(f"{path}: version {values['version']} is not 0")
         return uuid_from_str(values["topic_id"])
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a partition.metadata file: {error!r}") from None
+    except KeyError as error:  # an empty file is what a full disk leaves
+        raise CheckpointError(f"{path}: not a partition.metadata file: it has no {error.args[0]}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a partition.metadata file: topic_id: {error}") from None
 
 
 def partition_of(directory_name: str) -> tuple[str, int] | None:

@@ -196,6 +196,18 @@ def test_partitions_whose_metadata_log_is_gone_are_not_well(tmp_path: Path) -> N
     assert found(directory) == []
 
 
+@pytest.mark.parametrize(("text", "lacks"), [("", "version"), ("version: 0\n", "topic_id")])
+def test_a_partition_whose_name_a_full_disk_has_cut_short_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, lacks: str
+) -> None:
+    directory = make(tmp_path / "data")
+    (directory / "plain-0/partition.metadata").write_text(text)
+    assert main([str(directory)]) == 1
+    said = capsys.readouterr().out
+    assert f"identity: partition.metadata: not a partition.metadata file: it has no {lacks}\n" in said
+    assert main([str(directory), "--repair"]) == 0
+
+
 def test_a_directory_that_is_not_there_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "gone")]) == 1
     assert f"{tmp_path / 'gone'}: No such file or directory" in capsys.readouterr().err
