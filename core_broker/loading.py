@@ -40,6 +40,6 @@ class Loading:
         name = self._left.pop()
         try:
             import_module(name)
-        except ImportError as error:
+        except Exception as error:  # half a file, no descriptor for it, …: the other modules are loaded all the same
             logger.error("%s cannot be loaded, and what needs it will not work until a restart: %s", name, error)
         self._timer = asyncio.get_running_loop().call_later(PAUSE_S, self._load_one)

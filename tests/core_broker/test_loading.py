@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -58,14 +60,24 @@ def test_package_that_is_replaced_under_a_broker_breaks_no_request(tmp_path: Pat
     assert missing == 0 if when == "loaded" else missing > 20, done.stdout
 
 
-def test_modules_come_one_at_a_time_after_the_first_clients(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'b'"),
+        SyntaxError("half a file"),
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+    ],
+)
+def test_modules_come_one_at_a_time_after_the_first_clients(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
     found: list[tuple[float, str]] = []
 
     async def main(sim: Simulation) -> None:
         def load(name: str) -> None:
             found.append((sim.loop.time() - began_s, name))
             if name == "b":
-                raise ModuleNotFoundError("No module named 'b'")
+                raise error
 
         monkeypatch.setattr(loading, "import_module", load)
         began_s = sim.loop.time()
