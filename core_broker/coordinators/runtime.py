@@ -91,11 +91,14 @@ class CoordinatorRuntime(Generic[S]):
         self._wanting: list[Shard[S]] = []  # could not be read for now
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RETRY_FIRST_S
+        self._is_stopped = False
 
     # --- Which shards there are ---------------------------------------------------------------------------------------
 
     def elect(self, index: int) -> None:
         """This broker leads the partition: read it, in the background. Nothing changes for a shard that is there."""
+        if self._is_stopped:  # a partition that wanted room may come back while the broker stops
+            return
         try:
             partition = self._replicas.partition(self.topic, index)
         except KafkaError as error:
@@ -117,6 +120,7 @@ class CoordinatorRuntime(Generic[S]):
             shard.state.unloaded()
 
     async def stop(self) -> None:
+        self._is_stopped = True
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None

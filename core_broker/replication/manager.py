@@ -238,6 +238,10 @@ class ReplicaManager:
             await self._open(wanted)
         except KafkaError as error:
             log.error("%s", error.message)
+            # Of a file that all logs share: some may be open by now, and yet be neither served nor waited for.
+            for each in wanted:
+                if self.partitions.get(each.topic, {}).get(each.partition) is None:
+                    self._take_offline(each, error)
         for name, index in keys:
             partition, topic = self.partitions.get(name, {}).get(index), self._image.topics.get(name)
             if partition is not None and topic is not None:

@@ -157,6 +157,19 @@ def test_broker_that_stops_meanwhile_tries_no_more(reads):
     simulated(scenario)
 
 
+def test_partition_that_comes_back_while_the_broker_stops_is_not_read(reads):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        groups, process = desk.groups, desk.host.machine.process
+        assert process is not None
+        await process.outcome(groups.stop())
+        await desk.inside(lambda: groups.came_back("__consumer_offsets", 0))
+        await desk.sim.sleep(RETRY_MOST_S)
+        assert groups._shards.shards == {} and len(groups._timers) == 0
+
+    simulated(scenario)
+
+
 def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coordinated_again(reads):
     async def scenario(desk: Desk) -> None:
         await desk.commit(5)

@@ -175,6 +175,24 @@ def test_nothing_is_opened_before_the_failed_sync_is_noted(world: World) -> None
     world.run(history)
 
 
+def test_checkpoint_that_finds_no_room_at_a_try_loses_no_partition(world: World) -> None:
+    """The log is open then, but what it has could not be vouched for, and nobody has served it."""
+
+    async def history() -> None:
+        await synced(world)
+        await refused(world, errno.ENOSPC)
+        (world.path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"?")  # so its recovery point falls
+        world.refuse(errno.ENOSPC, ("write_atomic",), part="/recovery-point-offset-checkpoint")
+        await world.tick()
+        assert world.is_looking and "recovery-point" in world.refusal().message
+        world.heal()
+        await world.tick()
+        assert world.returned == [("t", 0)] and world.replicas.get("t", 0).high_watermark == 3
+        assert not world.is_looking and world.append() == 3
+
+    world.run(history)
+
+
 @pytest.mark.parametrize("is_well", [True, False])
 def test_stop_meanwhile_leaves_no_word_that_all_is_well(world: World, is_well: bool) -> None:
     async def history() -> None:
