@@ -226,6 +226,7 @@ class LogManager:
                     opened(each, error)
                     continue
                 if is_same:
+                    self.logs[key].configure(each.config)  # which may be another by now
                     opened(each, self.logs[key])
                     continue
             is_clean = self.was_clean and key in self._unopened

@@ -175,20 +175,38 @@ def test_nothing_is_opened_before_the_failed_sync_is_noted(world: World) -> None
     world.run(history)
 
 
-def test_checkpoint_that_finds_no_room_at_a_try_loses_no_partition(world: World) -> None:
-    """The log is open then, but what it has could not be vouched for, and nobody has served it."""
+async def opened_and_not_served(world: World) -> None:
+    """There was room for the log, but none for the recovery points, of which its own fell: its epochs were lost."""
+    await synced(world)
+    await refused(world, errno.ENOSPC)
+    (world.path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"?")
+    world.refuse(errno.ENOSPC, ("write_atomic",), part="/recovery-point-offset-checkpoint")
+    await world.tick()
+    assert world.logs.get("t", 0) is not None
 
+
+def test_checkpoint_that_finds_no_room_at_a_try_loses_no_partition(world: World) -> None:
     async def history() -> None:
-        await synced(world)
-        await refused(world, errno.ENOSPC)
-        (world.path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"?")  # so its recovery point falls
-        world.refuse(errno.ENOSPC, ("write_atomic",), part="/recovery-point-offset-checkpoint")
-        await world.tick()
+        await opened_and_not_served(world)
         assert world.is_looking and "recovery-point" in world.refusal().message
         world.heal()
         await world.tick()
         assert world.returned == [("t", 0)] and world.replicas.get("t", 0).high_watermark == 3
         assert not world.is_looking and world.append() == 3
+
+    world.run(history)
+
+
+def test_options_that_change_before_an_open_log_is_served_hold(world: World) -> None:
+    async def history() -> None:
+        await opened_and_not_served(world)
+        world.heal()
+        await world.feed(r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"))
+        await world.feed(r.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=1))
+        served = world.replicas.get("t", 0)
+        assert (served.log.config.retention_ms, served.configs["retention.ms"]) == (5, 5)
+        await world.tick()
+        assert not world.is_looking
 
     world.run(history)
 
