@@ -110,6 +110,10 @@ def main() -> int:
             except (RuntimeError, OSError, subprocess.TimeoutExpired, KafkaException) as error:
                 print(f"{case.name} failed: {error}", file=sys.stderr)
                 failed = True
+            except KeyboardInterrupt:  # what is finished by now is worth keeping
+                print(f"{case.name}: interrupted", file=sys.stderr)
+                failed = True
+                break
     print(results.markdown(facts, rows))
     results.write(given.results, facts, rows)
     print(f"\nkept in {given.results}", file=sys.stderr)
