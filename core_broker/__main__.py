@@ -55,21 +55,19 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
         if not mark:
             raise ConfigError(f"--set {text}: expected NAME=VALUE")
         given[name.strip()] = value
+    listeners = [each if "://" in each else f"PLAINTEXT://{each}" for each in parsed.listen]
     for option, value, name in (
         ("--data", parsed.data, "log.dirs"),
         ("--metrics", parsed.metrics, "metrics.listener"),
-        ("--listen", parsed.listen or None, "listeners"),
+        ("--listen", ",".join(listeners) if listeners else None, "listeners"),
     ):
-        if value is not None and name in given:
+        if value is None:
+            continue
+        if name in given:
             raise ConfigError(f"both {option} and --set {name}: say it once")
-        if value == "":  # of a variable that is not set: not to be taken for the option left out
+        if not value:  # of a variable that is not set: not to be taken for the option left out
             raise ConfigError(f"{option} is empty")
-    if parsed.data:
-        given["log.dirs"] = parsed.data
-    if parsed.metrics:
-        given["metrics.listener"] = parsed.metrics
-    if parsed.listen:
-        given["listeners"] = ",".join(each if "://" in each else f"PLAINTEXT://{each}" for each in parsed.listen)
+        given[name] = value
     return given
 
 

@@ -59,18 +59,20 @@ class LogConfig:
         codec = CODECS.get(self.compression_type)
         stamps = self.message_timestamp_type == "LogAppendTime"
         by_time = self.message_timestamp_before_max_ms < MAX_INT64 and not stamps
+        looks_at_records = compacts or by_time
+        looks_into = looks_at_records or codec is not None
         derived = {
             "deletes": "delete" in self.cleanup_policy,
             "compacts": compacts,
             "roll_ms": min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms,
             "codec": codec,
             "codec_level": levels.get(self.compression_type),
-            "looks_at_records": compacts or by_time,
-            "looks_into": compacts or by_time or codec is not None,
+            "looks_at_records": looks_at_records,
+            "looks_into": looks_into,
             "stamps": stamps,
-            "keeps_batches": not (compacts or by_time or codec is not None or stamps),
+            "keeps_batches": not (looks_into or stamps),
             # The time index has larger entries, 12 bytes, and a few more: one for each time that a segment was closed.
-            "index_entries_safe": self.segment_index_bytes // 16,
+            "index_entries_safe": self.segment_index_bytes // 16 - 64,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

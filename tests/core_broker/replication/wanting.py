@@ -104,6 +104,15 @@ class World:
         return caught.value
 
 
+async def heal_in_vain(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The disk is well again, and the partition that it broke waits for a start all the same."""
+    world.heal()
+    await settle()
+    assert not world.is_looking
+    assert "Input/output error" in world.refusal().message
+    assert "t-0 is offline until the broker starts again" in caplog.text
+
+
 async def settle() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
