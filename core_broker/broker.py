@@ -310,7 +310,7 @@ def _explain(error: BaseException) -> str | None:
     if isinstance(error, StorageError):
         return f"{error.message}; {_WAY_OUT.get(error.errno or 0, 'check the disk and the directory of --data')}"
     if isinstance(error, (KafkaError, ListenError, StartError, InconsistentRecord)):
-        return error.message if isinstance(error, KafkaError) else str(error)
+        return KafkaError.reason(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'the data directory'}: {error.strerror or error}"
     return None

@@ -225,6 +225,11 @@ class KafkaError(Exception):
     def __str__(self) -> str:
         return f"{self.name} ({int(self.code)}): {self.message}"
 
+    @staticmethod
+    def reason(error: BaseException) -> str:
+        """What any error says; of a KafkaError its message, without the code."""
+        return error.message if isinstance(error, KafkaError) else str(error)
+
 
 class ProtocolError(Exception):
     """Bytes or a message that do not fit the wire format."""

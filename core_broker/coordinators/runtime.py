@@ -152,7 +152,7 @@ class CoordinatorRuntime(Generic[S]):
             self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
 
     def _load_later(self, shard: Shard[S], error: OSError | StorageError) -> None:
-        reason = f"{shard.partition} cannot be read for now, its groups wait: {_words(error)}"
+        reason = f"{shard.partition} cannot be read for now, its groups wait: {KafkaError.reason(error)}"
         if shard.failure is None or shard.failure.message != reason:
             logger.error("%s", reason)
         shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
@@ -279,10 +279,6 @@ class CoordinatorRuntime(Generic[S]):
 
         self.when_committed(shard, offset, safe)
         return self._purgatory.add(pending, timeout_ms)
-
-
-def _words(error: OSError | StorageError) -> str:
-    return error.message if isinstance(error, StorageError) else str(error)
 
 
 def _read_all(ranges: Sequence[Any]) -> list[bytes]:

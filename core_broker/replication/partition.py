@@ -306,7 +306,7 @@ class Partition:
         """The log cannot be trusted any more: all waiters are told, and every use from now on is refused."""
         if self.failure is not None:
             return
-        reason = error.message if isinstance(error, KafkaError) else str(error)
+        reason = KafkaError.reason(error)
         self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {reason}")
         log.error("%s is offline until the broker starts again: %s", self, reason)
         self._wake_end_waiters()
