@@ -21,7 +21,7 @@ from ..protocol.messages import (
     metadata,
 )
 from .cluster import Client
-from .errors import ClientError, ConnectionLost
+from .errors import ClientError, ConnectionLost, no_topic
 from .membership import Membership
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
@@ -31,6 +31,7 @@ ATTEMPTS = 6
 TOPIC, BROKER = 2, 4  # resource types
 SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
+NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # versions of DeleteTopics whose names stand in a field of their own
 
 
@@ -68,15 +69,15 @@ class Admin:
         return sorted(topic.name for topic in answer.topics if not topic.error_code)
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """`metadata.MetadataResponseTopic` of each name, in order. UNKNOWN_TOPIC_OR_PARTITION for one not there."""
+        """`metadata.MetadataResponseTopic` of each name, in order. Raises UNKNOWN_TOPIC_OR_PARTITION for one not there,
+        INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
         topics = [metadata.MetadataRequestTopic(name=name) for name in names]
         answer = await self._ask(metadata.Request(topics=topics, allow_auto_topic_creation=False))
         self.client.learn(answer)
         found = {topic.name: topic for topic in answer.topics}
         for name in names:
             if code := found[name].error_code:
-                what = f"there is no topic {name}" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else f"topic {name}"
-                raise KafkaError.of(code, what)
+                raise no_topic(name) if code in NO_TOPIC else KafkaError.of(code, f"topic {name}")
         return [found[name] for name in names]
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> None:
@@ -102,11 +103,15 @@ class Admin:
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics and their data. The error of the first that could not be is raised after all were tried."""
         request = delete_topics.Request(topic_names=list(names), timeout_ms=TIMEOUT_MS)
         answer = await self._ask(request, most_version=NAMES_UP_TO)
         for name in names:
             self.client.topics.pop(name, None)
-        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.responses)
+        for each in answer.responses:
+            if each.error_code in NO_TOPIC:
+                raise no_topic(each.name)
+            _raise_first([(f"topic {each.name}", each.error_code, each.error_message)])
 
     async def create_partitions(self, topic: str, count: int) -> None:
         """Grow a topic to `count` partitions; they are in the client's metadata afterwards."""

@@ -15,7 +15,7 @@ from ..protocol.messages import offset_commit, offset_fetch
 from ..protocol.records import Record
 from .admin import Admin
 from .cluster import Client
-from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset
+from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
 from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
 from .membership import COORDINATOR_GONE, Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
@@ -113,7 +113,10 @@ class Consumer:
         be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
-        self._membership.topics = list(topics)
+        wanted = list(topics)
+        for each in wanted:
+            check_topic_name(each)
+        self._membership.topics = wanted
         self._membership.must_join = True
         self._subscribed = True
         self._on_assigned, self._on_revoked = on_assigned, on_revoked

@@ -3,6 +3,11 @@
 Each message names the peer, topic or partition concerned, and the way out where there is one.
 """
 
+from __future__ import annotations
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.topic_names import why_invalid
+
 
 class ClientError(Exception):
     """Base of this room's errors."""
@@ -44,3 +49,18 @@ class LogTruncated(ClientError):
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
         self.offset = offset
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    if reason := why_invalid(name):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def no_topic(name: str) -> KafkaError:
+    """Why a cluster has no topic of that name: none can be called so, or nobody has made it."""
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")

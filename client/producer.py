@@ -13,9 +13,10 @@ from typing import Any
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import init_producer_id
 from ..protocol.records import BatchBuilder
+from ..protocol.topic_names import why_invalid
 from .accumulator import IN_FLIGHT_MAX, Accumulator
 from .cluster import REQUEST_TIMEOUT_MS, Client
-from .errors import BufferFull, ClientError
+from .errors import BufferFull, ClientError, no_topic
 from .partitioner import ProducerTopic, partition_for_key
 from .sender import Sender
 from .types import RecordMetadata, TopicPartition
@@ -240,9 +241,10 @@ class Producer:
             job.add_done_callback(lambda done: self._jobs.pop(done, None))
 
     async def _learn_topic(self, topic: str) -> None:
-        error: Exception = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        error: Exception = no_topic(topic)
         give_up_at = self._loop.time() + self.delivery_timeout_s
-        attempt = unknown = 0
+        attempt = 0
+        unknown = LEARN_ATTEMPTS if why_invalid(topic) else 0  # no broker can know it
         while unknown < LEARN_ATTEMPTS and self._loop.time() < give_up_at:
             try:
                 await self.client.refresh_metadata([topic], create=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..client import Admin, Client, Consumer, Producer, TopicPartition
+from ..client.errors import check_topic_name
 from ..deploy.errors import DeployError
 from ..protocol.compression import NAMES
 from ..protocol.errors import ErrorCode, KafkaError
@@ -70,6 +71,7 @@ def produce(
                 raise failures[0]
             return count
 
+    check_topic_name(topic)  # or it would be said of the first line, which a person has yet to write
     if compression not in NAMES:
         raise DeployError(f"--compression {compression}: there are {', '.join(NAMES)}")
     count = asyncio.run(run())
@@ -90,6 +92,7 @@ def consume(
     as_json: JsonFlag = False,
 ) -> None:
     """Print records, a line each: the value, after key and tab where there is a key; with --json all of a record."""
+    check_topic_name(topic)
     if group and (partition or start not in RESETS):
         raise DeployError("with --group the group chooses partitions and offsets: leave out --partition and --from")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_topics import CreatableTopic
+from ...protocol.topic_names import why_invalid
 from ..cluster.controller.common import Command, Result
 from ..cluster.controller.create_topics import CreateTopics
-from ..cluster.topic_names import why_invalid
 from ..purgatory import Pending
 
 if TYPE_CHECKING:

@@ -212,11 +212,14 @@ class LogReader:
         return await self._searching(search)
 
     async def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp; None in a log without timestamps. Raises KafkaError."""
+        """The first record with the largest timestamp, -1 where no record has one; None in an empty log.
+
+        Raises KafkaError.
+        """
 
         async def search() -> TimestampOffset | None:
             newest = max(self._segments, key=lambda segment: segment.max_timestamp)
-            return None if newest.max_timestamp < 0 else await self._search_in(newest, newest.max_timestamp)
+            return await self._search_in(newest, newest.max_timestamp)
 
         return await self._searching(search)
 

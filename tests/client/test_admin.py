@@ -57,8 +57,19 @@ def test_topics_are_made_known_grown_and_deleted() -> None:
         await admin.delete_topics(["a", "c"])
         assert await admin.list_topics() == ["b"]
         assert client.partitions("a") == []
-        with pytest.raises(KafkaError, match="there is no topic a"):
-            await admin.describe_topics(["a"])
+        for ask in (admin.describe_topics, admin.delete_topics):
+            with pytest.raises(KafkaError, match="there is no topic a"):
+                await ask(["a"])
+            for name, reason in (
+                ("a b", "'a b' contains"),
+                ("", "the empty string"),
+                ("x" * 250, "allowed length 249"),
+            ):
+                with pytest.raises(KafkaError, match=f"Topic name is invalid: .*{reason}") as told:
+                    await ask([name])
+                assert told.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        with pytest.raises(KafkaError, match=r"Topic name is invalid: '\.\.' is not allowed"):
+            await Consumer(client, "g").subscribe([".."])
 
     with_broker(test)
 

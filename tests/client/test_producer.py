@@ -185,6 +185,9 @@ def test_a_topic_not_yet_known_is_learnt_and_order_is_kept() -> None:
         nowhere = producer.send("nowhere", b"x")
         with pytest.raises(KafkaError, match="no topic nowhere"):
             await nowhere
+        with pytest.raises(KafkaError, match="Topic name is invalid: 'a b' contains"):
+            await producer.send("a b", b"x")  # which no broker need be asked for
+        assert all(topic.name != "a b" for each in world.brokers[1].requests("metadata") for topic in each.topics)
         with pytest.raises(KafkaError, match="topic t has 1 partitions, and no partition 9"):
             producer.send("t", b"x", partition=9)
         await ended(client, producer)

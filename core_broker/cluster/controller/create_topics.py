@@ -13,9 +13,10 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages import metadata_records as r
 from ....protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ....protocol.primitives import ZERO_UUID
+from ....protocol.topic_names import why_invalid
 from ...config import validate_topic_options
 from ..image import TOPIC_RESOURCE
-from ..topic_names import CLUSTER_METADATA, may_collide, why_invalid
+from ..topic_names import CLUSTER_METADATA, may_collide
 from .common import MAX_RECORDS_PER_COMMAND, TOO_MANY, Decision, Item, Result, View, duplicates
 from .mirror_links import link_of_topic
 from .placement import check_assignment, in_sync, new_partition, place

@@ -12,9 +12,9 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import ConfigRecord
+from ....protocol.topic_names import why_invalid
 from ...config import topic_option, validate_broker_options, validate_topic_options
 from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from ..topic_names import why_invalid
 from .common import Item
 
 

@@ -51,8 +51,6 @@ Row = tuple[Key, Wanted, PartitionData]
 
 
 def handle(request: Request, context: Context) -> Any:
-    if request.isolation_level not in ISOLATION_LEVELS:
-        return _refused(request, context.version)
     sessions = context.services.fetch_sessions
     by_id = context.version >= TOPIC_IDS_SINCE
     asked = _asked(request, by_id, context)
@@ -75,6 +73,8 @@ def handle(request: Request, context: Context) -> Any:
         else:
             sessions.close(session.id)
             session = None
+    if request.isolation_level not in ISOLATION_LEVELS and _knows_any(asked, context):
+        return _refused(request, context.version)  # the session has gone on all the same
     fetch = _Fetch(request, context, asked, session)
     rows, enough = fetch.read(may_wait=False)
     if fetch.missing:
@@ -88,7 +88,7 @@ def _refused(request: Request, version: int) -> Response:
     """To an isolation level that there is not, which ends in a fault of Kafka's."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if version >= TOPIC_IDS_SINCE:
-        return Response(error_code=code)  # says it all
+        return Response(error_code=code, session_id=request.session_id)  # says it all
     topics = [
         FetchableTopicResponse(
             topic=topic.topic,
@@ -105,7 +105,17 @@ def _refused(request: Request, version: int) -> Response:
         )
         for topic in request.topics
     ]
-    return Response(error_code=code, responses=topics)
+    return Response(error_code=code, session_id=request.session_id, responses=topics)
+
+
+def _knows_any(asked: Mapping[Key, Wanted], context: Context) -> bool:
+    """Whether there is anything to read in one of the partitions."""
+    image = context.services.image
+    for (topic, index), wanted in asked.items():
+        found = image.topics.get(wanted.topic or "") if isinstance(topic, str) else image.topic_by_id(topic)
+        if found is not None and index in found.partitions:
+            return True
+    return False
 
 
 def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]:

@@ -324,3 +324,30 @@ def session_by_names_is_used_by_ids_and_the_other_way_round(case: Case) -> None:
     ask(case, session, 1, topic_of(case, topic_id, {0: 0}))
     case.version = kept
     ask(case, session, 1)
+
+
+@SCENARIOS.error(1, since=SINCE, ends=True)
+def session_at_an_isolation_level_that_is_none(case: Case) -> None:
+    """It goes on all the same, and is closed."""
+    topic_id = case.topic(partitions=2)
+    fill(case, topic_id)
+    everything = topic_of(case, topic_id, {0: 0, 1: 0})
+    ask(case, 0, NEW, everything, isolation_level=2)  # opens none
+    session = opened(case, topic_id, {0: 3, 1: 0})
+    ask(case, session, 1, isolation_level=2)
+    ask(case, session, 1)
+    ask(case, session, 2)
+    ask(case, session, 3, topic_of(case, topic_id, {0: 0, 7: 0}), isolation_level=-1)
+    ask(case, session, 9, isolation_level=2)
+    ask(case, session, 4)
+    ask(case, session, CLOSE, everything, isolation_level=2)
+    ask(case, session, 5)
+
+
+@SCENARIOS.error(1, ends=True)
+def an_isolation_level_that_is_none_where_nothing_is_read(case: Case) -> None:
+    topic_id = case.topic()
+    known = topic_of(case, topic_id, {7: 0})
+    unknown = topic_of(case, NO_SUCH_ID, {0: 0}, case.name + "-no")
+    for topics in ([], [unknown], [known], [unknown, known], [topic_of(case, topic_id, {})]):
+        ask(case, 0, CLOSE, *topics, isolation_level=2)

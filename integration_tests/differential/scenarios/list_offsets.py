@@ -53,6 +53,17 @@ def offsets_of_records_out_of_order(case: Case) -> None:
 
 
 @SCENARIOS.success(2, ends=True)
+def offsets_of_records_without_time(case: Case) -> None:
+    topic_id = case.topic()
+    for _ in range(2):
+        fill(case, topic_id, count=1, base_timestamp_ms=-1)
+    for timestamp in (*specials(case), 0):
+        case.compare(offsets_request(case.name, timestamp))
+    case.delete_records(1)
+    case.compare(offsets_request(case.name, LATEST))
+
+
+@SCENARIOS.success(2, ends=True)
 def offsets_in_compressed_batches(case: Case) -> None:
     fill(case, case.topic(), 2, codec="lz4")
     for timestamp in (*specials(case), BASE_TIMESTAMP_MS + 10):

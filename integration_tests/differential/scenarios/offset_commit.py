@@ -213,6 +213,14 @@ def commit_with_too_much_metadata(case: Case) -> None:
     see_offsets(case)
 
 
+@SCENARIOS.error(8, ends=True)
+def commit_of_nothing_that_can_be_kept(case: Case) -> None:
+    topic_id = case.topic()
+    case.coordinator()
+    case.compare(request(case, topic_id, row(0, 1, "x" * 4097)))
+    case.see(delete_groups.Request(groups_names=[case.name]))
+
+
 @SCENARIOS.success(8, ends=True)
 def commits_for_no_partitions_of_topics_that_are_and_are_not_there(case: Case) -> None:
     case.coordinator()

@@ -49,6 +49,24 @@ def a_move_of_what_is_not_there(case: Case) -> None:
     case.compare(request(case, [case.peer.node_id], index=7))
 
 
+@SCENARIOS.error(45)
+def a_move_within_no_time(case: Case) -> None:
+    case.topic()
+    for timeout_ms in (0, -1):
+        for replicas in ([case.peer.node_id], None, [NO_BROKER]):
+            wanted = request(case, replicas, may_change=False)
+            wanted.topics.append(alter.ReassignableTopic(name=case.name + "-no", partitions=[]))
+            wanted.timeout_ms = timeout_ms
+            case.compare(wanted)
+        case.compare(alter.Request(topics=[], timeout_ms=timeout_ms))
+
+
+@SCENARIOS.success(46)
+def nothing_moves_within_no_time(case: Case) -> None:
+    case.topic()
+    case.compare(listing.Request(timeout_ms=0))
+
+
 @SCENARIOS.success(46)
 def nothing_moves(case: Case) -> None:
     case.topic()
