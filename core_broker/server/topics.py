@@ -31,7 +31,11 @@ def code_for_missing(name: str) -> ErrorCode:
 def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
     """Have the controller decide `command`; `answer(result)` makes the response, when all rooms have reacted."""
     services = context.services
-    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
+    if timeout_ms <= 0:
+        reason = f"not done: a timeout of {timeout_ms} ms leaves no time for it"
+    else:
+        reason = f"not done within {timeout_ms} ms; it may still be done"
+    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)
     pending = Pending(lambda: answer(command.fail(timed_out)))
 
     def decided(result: Result) -> None:

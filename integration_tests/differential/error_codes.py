@@ -22,7 +22,7 @@ TRANSACTIONS = "there are no transactions yet"
 QUOTAS = "there are no quotas yet"
 NEW_GROUPS = "groups of the new protocol (KIP-848) are not here yet"
 NO_FORMAT = "the formats before batches are gone"
-TIMES_OUT = "one node answers in time, or not at all"
+TIMES_OUT = "what is read at once, in whatever time"
 
 GIVEN: dict[int, dict[E, str]] = {
     0: {
@@ -134,6 +134,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.REBOOTSTRAP_REQUIRED: "meant_for_another_broker",
     },
     19: {
+        E.REQUEST_TIMED_OUT: "topics_within_no_time",
         E.INVALID_TOPIC_EXCEPTION: "names_that_collide",
         E.TOPIC_ALREADY_EXISTS: "options_of_new_topics_that_are_refused",
         E.INVALID_PARTITIONS: "numbers_of_partitions_that_cannot_be",
@@ -144,6 +145,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.POLICY_VIOLATION: "too_many_partitions",
     },
     20: {
+        E.REQUEST_TIMED_OUT: "topics_to_delete_within_no_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "deletes_some_of_several_topics",
         E.INVALID_REQUEST: "topic_ids_to_delete_that_are_refused",
         E.TOPIC_DELETION_DISABLED: "names_of_topics_that_cannot_be_deleted",
@@ -179,6 +181,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.LOG_DIR_NOT_FOUND: "a_directory_that_is_not_there",
     },
     37: {
+        E.REQUEST_TIMED_OUT: "partitions_within_no_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "adds_partitions_to_some_of_several_topics",
         E.INVALID_PARTITIONS: "adds_partitions_to_some_of_several_topics",
         E.INVALID_REPLICA_ASSIGNMENT: "assignments_of_more_partitions_that_are_refused",
@@ -191,6 +194,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.GROUP_ID_NOT_FOUND: "deletes_a_group_of_offsets_alone",
     },
     43: {
+        E.REQUEST_TIMED_OUT: "elections_within_no_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "elections_in_what_is_not_there",
         E.INVALID_REQUEST: "unknown_kind_of_election",
         E.ELECTION_NOT_NEEDED: "elections_in_what_is_not_there",
@@ -202,6 +206,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.INVALID_REQUEST: "levels_and_loggers_that_are_none",
     },
     45: {
+        E.REQUEST_TIMED_OUT: "a_move_within_no_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "a_move_of_what_is_not_there",
         E.INVALID_REPLICA_ASSIGNMENT: "brokers_that_cannot_hold_it",
         E.NO_REASSIGNMENT_IN_PROGRESS: "nothing_to_cancel",
@@ -322,14 +327,12 @@ ABSENT: dict[int, dict[E, str]] = {
         E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
     },
     19: {
-        E.REQUEST_TIMED_OUT: TIMES_OUT,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.NOT_CONTROLLER: CONTROLS,
         E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
     },
     20: {
-        E.REQUEST_TIMED_OUT: TIMES_OUT,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.NOT_CONTROLLER: CONTROLS,
         E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
@@ -375,7 +378,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.KAFKA_STORAGE_ERROR: DISK,
     },
     37: {
-        E.REQUEST_TIMED_OUT: TIMES_OUT,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.NOT_CONTROLLER: CONTROLS,
         E.REASSIGNMENT_IN_PROGRESS: NO_REPLICAS,
@@ -388,7 +390,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.GROUP_DELETION_FAILED: NEW_GROUPS,
     },
     43: {
-        E.REQUEST_TIMED_OUT: TIMES_OUT,
         E.NOT_CONTROLLER: CONTROLS,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.PREFERRED_LEADER_NOT_AVAILABLE: LEADS,
@@ -401,7 +402,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.POLICY_VIOLATION: "Kafka's node has no alter.config.policy.class.name",
     },
     45: {
-        E.REQUEST_TIMED_OUT: TIMES_OUT,
         E.NOT_CONTROLLER: CONTROLS,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.INVALID_REPLICATION_FACTOR: NO_REPLICAS,

@@ -207,8 +207,25 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Kafka's answer ends where a segment does, ours goes on in the next one up to the limit",
         "a_fetch_ends_where_a_segment_ends",
     ),
+    *(
+        Difference(path, SAYS_MORE, "where Kafka gives the code alone", scenario)
+        for path, scenario in (
+            ("CreateTopics.topics.error_message", "topics_within_no_time"),
+            ("DeleteTopics.responses.error_message", "topics_to_delete_within_no_time"),
+            ("CreatePartitions.results[*].error_message", "partitions_within_no_time"),
+            ("ElectLeaders.replica_election_results.partition_result.error_message", "elections_within_no_time"),
+        )
+    ),
     Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
     Difference("DeleteGroups.results", BY_NAME, HASHED),
+    Difference(
+        "DeleteGroups.results[*].error_code",
+        INSTEAD,
+        "what commits nothing makes no group; Kafka's is in memory alone, and is seen once another group has written",
+        "commit_of_nothing_that_can_be_kept",
+        69,
+        0,
+    ),
     Difference("DeleteGroups.results[*].error_message", SAYS_MORE, "the reason, where Kafka has none"),
     Difference(
         "DescribeGroups.groups",

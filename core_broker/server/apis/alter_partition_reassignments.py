@@ -19,6 +19,8 @@ from ..context import Context
 
 
 def handle(request: Request, context: Context) -> Response:
+    if request.timeout_ms <= 0 and request.topics:
+        return _timed_out(request)
     may_change = request.allow_replication_factor_change
     image = context.services.image
     return Response(
@@ -28,6 +30,24 @@ def handle(request: Request, context: Context) -> Response:
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[_partition(image, topic.name, asked, may_change) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _timed_out(request: Request) -> Response:
+    """To one that leaves no time at all, of which Kafka looks at nothing."""
+    code = ErrorCode.REQUEST_TIMED_OUT
+    return Response(
+        error_code=code,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ],

@@ -7,7 +7,7 @@ from typing import Any
 from isthmus.protocol.messages import create_partitions as m
 
 from ..peer import Case, Scenarios
-from ..requests import fetch_request, fill, offsets_request
+from ..requests import fetch_request, fill, metadata_request, offsets_request
 
 SCENARIOS = Scenarios()
 
@@ -27,6 +27,16 @@ def adds_partitions(case: Case) -> None:
     case.compare(request(wanted(case.name, 3), validate_only=True))
     case.compare(request(wanted(case.name, 3)))
     case.await_topic(case.name, 3)
+
+
+@SCENARIOS.error(37, ends=True)
+def partitions_within_no_time(case: Case) -> None:
+    case.topic()
+    for timeout_ms in (0, -1):
+        for validate_only in (False, True):
+            topics = [wanted(case.name, 3), wanted(case.name + "-no", 3)]
+            case.compare(m.Request(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only))
+    case.see(metadata_request(case.name, allow_auto_topic_creation=False))
 
 
 @SCENARIOS.success(37, ends=True)

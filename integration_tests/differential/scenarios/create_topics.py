@@ -5,7 +5,7 @@ from __future__ import annotations
 from isthmus.protocol.messages import create_topics as m
 
 from ..peer import Case, Scenarios
-from ..requests import configs_request, create_request, new_topic, options
+from ..requests import configs_request, create_request, metadata_request, new_topic, options
 
 SCENARIOS = Scenarios()
 
@@ -52,6 +52,16 @@ def creates_a_topic_by_defaults(case: Case) -> None:
 def validates_only(case: Case) -> None:
     case.compare(create_request(new_topic(case.name), validate_only=True))
     case.compare(create_request(new_topic(case.name, replicas=9), validate_only=True))
+
+
+@SCENARIOS.error(19, ends=True)
+def topics_within_no_time(case: Case) -> None:
+    for timeout_ms in (0, -1):
+        for validate_only in (False, True):
+            wanted = create_request(new_topic(case.name), new_topic("no/name"), validate_only=validate_only)
+            wanted.timeout_ms = timeout_ms
+            case.compare(wanted)
+    case.see(metadata_request(case.name, allow_auto_topic_creation=False))
 
 
 @SCENARIOS.success(19, ends=True)

@@ -34,6 +34,16 @@ def deletes_a_topic(case: Case) -> None:
     case.see(offsets_request(case.name, -1))
 
 
+@SCENARIOS.error(20, ends=True)
+def topics_to_delete_within_no_time(case: Case) -> None:
+    case.topic()
+    for timeout_ms in (0, -1):
+        wanted = request(case, case.name, case.name + "-no")
+        wanted.timeout_ms = timeout_ms
+        case.compare(wanted)
+    case.see(metadata_request(case.name, allow_auto_topic_creation=False))
+
+
 @SCENARIOS.success(20, since=IDS_SINCE)
 def deletes_a_topic_by_id(case: Case) -> None:
     case.compare(by_state((None, case.topic())))

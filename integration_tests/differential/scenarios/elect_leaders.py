@@ -39,6 +39,16 @@ def elections_that_are_not_needed(case: Case) -> None:
     case.compare(request((case.name, [0, 1])))
 
 
+@SCENARIOS.error(43)
+def elections_within_no_time(case: Case) -> None:
+    case.topic()
+    for timeout_ms in (0, -1):
+        wanted = request((case.name, [0, 7]), (case.name + "-no", [0]))
+        wanted.timeout_ms = timeout_ms
+        case.compare(wanted)
+        case.compare(m.Request(topic_partitions=None, timeout_ms=timeout_ms))
+
+
 @SCENARIOS.error(43, since=1)
 def unclean_elections_that_are_not_needed(case: Case) -> None:
     case.topic()

@@ -123,6 +123,15 @@ def test_largest_time_is_of_its_record_not_of_the_last(files, tmp_path):
     assert tuple(run(log.max_timestamp_offset()))[:2] == (1002, 2)
 
 
+def test_largest_time_of_records_without_one_is_that_of_the_first(files, tmp_path):
+    log = open_log(files, tmp_path, SMALL)
+    for _ in range(5):
+        append(log, batch(1, timestamp=-1, size=40))
+    assert tuple(run(log.max_timestamp_offset()))[:2] == (-1, 0)
+    append(log, batch(1, timestamp=0, size=40))
+    assert tuple(run(log.max_timestamp_offset()))[:2] == (0, 5)
+
+
 def test_time_in_a_batch_that_nobody_can_decode_gives_the_batch(files, tmp_path, monkeypatch):
     log = open_log(files, tmp_path)
     append(log, batch(3, timestamp=1000))
