@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -91,7 +92,10 @@ def consume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print records, a line each: the value, after key and tab where there is a key; with --json all of a record."""
+    """Print records, a line each: the value, after key and tab where there is a key; with --json all of a record.
+
+    Bytes that are no UTF-8 are escaped; with --json they are key_base64 and value_base64 instead of key and value.
+    """
     check_topic_name(topic)
     if group and (partition or start not in RESETS):
         raise DeployError("with --group the group chooses partitions and offsets: leave out --partition and --from")
@@ -158,7 +162,7 @@ class Printing:
             room = self.maximum - self.count if self.maximum else POLL_RECORDS
             for tp, found in (await self.consumer.poll(POLL_MS, min(room, POLL_RECORDS))).items():
                 for record in found:
-                    print(_line(tp, record, self.as_json))
+                    print(line_of(tp, record, self.as_json))
                     self.count += 1
                 sys.stdout.flush()
                 self.printed[tp] = found[-1].offset + 1
@@ -194,7 +198,8 @@ class Printing:
             await self.consumer.close()
 
 
-def _line(tp: TopicPartition, record: Any, as_json: bool) -> str:
+def line_of(tp: TopicPartition, record: Any, as_json: bool) -> str:
+    """What `isthmus consume` prints of a record."""
     if not as_json:
         value = _text(record.value) or ""
         return value if record.key is None else f"{_text(record.key)}\t{value}"
@@ -204,12 +209,22 @@ def _line(tp: TopicPartition, record: Any, as_json: bool) -> str:
             "partition": tp.partition,
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": [[name, _text(value)] for name, value in record.headers],
+            **_field("key", record.key),
+            **_field("value", record.value),
+            "headers": [{"name": name, **_field("value", value)} for name, value in record.headers],
         }
     )
 
 
 def _text(data: bytes | memoryview | None) -> str | None:
     return None if data is None else bytes(data).decode(errors="backslashreplace")
+
+
+def _field(name: str, data: bytes | memoryview | None) -> dict[str, str | None]:
+    """A field under its name; bytes that are no text under NAME_base64 instead, so that nothing is lost of them."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: bytes(data).decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}

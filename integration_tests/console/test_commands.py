@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ def test_what_is_produced_is_consumed(at: tuple[str, str], tmp_path: Path):
     [row] = map(json.loads, rows)
     assert row.pop("timestamp_ms") > 0
     assert row == {"topic": "words", "partition": 0, "offset": 2, "key": None, "value": "no key", "headers": []}
+
+
+def test_what_is_no_text_is_consumed_as_base64(at: tuple[str, str], tmp_path: Path):
+    command = [*ISTHMUS, "produce", "bytes", "-k", ":", *at]
+    subprocess.run(command, input=b"\xff:\x80\n", env=environment(), cwd=tmp_path, timeout=TIMEOUT_S, check=True)
+    [row] = map(json.loads, said(isthmus("consume", "bytes", "-e", "--json", *at, folder=tmp_path)).splitlines())
+    assert "key" not in row and "value" not in row
+    assert [b64decode(row["key_base64"]), b64decode(row["value_base64"])] == [b"\xff", b"\x80"]
+    assert said(isthmus("consume", "bytes", "-e", *at, folder=tmp_path)) == "\\xff\t\\x80\n"
 
 
 def test_topics_are_made_described_and_deleted(at: tuple[str, str], tmp_path: Path):
