@@ -1,8 +1,9 @@
-"""Who the things of a test belong to: a process, named so that a later one can tell whether it still runs.
+"""Who things that are made for a while belong to: a process, named so that a later one can tell whether it still runs.
 
-What a test makes (folders, containers, networks, volumes) carries its owner's name. What carries the name of a process
-of this machine that is gone was left behind by a crash, and the next to start something removes it. Names of other
-machines, of other pid namespaces and of earlier boots say nothing that could be looked up, so they are left alone.
+What a test or the demo makes (folders, containers, networks, volumes) carries its owner's name. What carries the name
+of a process of this machine that is gone was left behind by a crash, and the next to start something removes it. Names
+of other machines, of other pid namespaces and of earlier boots say nothing that could be looked up, so they are left
+alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,21 +51,22 @@ class Owner:
         return self.machine == _machine() and start_ticks(self.pid) != self.start
 
 
-def make_folder() -> Path:
+def make_folder(prefix: str = PREFIX) -> Path:
     """A folder of this process in the system's folder for temporary files."""
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{Owner.this_process()}-"))
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{Owner.this_process()}-"))
 
 
-def left_folders() -> list[Path]:
+def left_folders(prefix: str = PREFIX) -> list[Path]:
     """Folders whose owners are gone."""
-    folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    folders = sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*"))
     return [folder for folder in folders if (owner := Owner.parse(folder.name)) and owner.gone]
 
 
-def remove_left_folders() -> None:
-    for folder in left_folders():
-        with contextlib.suppress(OSError):  # another run was faster, or it is another user's
-            shutil.rmtree(folder)
+def remove_left_folders(prefix: str = PREFIX, spare: Callable[[Path], bool] = lambda folder: False) -> None:
+    for folder in left_folders(prefix):
+        if not spare(folder):
+            with contextlib.suppress(OSError):  # another run was faster, or it is another user's
+                shutil.rmtree(folder)
 
 
 def _machine() -> str:

@@ -18,6 +18,7 @@ from isthmus.deploy.topology import Topology
 from .stage import TOPOLOGY, DemoError
 
 PROJECT = "isthmus-demo"
+COMPOSE_FILE = "compose.yaml"
 
 
 class Stopped(Exception):
@@ -34,7 +35,7 @@ class Composed:
         self.folder = folder.resolve()
         self.port_base = port_base
         self.addresses = published(topology, port_base)
-        self.file = self.folder / "compose.yaml"
+        self.file = self.folder / COMPOSE_FILE
         apart = "" if port_base == PORT_BASE else f"-{port_base}"  # ports that differ allow two at a time
         self.project = ComposeProject(self.file, f"{PROJECT}{apart}")
         self.upping: asyncio.Future[None] | None = None

@@ -15,7 +15,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,10 @@ from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import PORT_BASE, python
 from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor
 from isthmus.deploy.topology import Topology, load
+from isthmus.testing.owner import make_folder, remove_left_folders
 
 from . import check, report
-from .composed import Composed
+from .composed import COMPOSE_FILE, Composed
 from .events import AIRPORTS, Flight, events_of, read_flights
 from .replay import FAULTS
 from .screen import Screen
@@ -36,6 +36,7 @@ from .stage import TOPOLOGY, DemoError, Stage
 from .supervised import Supervised
 from .watch import AGGREGATE, History, Watch, delta_events
 
+PREFIX = "isthmus-demo-"  # of temporary folders; the process that one is of follows
 ALL_FLIGHTS = 336_776
 SAMPLE_S = 0.1
 DRAIN_TIMEOUT_S = 300.0
@@ -48,6 +49,8 @@ MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    # What a kill -9 left. Containers that it may have left, too, are ended by their compose file.
+    remove_left_folders(PREFIX, spare=lambda folder: (folder / COMPOSE_FILE).exists())
     demo = Demo(options)
     try:
         return asyncio.run(demo.run())
@@ -100,7 +103,7 @@ class Demo:
         self.kept = options.keep
         self.made = options.data is None and not options.keep
         default = Path(".isthmus") / ("flights-compose" if options.compose else "flights")
-        self.folder = Path(options.data or (default if options.keep else tempfile.mkdtemp(prefix="isthmus-demo-")))
+        self.folder = Path(options.data or (default if options.keep else make_folder(PREFIX)))
         self.plan: list[str] = [] if options.calm else options.kill or [MIRROR, BROKER]
         self.killed: list[str] = []
         self.said: dict[str, tuple[State, int]] = {}

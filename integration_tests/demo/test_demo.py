@@ -96,16 +96,30 @@ def await_nothing_left(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_demo_that_is_killed_takes_its_topology_with_it(tmp_path):
-    command = [*ISTHMUS, "--flights", str(FEW), "--calm", "--no-spark"]
-    command += ["--data", str(tmp_path / "d"), "--report", str(tmp_path / "r")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def test_a_demo_that_is_killed_takes_its_topology_with_it_and_the_next_one_its_folder(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [*ISTHMUS, "--report", str(tmp_path / "r"), "--no-spark"]
+    env = {**os.environ, "TMPDIR": str(temporary)}
+
+    def next_one():  # which ends at once
+        done = subprocess.run([*command, "--kill", "nobody"], capture_output=True, text=True, env=env)
+        assert "--kill nobody: there are ewr-broker, " in done.stderr
+
+    more = ["--flights", str(FEW), "--calm"]
+    with subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout
         while "replaying" not in process.stdout.readline():
             assert process.poll() is None
         assert left_behind(tmp_path)
+        [folder] = temporary.glob("isthmus-demo-*")
+        next_one()
+        assert (folder / "data").exists()  # it is at work
         process.kill()
     await_nothing_left(tmp_path)
+    assert folder.exists()  # the control: nobody but the next one removes it
+    next_one()
+    assert list(temporary.glob("isthmus-demo-*")) == []
 
 
 def test_few_flights_and_unknown_faults_are_named_at_once(tmp_path):

@@ -46,5 +46,11 @@ def test_folders_of_who_is_gone_are_removed_and_no_others(tmp_path: Path, monkey
     foreign = tmp_path / f"isthmus-testing-{'0' * 12}-1-1-abc"
     foreign.mkdir()
     assert left_folders() == [gone]
+    others = make_folder("isthmus-demo-")
+    left, spared = (tmp_path / f"{gone.name.replace('-testing-', '-demo-')}{n}" for n in range(2))
+    left.mkdir()
+    spared.mkdir()
+    remove_left_folders("isthmus-demo-", spare=lambda folder: folder == spared)
+    assert sorted(tmp_path.iterdir()) == sorted([mine, gone, foreign, others, spared])
     remove_left_folders()
-    assert sorted(tmp_path.iterdir()) == sorted([mine, foreign])
+    assert sorted(tmp_path.iterdir()) == sorted([mine, foreign, others, spared])
