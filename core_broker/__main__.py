@@ -1,5 +1,5 @@
 """`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
-with `to-kafka DIR`: handed over to Apache Kafka.
+with `to-kafka DIR`: handed over to Apache Kafka; with `options`: those of a file, which it reads from stdin, checked.
 
 Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT, within shutdown.timeout.ms, and
 at once on a second one. What is wrong with the command line or an option is one line and exit code 2; whatever else
@@ -146,6 +146,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .moving import main as move
 
         return move(arguments[1:])
+    if arguments == ["options"]:
+        from .wrong_options import main as check_options
+
+        return check_options()
     limit = raise_file_limit()
     try:
         given = options(arguments)

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
+from .kafka_only import instead
 from .option import MAX_INT, MAX_LONG, ConfigError, Option, Type
+
+NEAR = 0.85  # of 1, the same: from there on a name is taken for a slip of another
 
 _B, _S, _I, _SH, _L, _D, _LIST = (
     Type.BOOLEAN,
@@ -234,9 +237,7 @@ class BrokerConfig(Mapping[str, Any]):
         self.of_this_broker: dict[str, str] = {}
         for name, text in self.given.items():
             if name not in _BROKER:
-                close = difflib.get_close_matches(name, _BROKER, 1)
-                hint = f"did you mean {close[0]}?" if close else "docs/reference/configuration.md lists those there are"
-                raise ConfigError(f"unknown option {name}: {hint}")
+                raise ConfigError(f"unknown option {name}: {_way_out(name)}")
             _BROKER[name].check(text)
         self._values: dict[str, Any] = {}
         self._parse()
@@ -266,6 +267,18 @@ class BrokerConfig(Mapping[str, Any]):
                     text = level[option.name]
                     break
             self._values[option.name] = None if text is None else option.parse(text)
+
+
+def _way_out(name: str) -> str:
+    """What to write instead of a name that no broker option has."""
+    topic = _TOPIC.get(name)
+    if topic is not None:
+        return f"topics have it; {topic.broker} is its default" if topic.broker else "topics have it, each its own"
+    held = instead(name)
+    if held is not None:
+        return f"an option of Kafka's; here {held}"
+    near = difflib.get_close_matches(name, _BROKER, 1, NEAR)
+    return f"did you mean {near[0]}?" if near else "docs/reference/configuration.md lists those there are"
 
 
 def _sound(options: Mapping[str, str], wrong: list[KafkaError]) -> dict[str, str]:
@@ -310,7 +323,9 @@ def broker_option(name: str) -> Option:
     """The row of a broker option; ConfigError when there is none."""
     option = _BROKER.get(name)
     if option is None:
-        raise ConfigError(f"Unknown broker option: {name}, so that setting it has no effect here")
+        held = instead(name)
+        why = f": {held}" if held else ""
+        raise ConfigError(f"Unknown broker option: {name}, so that setting it has no effect here{why}")
     return option
 
 

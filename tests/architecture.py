@@ -25,7 +25,7 @@ WAIVER = "# allowed: "
 _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _STORAGE = ("isthmus.protocol",)
-_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", *_STORAGE)
+_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", *_STORAGE)
 _CLUSTER = (
     f"{_BROKER}.cluster.image",
     f"{_BROKER}.config",
@@ -60,6 +60,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.loading": (),
     f"{_BROKER}.storage": _STORAGE,
     f"{_BROKER}.option": ("isthmus.protocol",),
+    f"{_BROKER}.kafka_only": (),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
@@ -73,7 +74,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
-    f"{_BROKER}.__main__": (f"{_BROKER}.broker", f"{_BROKER}.checking", f"{_BROKER}.moving", *_SERVER),
+    f"{_BROKER}.wrong_options": (f"{_BROKER}.server", *_SERVER),
+    f"{_BROKER}.__main__": (
+        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "wrong_options")),
+        *_SERVER,
+    ),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
 OPEN_TO_ALL = ("isthmus", "isthmus.runtime")

@@ -31,8 +31,38 @@ def test_unknown_option_is_named():
         BrokerConfig({"no.such.option": "1"})
     with pytest.raises(ConfigError, match=r"num\.partition: did you mean num\.partitions\?"):
         BrokerConfig({"num.partition": "1"})
+    with pytest.raises(ConfigError, match=r"segment\.bytes: topics have it; log\.segment\.bytes is its default"):
+        BrokerConfig({"segment.bytes": "2000000"})
     with pytest.raises(ConfigError, match=r"Unknown topic config name: nope"):
         validate_topic_options({"nope": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("num.network.threads", "one loop serves all connections"),
+        ("group.consumer.min.session.timeout.ms", "groups are of the classic protocol"),
+        ("zookeeper.connect", "there is no ZooKeeper"),
+        ("broker.id", "it is called node.id"),
+        ("sasl.enabled.mechanisms", "there is no TLS, SASL or ACL yet"),
+    ],
+)
+def test_what_holds_in_place_of_an_option_that_only_kafka_has_is_said(name, said):
+    with pytest.raises(ConfigError, match=f"unknown option {name}: an option of Kafka's; here .*{said}"):
+        BrokerConfig({name: "1"})
+    with pytest.raises(ConfigError, match=f"{name}, so that setting it has no effect here: .*{said}"):
+        validate_broker_options({name: "1"})
+
+
+def test_only_a_slip_is_taken_for_another_option():
+    for option in BROKER_OPTIONS:
+        slip = option.name[:-1]
+        with pytest.raises(ConfigError) as caught:
+            BrokerConfig({slip: "1"})
+        assert "did you mean" in caught.value.message or slip == "log.dir", caught.value.message
+    for name in ("num.threads", "cluster.name", "log.level", "max.bytes", "buffer.size", "queue.size"):
+        with pytest.raises(ConfigError, match=r"configuration\.md lists those there are"):
+            BrokerConfig({name: "1"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""`python -m isthmus.core_broker options`: which options would be refused, for whoever has them in a file and can say
+where. Nothing is started.
+
+stdin: a JSON array of ["broker" or "topic", {name: value}] each. stdout: one of [index, name, what is wrong] each; name
+is "" where options do not fit together.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from .config import BrokerConfig, ConfigError, validate_topic_options
+from .server.listener import parse_address
+
+ADDRESSES = ("advertised.listeners", "metrics.listener")  # else looked into when sockets are opened
+
+Options = Mapping[str, str]
+
+
+def main() -> int:
+    found = [
+        (index, *each) for index, (kind, options) in enumerate(json.load(sys.stdin)) for each in wrong(kind, options)
+    ]
+    json.dump(found, sys.stdout)
+    return 0
+
+
+def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
+    """Name and reason of each that would be refused."""
+    check = {"broker": _check_broker, "topic": validate_topic_options}[kind]
+    each_is_right = True
+    for name, text in options.items():
+        if reason := _refusal(check, {name: text}):
+            each_is_right = False
+            yield name, reason
+    if each_is_right and (reason := _refusal(check, options)):
+        yield "", reason
+
+
+def _check_broker(options: Options) -> None:
+    config = BrokerConfig(options)
+    for name in ADDRESSES:
+        given = config[name] if name in options else ()
+        for text in (given,) if isinstance(given, str) else given:
+            parse_address(text, name)
+
+
+def _refusal(check: Callable[[Options], None], options: Options) -> str | None:
+    try:
+        check(options)
+    except ConfigError as error:
+        return error.message
+    return None
