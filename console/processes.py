@@ -45,7 +45,10 @@ def add(app: typer.Typer) -> None:
 
 def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
     """Start a topology in the background and return once all of it is ready."""
+    from ..deploy.options import check_options
+
     topology, folder = located(file, data)
+    check_options(topology, file.read_text(), str(file))
     if (state := read_state(folder)) and state.running:
         raise SupervisorError(f"{topology.name} is up already: see `isthmus status -f {file}`")
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,11 @@ WAN = "wan"
 DATA = "/data"
 APPS = "/apps"
 LOOPBACK = "127.0.0.1"
-SET_HERE = ("advertised.listeners", "listeners", "log.dirs")  # broker options that a topology leaves to this file
+# Broker options that a topology leaves to this file, and what is said of one that it does not.
+SET_HERE = dict.fromkeys(
+    ("advertised.listeners", "listeners", "log.dirs"),
+    "the compose file sets this: leave it out, and give HOST:PORT for clients outside as `listen`",
+)
 
 # Limits of a container: memory, processors, processes and threads. One processor is all a machine may have.
 BROKER = {"mem_limit": "1g", "cpus": 1.0, "pids_limit": 128}
@@ -76,9 +80,11 @@ class Place:
 def compose_file(file: Path, output: Path, port_base: int = PORT_BASE) -> str:
     """The text of the compose file `output` of a topology file; relative paths in it begin at its folder.
     TopologyError names what is wrong with the topology, or what a compose file cannot hold."""
+    from .options import check_options
     from .topology import load
 
     topology, beside = load(file), output.parent
+    check_options(topology, file.read_text(), str(file), SET_HERE)
     places = {worker.name: place(worker, file, beside) for worker in topology.workers}
     try:
         made = document(topology, places, port_base)
@@ -203,12 +209,9 @@ def check(topology: Topology) -> None:
         if name in topology.datacenters:
             raise TopologyError(f"datacenters.{name}: is the name of {what}: choose another")
     for name, datacenter in topology.datacenters.items():
-        for option in SET_HERE:
+        for option, said in SET_HERE.items():
             if option in datacenter.options:
-                raise TopologyError(
-                    f"datacenters.{name}.options.{option}: the compose file sets this: leave it out, and give "
-                    "HOST:PORT for clients outside as `listen`"
-                )
+                raise TopologyError(f"datacenters.{name}.options.{option}: {said}")
 
 
 def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ here starts a process or opens a socket.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,7 +163,6 @@ def load(path: Path | str) -> Topology:
 def parse(text: str, path: str) -> Topology:
     """Check the text of a topology file; TopologyError calls it `path`."""
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -178,8 +178,14 @@ def parse(text: str, path: str) -> Topology:
         found = [(problem.loc, str(problem)) for problem in error.problems]
     except ValidationError as error:
         found = [(each["loc"], explain(dict(each))) for each in error.errors()]
+    raise mistakes(text, path, found) from None
+
+
+def mistakes(text: str, path: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> TopologyError:
+    """What is wrong with a topology file whose text is YAML: where in its mappings, and what."""
+    node = YAML(typ="safe", pure=True).compose(text)
     lines = [f"{path}:{line_of(node, loc)}: {'.'.join(map(str, loc))}: {what}" for loc, what in found]
-    raise TopologyError("\n".join(lines)) from None
+    return TopologyError("\n".join(lines))
 
 
 def explain(error: dict[str, Any]) -> str:

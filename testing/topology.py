@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ..deploy.options import check_options
 from ..deploy.topology import load, parse
 from .choice import Backend, choose, image, require_docker
 from .errors import IsthmusTestingError
@@ -32,9 +33,11 @@ class IsthmusTopology:
 
     def __init__(self, topology: Path | str, *, fixed_ports: bool = False, backend: Backend | None = None) -> None:
         if isinstance(topology, str) and "\n" in topology:
+            self._is_read = False
             self._text, self._file = topology, Path("topology.yaml").absolute()  # apps are relative to its folder
             self._topology = parse(topology, "the topology's text")
         else:
+            self._is_read = True  # from a file, in which the user can look
             self._file = Path(topology).absolute()
             self._topology = load(self._file)
             self._text = self._file.read_text()
@@ -53,6 +56,8 @@ class IsthmusTopology:
         backend = self.backend or choose().backend
         if backend is Backend.DOCKER:
             require_docker(image())
+        elif self._is_read:
+            check_options(self._topology, self._text, str(self._file), set_here={})  # what tests set, they say later
         self._keeper = Keeper(
             {
                 "keep": "topology", "backend": str(backend), "text": self._text, "file": str(self._file),

@@ -228,7 +228,6 @@ def test_a_port_that_listen_names_is_kept_and_moves_no_other(tmp_path):
         ("{a: {listen: 'my-host:9092'}}", "datacenters.a.listen: 'my-host' is not an IPv4 address"),
         ("{wan: {}}", "datacenters.wan: is the name of the network between datacenters"),
         ("{spark: {}}", "datacenters.spark: is the name of Spark's volume"),
-        ("{a: {options: {advertised.listeners: 'x'}}}", "datacenters.a.options.advertised.listeners: the compose file"),
     ],
 )
 def test_what_a_compose_file_cannot_hold_is_named(tmp_path, text, said):
@@ -236,6 +235,15 @@ def test_what_a_compose_file_cannot_hold_is_named(tmp_path, text, said):
     with pytest.raises(TopologyError) as caught:
         compose_file(tmp_path / "t.yaml", tmp_path / "c.yaml")
     assert str(caught.value).startswith(f"{tmp_path}/t.yaml: {said}")
+
+
+def test_options_that_a_compose_file_sets_are_named_with_their_lines(tmp_path):
+    topology("datacenters:\n  a:\n    options: {advertised.listeners: x, log.dirs: y}\n", tmp_path)
+    with pytest.raises(TopologyError) as caught:
+        compose_file(tmp_path / "t.yaml", tmp_path / "c.yaml")
+    [first, second] = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path}/t.yaml:4: datacenters.a.options.advertised.listeners: the compose file sets")
+    assert second.startswith(f"{tmp_path}/t.yaml:4: datacenters.a.options.log.dirs: the compose file sets")
 
 
 def test_ports_end_where_there_are_none(tmp_path):
