@@ -3,7 +3,7 @@
 v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
 (KIP-951). The first batch of the first partition that has one is always given, even when it is larger than all limits.
-Partitions that nobody knows come last in an answer and do not hurry it, as in Kafka.
+Partitions that nobody knows come last in an answer, those of unknown ids first, and do not hurry it, as in Kafka.
 Where a position must be looked for on disk the request waits for that, and the loop does not.
 """
 
@@ -187,6 +187,7 @@ class _Fetch:
     def read(self, may_wait: bool = True) -> tuple[list[Row], bool]:
         """What is there, and whether it should be given now. may_wait: for the disk; else see `missing`."""
         rows: list[Row] = []
+        unknown_ids: list[Row] = []
         unknown: list[Row] = []
         left = self._max_bytes
         size = 0
@@ -201,7 +202,7 @@ class _Fetch:
             data = self._read_one(wanted, left, size == 0, may_wait)
             code = data.error_code
             if code and code in UNKNOWN:
-                unknown.append((key, wanted, data))
+                (unknown_ids if code == ErrorCode.UNKNOWN_TOPIC_ID else unknown).append((key, wanted, data))
                 continue
             rows.append((key, wanted, data))
             if code or data.diverging_epoch is not None:
@@ -212,7 +213,7 @@ class _Fetch:
                 left -= read
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
-        return rows + unknown, enough
+        return rows + unknown_ids + unknown, enough
 
     def _read_one(self, wanted: Wanted, left: int, min_one: bool, may_wait: bool = True) -> PartitionData:
         asked = wanted.asked

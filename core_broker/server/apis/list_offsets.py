@@ -34,13 +34,13 @@ Lookup = tuple[ListOffsetsPartitionResponse, Partition, int, int]  # answer to f
 
 
 def handle(request: Request, context: Context) -> Any:
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return _refused(request)
     lookups: list[Lookup] = []
     response = Response()
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)
-    if request.isolation_level not in ISOLATION_LEVELS:
-        return _refused(by_topic)
     for name, partitions in by_topic.items():
         twice = duplicates([partition.partition_index for partition in partitions])
         answers = []
@@ -61,20 +61,20 @@ def handle(request: Request, context: Context) -> Any:
     return context.services.purgatory.add(pending, context.services.config["request.timeout.ms"])
 
 
-def _refused(by_topic: dict[str, list[ListOffsetsPartition]]) -> Response:
-    """To an isolation level that there is not, which ends in a fault of Kafka's."""
+def _refused(request: Request) -> Response:
+    """To an isolation level that there is not, which ends in a fault of Kafka's: it looks at nothing."""
     return Response(
         topics=[
             ListOffsetsTopicResponse(
-                name=name,
+                name=topic.name,
                 partitions=[
                     ListOffsetsPartitionResponse(
                         partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_SERVER_ERROR
                     )
-                    for each in partitions
+                    for each in topic.partitions
                 ],
             )
-            for name, partitions in by_topic.items()
+            for topic in request.topics
         ]
     )
 

@@ -197,6 +197,21 @@ def unknown_topics_come_after_known_ones(case: Case) -> None:
     case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=1 << 20, topics=topics))
 
 
+@SCENARIOS.error(1, ends=True)
+def unknown_ids_come_before_unknown_partitions(case: Case) -> None:
+    topic_id = case.topic(partitions=2)
+
+    def known(*indexes: int) -> m.FetchTopic:
+        return m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=[fetch_partition(0, i) for i in indexes])
+
+    def unknown(*indexes: int) -> m.FetchTopic:
+        rows = [fetch_partition(0, i) for i in indexes]
+        return m.FetchTopic(topic=case.name + "-no", topic_id=NO_SUCH_ID, partitions=rows)
+
+    for topics in ([known(9), unknown(0), known(7)], [known(8, 1), unknown(1, 0), known(7, 0), unknown(2)]):
+        case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=1 << 20, topics=topics))
+
+
 @SCENARIOS.error(1, since=9, ends=True)
 def fetch_with_a_leader_epoch_to_come(case: Case) -> None:
     topic_id = case.topic()

@@ -162,6 +162,9 @@ def offsets_at_an_isolation_level_that_is_none(case: Case) -> None:
     fill(case, case.topic())
     for level in (2, -1):
         case.compare(offsets_request(case.name, LATEST, isolation_level=level))
+    rows = [m.ListOffsetsPartition(partition_index=i, timestamp=LATEST) for i in (0, 7, 0)]
+    topics = [m.ListOffsetsTopic(name=name, partitions=rows) for name in (case.name, case.name + "-no", case.name)]
+    case.compare(m.Request(replica_id=-1, isolation_level=2, topics=topics, timeout_ms=5_000))
 
 
 @SCENARIOS.error(2, ends=True)
