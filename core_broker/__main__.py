@@ -71,7 +71,8 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
     return given
 
 
-async def serve(config: BrokerConfig) -> None:
+async def serve(config: BrokerConfig) -> str:
+    """Run a broker until a signal stops it; gives what it could not write then, in one line, or ""."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -102,14 +103,16 @@ async def serve(config: BrokerConfig) -> None:
     limit_ms = config["shutdown.timeout.ms"]
     too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"
     watchdog = loop.call_later(limit_ms / 1000, end_at_once, too_long)
+    unwritten = ""
     if starting.done():
-        await broker.stop()
+        unwritten = await broker.stop()
     else:
         log.info("stopped before it was ready")
         starting.cancel()
         await asyncio.wait([starting])
     await asyncio.to_thread(files.close)  # it waits for what the threads are at, which the watchdog must outlive
     watchdog.cancel()
+    return unwritten
 
 
 def end_at_once(why: str) -> NoReturn:
@@ -156,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
         leave_files(given, limit)
         config = BrokerConfig(given)
         loggers.configure(config["log.format"])
-        uvloop.run(serve(config))
+        unwritten = uvloop.run(serve(config))
     except ConfigError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
         return EXIT_USAGE
@@ -165,6 +168,9 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
     except KafkaError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
+        return EXIT_FAILED
+    if unwritten:
+        print(f"isthmus broker: {unwritten}", file=sys.stderr)
         return EXIT_FAILED
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 requests = logging.getLogger(REQUESTS)
 
 
+UNWRITTEN_NAMED = 3  # of what a stop could not write; the broker's log has all
 DRAIN_TIMEOUT_S = 3.0  # for clients to take the answers that are due to them when the broker stops
 
 
@@ -219,10 +221,11 @@ class Broker:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
             self._logs.removals.delay_ms = self.config["log.segment.delete.delay.ms"]
 
-    async def stop(self) -> None:
+    async def stop(self) -> str:
         """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left.
 
         Appends that wait for the disk have it; long polls and rebalances are answered as if their time were over.
+        Gives what could not be written, and what becomes of it, in one line; "" when all is on disk.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -237,11 +240,14 @@ class Broker:
         if left:
             log.warning("%d clients did not take their answers within %.0f s", left, DRAIN_TIMEOUT_S)
         self._server.close_connections()
-        await self._undo()
+        unwritten = await self._undo()
         elapsed_s = loop.time() - began
         log.info("broker %d has stopped in %.2f s", self.node_id, elapsed_s, extra={"elapsed_s": elapsed_s})
+        return _unwritten(unwritten) if unwritten else ""
 
-    async def _undo(self) -> None:
+    async def _undo(self) -> list[KafkaError]:
+        """Let go of everything; gives what could not be written."""
+        unwritten: list[KafkaError] = []
         self._server.stop_listening()
         self._loading.stop()
         if self._monitor is not None:
@@ -250,18 +256,29 @@ class Broker:
             await self._groups.stop()
             self._groups = None
         if self._controller is not None:
-            await self._controller.close()
+            if failure := await self._controller.close():
+                unwritten.append(failure)
             self._controller = None
         if self._replicas is not None:
             await self._replicas.close()
             self._replicas = None
         if self._logs is not None:
-            await self._logs.close()
+            unwritten += await self._logs.close()
             self._logs = None
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
         self._state = State.NOT_RUNNING
+        return unwritten
+
+
+def _unwritten(failures: Sequence[KafkaError]) -> str:
+    named = "; ".join(each.message for each in failures[:UNWRITTEN_NAMED])
+    more = f"; and {len(failures) - UNWRITTEN_NAMED} more, see its log" if len(failures) > UNWRITTEN_NAMED else ""
+    return (
+        f"it has stopped, but could not write all: {named}{more}; the next start reads each log past its recovery "
+        "point and keeps what is whole; a power cut before may lose what is not on disk"
+    )
 
 
 def tell_request(route: Route, correlation_id: int, context: Context, elapsed_ns: int) -> None:

@@ -93,7 +93,7 @@ class LogManager:
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
-        self._doubtful: dict[Key, None] = {}  # went offline, were let go and are to be opened once more
+        self._doubtful: dict[Key, KafkaError] = {}  # went offline so, were let go and are to be opened once more
         self._compacted: dict[Key, Log] = {}
         self.duties = Duties(
             self.logs,
@@ -297,7 +297,7 @@ class LogManager:
             self.checkpoints.leave(key)
             self.duties.forget(key)
             self._compacted.pop(key, None)
-            self._doubtful[key] = None
+            self._doubtful[key] = log.failure
             self._half_made[key] = None  # which topic it is of may not be on disk either
             await log.leave()
 
@@ -438,30 +438,37 @@ class LogManager:
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well."""
+    async def close(self) -> list[KafkaError]:
+        """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well.
+
+        Gives what could not be written, of logs that went offline before, too.
+        """
         if self._started:
             await self.duties.stop()
             await self.removals.stop()
             await self.cleaner.stop()
         if self._lock is None:
-            return
+            return []
         if not self._is_open:  # it was cut short
             self._release()
-            return
+            return []
         logs = list(self.logs.values())
         clean = all(log.failure is None for log in logs) and not self._doubtful
         clean = clean and (self.was_clean or not self._unopened)
-        for failure in await close_logs(self.files, logs, self._lock.sync_volume, self.config.volume_logs_min):
-            logger.error("closing: %s", failure.message)
-            clean = False
+        unwritten = [log.failure for log in logs if log.failure is not None and not log.is_on_disk]
+        unwritten += self._doubtful.values()
+        failures = await close_logs(self.files, logs, self._lock.sync_volume, self.config.volume_logs_min)
+        clean &= not failures
         try:
             await self.checkpoints.save()
             if clean:
                 await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), CLEAN_MARKER)
         except KafkaError as error:
-            logger.error("closing: %s", error.message)
+            failures.append(error)
         except OSError as error:
-            logger.error("closing: %s", StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write").message)
+            failures.append(StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write"))
+        for failure in failures:
+            logger.error("closing: %s", failure.message)
         self.logs.clear()
         self._release()
+        return unwritten + failures

@@ -134,6 +134,11 @@ class LogUpkeep(LogReader):
         return retention.next_due_ms(self, self._segments, high_watermark)
 
     @property
+    def is_on_disk(self) -> bool:
+        """Whether all that was appended is."""
+        return self.recovery_point >= self.log_end_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 

@@ -87,3 +87,27 @@ def test_a_full_disk_at_the_start_is_one_line(tmp_path: Path, mounts: Mounts) ->
         assert broker.start().alive()
     finally:
         broker.kill()
+
+
+def test_a_stop_that_could_not_write_all_says_what_and_ends_with_1(tmp_path: Path, mounts: Mounts) -> None:
+    disk = tmp_path / "b/data"
+    mounts.memory(disk, DISK_BYTES)
+    broker = BrokerInside(tmp_path / "b", mounts, {"offsets.topic.num.partitions": 1}).start()
+    try:
+        acked, _ = produce(broker, "here", numbered(5))
+        filler = mounts.fill(disk)
+        assert broker.stop() == 1
+        [line] = [line for line in broker.log.splitlines() if line.startswith("isthmus broker: ")]
+        assert line.startswith("isthmus broker: it has stopped, but could not write all: ")
+        assert f"{disk}/here-0/" in line and NO_SPACE in line
+        assert "; the next start reads each log past its recovery point and keeps what is whole" in line
+
+        mounts.run("rm", filler)
+        begun = len(broker.log)
+        broker.start()
+        assert consume(broker, "here", len(acked)) == acked
+        assert broker.stop() == 0  # the control: room is all that was missing
+        assert "could not write all" not in broker.log[begun:]
+    finally:
+        if broker.alive():
+            broker.kill()

@@ -79,8 +79,11 @@ class Controller:
         self.submit(command, lambda result: None if done.done() else done.set_result(result))
         return await done
 
-    async def close(self) -> None:
-        """Finish the command at hand, refuse the others, close the log."""
+    async def close(self) -> KafkaError | None:
+        """Finish the command at hand, refuse the others, close the log; gives why that could not be written.
+
+        All that was answered is on disk all the same, and the next start reads it.
+        """
         self._closed = True
         refused = KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
         while self._waiting:
@@ -91,7 +94,9 @@ class Controller:
         try:
             await self.log.close()
         except KafkaError as error:
-            logger.error("closing: %s", error.message)  # all that was answered is on disk, and the next start reads it
+            logger.error("closing: %s", error.message)
+            return error
+        return self.failure
 
     async def _work(self) -> None:
         try:
