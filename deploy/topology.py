@@ -7,19 +7,34 @@ here starts a process or opens a socket.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from ..mirror.errors import MirrorError
+from ..mirror.link import check_pattern, check_rename, patterns
 from .errors import TopologyError
 
+FILE_MAX_BYTES = 1 << 20  # thousands of topics; more is some other file
 NAME = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="lower-case letters, digits and '-'")
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+def _one_value(value: Any) -> Any:
+    if not isinstance(value, str | int | float):
+        several = ": write several as one text, 'compact,delete'" if isinstance(value, list) else ""
+        raise ValueError(f"{in_words(value)} is no option's value, which is text, a number, true or false{several}")
+    return value
+
+
 Option = str | int | float | bool
+OptionValue = Annotated[Option, BeforeValidator(_one_value)]
 
 
 class _Strict(BaseModel):
@@ -30,7 +45,7 @@ class Topic(_Strict):
     """A topic made when its datacenter starts, if it is not there yet."""
 
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
-    options: dict[str, Option] = {}
+    options: dict[str, OptionValue] = {}
 
 
 class Datacenter(_Strict):
@@ -39,16 +54,24 @@ class Datacenter(_Strict):
 
     brokers: Annotated[int, Field(ge=1, le=1)] = 1
     listen: str = "127.0.0.1:0"
-    options: dict[str, Option] = {}
+    options: dict[str, OptionValue] = {}
     topics: dict[str, Topic] = {}
 
     @field_validator("listen")
     @classmethod
     def _host_and_port(cls, value: str) -> str:
-        host, colon, port = value.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65_535:
-            raise ValueError(f"'{value}' is not HOST:PORT, such as 127.0.0.1:9092 (port 0: any free one)")
+        found = ADDRESS.fullmatch(value)
+        if not found or int(found[2]) > 65_535:
+            raise ValueError(f"'{value}' is not HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free one)")
         return value
+
+
+def _as_value_error(check: Callable[[str], None], value: str) -> None:
+    """For pydantic: what a mirror would refuse at its start is refused here, where its line is known."""
+    try:
+        check(value)
+    except MirrorError as error:
+        raise ValueError(str(error)) from None
 
 
 class Mirror(_Strict):
@@ -61,15 +84,17 @@ class Mirror(_Strict):
     topics: Annotated[list[str], Field(min_length=1)]
     rename: str = "{source}.{topic}"
 
+    @field_validator("topics")
+    @classmethod
+    def _select_topics(cls, value: list[str]) -> list[str]:
+        for pattern in patterns(",".join(value)):  # as the mirror's command line parts them
+            _as_value_error(check_pattern, pattern)
+        return value
+
     @field_validator("rename")
     @classmethod
     def _names_the_topic(cls, value: str) -> str:
-        try:
-            value.format(source="a", topic="b")
-        except (KeyError, IndexError, ValueError) as error:
-            raise ValueError(f"'{value}' may hold only {{source}} and {{topic}}: {error}") from None
-        if "{topic}" not in value:
-            raise ValueError(f"'{value}' does not hold {{topic}}, so all topics would become one")
+        _as_value_error(check_rename, value)
         return value
 
 
@@ -83,7 +108,8 @@ class Worker(_Strict):
     @field_validator("app")
     @classmethod
     def _has_an_object(cls, value: str) -> str:
-        if ":" not in value:
+        path, _, name = value.rpartition(":")
+        if not path or not name.isidentifier():
             raise ValueError(f"'{value}' names no object: write path/to/file.py:app or module:app")
         return value
 
@@ -100,6 +126,11 @@ class Topology(_Strict):
     def _references_exist(self) -> Topology:
         known = list(self.datacenters)
         problems = []
+        listening: dict[str, str] = {}
+        for name, datacenter in self.datacenters.items():
+            if not datacenter.listen.endswith(":0") and listening.setdefault(datacenter.listen, name) != name:
+                what = f"{datacenter.listen} is the address of {listening[datacenter.listen]} already"
+                problems.append(Misreference(("datacenters", name, "listen"), what))
         for i, mirror in enumerate(self.mirrors):
             for end in ("source", "target"):
                 if (name := getattr(mirror, end)) not in self.datacenters:
@@ -123,6 +154,7 @@ class Topology(_Strict):
         return self
 
 
+KEY = "[key]"  # what pydantic puts behind a key that is wrong itself
 PARTS: dict[str, type[BaseModel]] = {
     "datacenters": Datacenter, "topics": Topic, "mirrors": Mirror, "workers": Worker,
 }  # fmt: skip
@@ -152,7 +184,11 @@ def load(path: Path | str) -> Topology:
     """Read and check a topology file; TopologyError lists what is wrong, a line `file:line: where: what` each."""
     path = Path(path)
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            read = file.read(FILE_MAX_BYTES + 1)
+        if len(read) > FILE_MAX_BYTES:
+            raise TopologyError(f"{path}: is no topology: such a file has {FILE_MAX_BYTES >> 20} MiB at most")
+        text = read.decode()
     except OSError as error:
         raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -169,7 +205,9 @@ def parse(text: str, path: str) -> Topology:
         what = str(error.problem).partition(" with value")[0]
         raise TopologyError(f"{path}:{line}: is not YAML that can be used: {what}") from None
     except YAMLError as error:
-        raise TopologyError(f"{path}: is not YAML: {error}") from None
+        raise TopologyError(f"{path}: is not YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise TopologyError(f"{path}: is nested deeper than any topology") from None
     if not isinstance(data, dict):
         raise TopologyError(f"{path}:1: a topology is a mapping that begins with `name:` and `datacenters:`")
     try:
@@ -177,7 +215,7 @@ def parse(text: str, path: str) -> Topology:
     except Misreferences as error:
         found = [(problem.loc, str(problem)) for problem in error.problems]
     except ValidationError as error:
-        found = [(each["loc"], explain(dict(each))) for each in error.errors()]
+        found = [(tuple(step for step in each["loc"] if step != KEY), explain(dict(each))) for each in error.errors()]
     raise mistakes(text, path, found) from None
 
 
@@ -199,12 +237,47 @@ def explain(error: dict[str, Any]) -> str:
         case "missing":
             return "is missing"
         case "string_pattern_mismatch":
-            return f"'{error['input']}' may hold lower-case letters, digits and '-' only"
+            return f"'{error['input']}' may hold lower-case letters, digits and '-' only, 63 at most, the first no '-'"
         case "less_than_equal" if error["loc"][-1:] == ("brokers",):
             return "this release runs one broker a datacenter: set 1"
         case "value_error":
             return str(error["ctx"]["error"])
-    return str(error["msg"])
+        case "string_type" | "dict_type" | "model_type" | "list_type" as wanted:
+            found, loc = in_words(error["input"]), error["loc"]
+            match wanted, error["input"]:
+                case "string_type", bool() | int() | float():
+                    return f'is {found}, not text: write it in quotes, "{found}"'
+                case "dict_type" | "model_type", None if loc != ("datacenters",) and isinstance(loc[-1], str):
+                    return "is empty: write {} to take the defaults, or leave it out"
+                case "list_type", None:
+                    return "is empty: write [] for none, or leave it out"
+            return f"is {found}, and must be {WANTED[wanted]}"
+        case "too_short":
+            return "is empty: name one at least"
+    found = f", not '{error['input']}'" if isinstance(error["input"], str | int | float) else ""
+    return str(error["msg"]).replace("Input should be", "must be").partition(", ")[0] + found
+
+
+WANTED = {
+    "string_type": "text", "list_type": "a list: [a, b]",
+    "dict_type": "a mapping: {name: …}", "model_type": "a mapping: {name: …}",
+}  # fmt: skip
+
+
+def in_words(value: Any) -> str:
+    """What a person wrote, for a message."""
+    match value:
+        case None:
+            return "empty"
+        case bool() | int() | float():
+            return str(value).lower()
+        case str():
+            return f"'{value}'"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return str(value)
 
 
 def keys_beside(loc: tuple[str | int, ...]) -> list[str]:

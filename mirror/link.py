@@ -4,9 +4,11 @@ which bounds. Pure: knows no connection."""
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..protocol.topic_names import why_invalid
 from .errors import MirrorError
 
 # Topic options a mirrored topic takes over from its source when it is made: those that say what the data means, and
@@ -32,6 +34,31 @@ def patterns(text: str) -> list[str]:
     """The regular expressions of a command line, with commas between. A topic's name holds no comma, so that one inside
     an expression can only be that of `{m,n}`."""
     return re.split(r",(?![^{}]*\})", text)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises MirrorError where a pattern can select no topic."""
+    if not pattern:
+        raise MirrorError("an empty one selects no topic: write a name or a regular expression, `.*` for all topics")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise MirrorError(f"'{pattern}' is no regular expression: {error}") from None
+
+
+def check_rename(rename: str) -> None:
+    """Raises MirrorError where a rename gives no name, or two topics the same one."""
+    try:
+        parts = list(string.Formatter().parse(rename))
+    except ValueError as error:
+        raise MirrorError(f"'{rename}' may hold only {{source}} and {{topic}}: {error}") from None
+    fields = [part[1:] for part in parts if part[1] is not None]  # name, format and conversion of each
+    if any(name not in ("source", "topic") or form or conversion for name, form, conversion in fields):
+        raise MirrorError(f"'{rename}' may hold only {{source}} and {{topic}}, each as it stands here")
+    if not any(name == "topic" for name, _, _ in fields):
+        raise MirrorError(f"'{rename}' gives all topics one name: it must hold {{topic}}")
+    if reason := why_invalid(rename.format(source="s", topic="t")):
+        raise MirrorError(f"'{rename}' gives no topic a name: {reason}")
 
 
 @dataclass(frozen=True)
@@ -62,21 +89,14 @@ class MirrorLink:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        for pattern in self.topics:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise MirrorError(f"link {self.name}: topics: '{pattern}' is no regular expression: {error}") from None
         try:
-            distinct = self.target_name("a") != self.target_name("b")
-        except (KeyError, IndexError, ValueError):
-            raise MirrorError(
-                f"link {self.name}: rename: '{self.rename}' may hold only {{source}} and {{topic}}"
-            ) from None
-        if not distinct:
-            raise MirrorError(
-                f"link {self.name}: rename: '{self.rename}' gives all topics one name: it must hold {{topic}}"
-            )
+            part = "topics"
+            for pattern in self.topics:
+                check_pattern(pattern)
+            part = "rename"
+            check_rename(self.rename)
+        except MirrorError as error:
+            raise MirrorError(f"link {self.name}: {part}: {error}") from None
 
     def selects(self, topic: str) -> bool:
         """Internal topics (`__…`) are never mirrored."""

@@ -37,6 +37,13 @@ def test_the_example_is_read():
     assert [mirror.target for mirror in topology.mirrors] == ["aggregate"] * 3
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:9092", "[::]:0", "my_host.example:65535"])
+def test_addresses_of_every_kind_are_read(tmp_path, listen):
+    file = tmp_path / "t.yaml"
+    file.write_text(GOOD.replace("here: {}", f'here: {{listen: "{listen}"}}\n  other: {{}}', 1))
+    assert load(file).datacenters["here"].listen == listen
+
+
 def test_defaults(tmp_path):
     file = tmp_path / "t.yaml"
     file.write_text(GOOD)
@@ -67,6 +74,46 @@ def test_defaults(tmp_path):
         (("here: {}", "here: {}\n  here: {}"), 't.yaml:4: is not YAML that can be used: found duplicate key "here"'),
         (("here: {}", "here: {"), "is not YAML that can be used"),
         (("name: two\n", ""), "name: is missing"),
+        (("name: two", "name: 2"), 't.yaml:1: name: is 2, not text: write it in quotes, "2"'),
+        (
+            ("name: two", "name: -two"),
+            "t.yaml:1: name: '-two' may hold lower-case letters",
+        ),
+        (("name: two", "name: two\0"), "t.yaml: is not YAML: unacceptable character"),
+        (("here: {}", "here:"), "t.yaml:3: datacenters.here: is empty: write {} to take the defaults, or leave it out"),
+        (("here: {}", "here: []"), "t.yaml:3: datacenters.here: is a list, and must be a mapping: {name: …}"),
+        (("here: {}", "here: {topics: {t: }}"), "t.yaml:3: datacenters.here.topics.t: is empty: write {}"),
+        (("here: {}", "1: {}"), 't.yaml:3: datacenters.1: is 1, not text: write it in quotes, "1"'),
+        (("here: {}", "Here: {}"), "t.yaml:3: datacenters.Here: 'Here' may hold lower-case letters"),
+        (
+            ("here: {}", "here: {topics: {t: {partitions: three}}}"),
+            "t.yaml:3: datacenters.here.topics.t.partitions: must be a valid integer, not 'three'",
+        ),
+        (
+            ("here: {}", "here: {options: {log.cleanup.policy: [compact, delete]}}"),
+            "t.yaml:3: datacenters.here.options.log.cleanup.policy: a list is no option's value, which is text, a "
+            "number, true or false: write several as one text, 'compact,delete'",
+        ),
+        (("here: {}", "here: {listen: 'A://h:1'}"), "'A://h:1' is not HOST:PORT"),
+        (("here: {}", "here: {listen: '::1:0'}"), "'::1:0' is not HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092"),
+        (("here: {}", "here: {listen: 'h:²'}"), "'h:²' is not HOST:PORT"),
+        (
+            ("here: {}", "here: {listen: 'h:1'}\n  also: {listen: 'h:1'}"),
+            "t.yaml:4: datacenters.also.listen: h:1 is the address of here already",
+        ),
+        (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is no regular expression"),
+        (("topics: [a]", "topics: ['']"), "t.yaml:9: mirrors.0.topics: an empty one selects no topic"),
+        (("topics: [a]", "topics: a"), "t.yaml:9: mirrors.0.topics: is 'a', and must be a list: [a, b]"),
+        (("topics: [a]", "topics: []"), "t.yaml:9: mirrors.0.topics: is empty: name one at least"),
+        (
+            ("topics: [a]", "topics: [a]\n    rename: '{source}/{topic}'"),
+            "t.yaml:10: mirrors.0.rename: '{source}/{topic}' gives no topic a name: Topic name is invalid",
+        ),
+        (("  - name: here-there", "  -\n  - name: here-there"), "t.yaml:6: mirrors.0: is empty, and must be a mapping"),
+        (
+            ("mirrors:", "workers: [{name: w, app: ':', datacenter: here}]\nmirrors:"),
+            "t.yaml:5: workers.0.app: ':' names no object",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, change, said):
@@ -79,6 +126,17 @@ def test_mistakes_are_named_with_their_line(tmp_path, change, said):
 def test_all_mistakes_are_listed_at_once(tmp_path):
     text = GOOD.replace("source: here", "source: x").replace("target: there", "target: y")
     assert len(complaint(tmp_path, text).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: two\ndatacenters: " + "[" * 3_000 + "]" * 3_000, "t.yaml: is nested deeper than any topology"),
+        ("#" * ((1 << 20) + 1), "t.yaml: is no topology: such a file has 1 MiB at most"),
+    ],
+)
+def test_a_file_that_is_no_topology_at_all_is_called_so(tmp_path, text, said):
+    assert complaint(tmp_path, text) == said
 
 
 def test_a_missing_file_is_named(tmp_path):

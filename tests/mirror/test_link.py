@@ -22,13 +22,27 @@ def test_commas_part_expressions_and_not_the_bounds_of_a_repetition():
 
 @pytest.mark.parametrize(
     ("topics", "rename", "said"),
-    [(["("], "{topic}", "'\\('.* is no regular expression"), (["a"], "{dc}.{topic}", "may hold only")],
+    [
+        (["("], "{topic}", "link l: topics: '\\('.* is no regular expression"),
+        ([""], "{topic}", "an empty one selects no topic"),
+        (["a"], "{dc}.{topic}", "link l: rename: '{dc}.{topic}' may hold only"),
+        (["a"], "{}.{topic}", "may hold only"),
+        (["a"], "{topic", "may hold only"),
+        (["a"], "{topic.upper}", "each as it stands here"),  # an attribute that every text has
+        (["a"], "{topic.no_such}", "each as it stands here"),
+        (["a"], "{topic[0]}", "each as it stands here"),  # ab and ac would become one
+        (["a"], "{topic:.3}", "each as it stands here"),
+        (["a"], "{topic!r}", "each as it stands here"),
+        (["a"], "{source}/{topic}", "gives no topic a name: Topic name is invalid"),
+        (["a"], "{source} {{{topic}}}", "gives no topic a name: Topic name is invalid"),
+    ],
 )
 def test_a_link_that_cannot_work_is_refused(topics, rename, said):
     with pytest.raises(MirrorError, match=said):
         MirrorLink("l", "ewr", topics, rename)
 
 
-def test_a_rename_that_gives_all_topics_one_name_is_refused():
+@pytest.mark.parametrize("rename", ["{source}", "{source}.{{topic}}"])
+def test_a_rename_that_gives_all_topics_one_name_is_refused(rename):
     with pytest.raises(MirrorError, match=r"it must hold \{topic\}"):
-        MirrorLink("l", "ewr", ["a.*"], "{source}")
+        MirrorLink("l", "ewr", ["a.*"], rename)
