@@ -17,7 +17,7 @@ from .admin import Admin
 from .cluster import Client
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
 from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
-from .membership import COORDINATOR_GONE, Membership
+from .membership import Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
 from .types import ConsumedRecord, TopicPartition
 
@@ -240,7 +240,12 @@ class Consumer:
 
     async def _look_up(self, tps: Sequence[TopicPartition]) -> None:
         """First positions: committed offsets, then the reset policy."""
-        committed = await self.committed(tps) if self.group_id else {}
+        try:
+            committed = await self.committed(tps) if self.group_id else {}
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return  # such as no coordinator for long: the next poll asks again
         for tp, offset in committed.items():
             self._fetcher.seek(tp, offset)
         await self._reset([tp for tp in tps if tp not in committed], "has no committed offset")
@@ -340,13 +345,12 @@ class Consumer:
                     p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
                 }
                 codes.pop(0, None)
-                if not codes:
+                code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
+                membership.heard(code)
+                if not code:
                     return
-                code, (name, index) = next(iter(codes.items()))
                 error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
-                if code in COORDINATOR_GONE:
-                    membership.coordinator = None
-                elif not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
+                if not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
                     raise error
             except ClientError as failed:
                 error = failed
@@ -394,6 +398,7 @@ async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] 
             [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
             codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
             code = next((each for each in codes if each), 0)
+            membership.heard(code)
             if not code:
                 return {
                     TopicPartition(topic.name, p.partition_index): p.committed_offset
@@ -402,9 +407,7 @@ async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] 
                     if p.committed_offset >= 0
                 }
             error = KafkaError.of(code, f"group {membership.group_id}, committed offsets: {KafkaError.of(code).name}")
-            if code in COORDINATOR_GONE:
-                membership.coordinator = None
-            elif not error.retriable:
+            if not error.retriable:
                 raise error
         except ClientError as failed:
             error = failed

@@ -9,6 +9,7 @@ what comes behind it waiting.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,10 @@ from .cluster import Client
 from .errors import ClientError
 from .types import TopicPartition
 
+log = logging.getLogger("isthmus.client")
+
 PROTOCOL_TYPE = "consumer"
+SAY_AFTER_S = 3.0  # without a coordinator: shorter whiles, such as a start of its broker, are nobody's concern
 LEAVE_TIMEOUT_MS = 5_000
 LOOK_S = 30.0  # how often the leader looks for new partitions of the group's topics
 LOOK_MISSING_S = 2.0  # and while a topic is not there
@@ -68,6 +72,35 @@ class Membership:
         self.error: Exception | None = None
         self.changed = asyncio.Event()  # something for the next poll to do
         self._heart: asyncio.Task[None] | None = None
+        self._lost_at: float | None = None  # loop time since when the coordinator is sought in vain
+        self._is_told = False  # that it is
+
+    # --- The coordinator ----------------------------------------------------------------------------
+
+    def heard(self, code: int) -> None:
+        """What a request to the coordinator was answered: whether it is one (still, or again)."""
+        if code in COORDINATOR_GONE:
+            self._lost(KafkaError.of(code).name)
+            return
+        if self._is_told:
+            seconds = asyncio.get_running_loop().time() - (self._lost_at or 0.0)
+            log.warning("group %s has a coordinator again, after %.0f s", self.group_id, seconds)
+        self._lost_at, self._is_told = None, False
+
+    def _lost(self, why: object) -> None:
+        """It must be looked up anew. Waiting for it has no end, so that it is told, once."""
+        self.coordinator = None
+        now = asyncio.get_running_loop().time()
+        if self._lost_at is None:
+            self._lost_at = now
+        elif now - self._lost_at >= SAY_AFTER_S and not self._is_told:
+            self._is_told = True
+            log.warning(
+                "group %s has no coordinator (%s): waiting for one. Its partition of __consumer_offsets may be "
+                "offline, or its broker down",
+                self.group_id,
+                why,
+            )
 
     async def find(self) -> int:
         """The node that coordinates the group. Raises KafkaError when there is none for long."""
@@ -87,8 +120,9 @@ class Membership:
                 )
                 if not error.retriable:
                     raise error
-            except ClientError:
-                pass
+                self._lost(found.error_message or error.name)
+            except ClientError as failed:
+                self._lost(failed)
             await self.client.back_off(attempt)
         raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} has no coordinator")
 
@@ -99,9 +133,11 @@ class Membership:
         node = await self.find()
         try:
             return await self.client.request(message, node, timeout_ms, lane or self.lane, most_version)
-        except ClientError:
-            self.coordinator = None
+        except ClientError as error:
+            self._lost(error)
             raise
+
+    # --- Membership ---------------------------------------------------------------------------------
 
     async def join(self) -> None:
         """Join, and as leader assign; `assigned` are the partitions that are this member's. Tries until it is in."""
@@ -111,6 +147,10 @@ class Membership:
             try:
                 assigned = await self._join_once()
             except ClientError:
+                assigned = None
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
                 assigned = None
             if assigned is not None:
                 self.assigned = assigned
@@ -138,6 +178,7 @@ class Membership:
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
             answer = await self.ask(self._with_member_id(request), self.rebalance_timeout_ms + 30_000)
+        self.heard(answer.error_code)
         if answer.error_code:
             self._not_in(answer.error_code, "join")
             return None
@@ -162,6 +203,7 @@ class Membership:
             ),
             self.rebalance_timeout_ms + 30_000,
         )
+        self.heard(synced.error_code)
         if synced.error_code:
             self._not_in(synced.error_code, "sync")
             return None
@@ -173,9 +215,7 @@ class Membership:
         return request
 
     def _not_in(self, code: int, what: str) -> None:
-        if code in COORDINATOR_GONE:
-            self.coordinator = None
-        elif code in JOIN_ANEW:
+        if code in JOIN_ANEW:
             self.member_id, self.generation = "", -1
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:
             error = KafkaError.of(code, f"group {self.group_id}, {what}: {KafkaError.of(code).name}")
@@ -212,6 +252,7 @@ class Membership:
             await asyncio.sleep(self.heartbeat_interval_s)
             try:
                 code = (await self.ask(request, self.session_timeout_ms)).error_code
+                self.heard(code)
                 if self.counts is not None and not code:
                     pause_s = LOOK_S if all(self.counts.values()) else LOOK_MISSING_S
                     if loop.time() - looked_at >= pause_s:
@@ -220,11 +261,13 @@ class Membership:
             except ClientError:
                 continue
             except KafkaError as error:
+                if error.retriable:  # such as no coordinator for long
+                    continue
                 self.error = error
                 break
             if code in COORDINATOR_GONE:
-                self.coordinator = None
-            elif code in JOIN_ANEW:
+                continue
+            if code in JOIN_ANEW:
                 self.member_id, self.generation = "", -1
                 break
             elif code == ErrorCode.REBALANCE_IN_PROGRESS:

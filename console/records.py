@@ -21,6 +21,7 @@ from .output import JsonFlag, done, err
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 POLL_MS, POLL_RECORDS = 500, 500
+LAST_COMMIT_S = 5.0  # that the end waits for the group to take what was printed last
 RESETS = ("earliest", "latest")
 LOST_TO_A_REBALANCE = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -176,24 +177,35 @@ class Printing:
     async def revoked(self, tps: list[TopicPartition]) -> None:
         self.joined = False
         await self.commit()
+        self.printed.clear()  # the next owner's offsets count from now on
 
     def at(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether all partitions that this consumer reads were read to their ends."""
         reads = self.consumer.assignment()
         return self.joined and all((self.consumer.position(tp) or 0) >= end for tp, end in ends.items() if tp in reads)
 
-    async def commit(self) -> None:
-        if self.consumer.group_id and self.printed:
-            printed, self.printed = self.printed, {}
-            try:
-                await self.consumer.commit(printed)
-            except KafkaError as error:
-                if error.code not in LOST_TO_A_REBALANCE:  # else the next owner prints these again
-                    raise
+    async def commit(self, again: bool = True) -> None:
+        """again: what cannot be committed for now, such as without a coordinator, may be tried again later."""
+        if not self.consumer.group_id or not self.printed:
+            return
+        try:
+            await self.consumer.commit(self.printed)
+        except KafkaError as error:
+            if error.code not in LOST_TO_A_REBALANCE:  # else the next owner prints these again
+                if again and error.retriable:
+                    return
+                raise
+        self.printed.clear()
 
     async def close(self) -> None:
         try:
-            await self.commit()
+            async with asyncio.timeout(LAST_COMMIT_S):
+                await self.commit(again=False)
+        except TimeoutError:
+            raise DeployError(
+                f"group {self.consumer.group_id} could not be told within {LAST_COMMIT_S:.0f} s what was printed last, "
+                "which the next member prints again"
+            ) from None
         finally:
             await self.consumer.close()
 

@@ -8,11 +8,14 @@ bytes are cut off, promised but not there, or that is shut down), the test needs
 from __future__ import annotations
 
 import re
+import select
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -20,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.bad_input.records import RECORD_BYTES, consume, numbered, produce
+from integration_tests.console.commands import ISTHMUS, environment
 from integration_tests.disks import MB, BrokerInside, Mounts, Volume
 
 NO_SPACE, IO_ERROR = "No space left on device", "Input/output error"
@@ -189,6 +193,30 @@ def test_a_group_whose_offsets_could_not_be_kept_is_coordinated_once_there_is_ro
     assert [each.offset for each in consumer.committed(committed, WAIT_S)] == [1]
     consumer.close()
     assert offline(broker) == {}
+
+
+def test_a_member_without_a_coordinator_says_so_once_goes_on_waiting_and_says_when_it_is_over(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    mounts = mounted(stack)
+    broker = started(stack, tmp_path / "b", mounts, offsets_topic_num_partitions=1)
+    count = len(produce(broker, GOOD, iter([b"one", b"two"]))[0])
+    disk = broker.folder / "data/__consumer_offsets-0"
+    mounts.memory(disk, 16384)
+    filler = mounts.fill(disk)
+    command = [*ISTHMUS, "consume", GOOD, "-g", "g", "-n", str(count), "-b", broker.bootstrap]
+    member = stack.enter_context(subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment()))
+    stack.callback(member.kill)
+    assert member.stderr and select.select([member.stderr], [], [], WAIT_S)[0]
+    text = member.stderr.readline()
+    assert text.startswith("group g has no coordinator (") and "): waiting for one. Its partition of" in text
+    assert "__consumer_offsets" in offline(broker)
+    mounts.run("rm", filler)
+    mounts.resize(disk, 8 * MB)
+    said_at_last = r"group g has a coordinator again, after \d+ s\n"
+    records, rest = member.communicate(timeout=WAIT_S)
+    assert records == "one\ntwo\n" and re.fullmatch(said_at_last, rest), rest
+    assert member.returncode == 0
 
 
 # A device that is broken

@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
+from isthmus.client.membership import SAY_AFTER_S
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.client.scripted import own_tasks
 from tests.simulation.hosts import Process, ProcessKilled
@@ -234,6 +235,35 @@ def test_a_coordinator_that_comes_back_finds_its_members(power: bool) -> None:
     staged(test)
 
 
+@pytest.mark.parametrize("away_s", [1, 10, 300])
+def test_a_member_says_once_that_its_coordinator_is_away_and_once_that_it_is_back(
+    away_s: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And goes on, however long it was."""
+
+    async def test(stage: Stage) -> None:
+        member = Member(stage.sim, stage.host, "a").start()
+        await stage.shared([member])
+        await stage.send(RECORDS)
+        await stage.all_read([member])
+        stage.host.kill()
+        await asyncio.sleep(away_s)
+        await stage.host.up()
+        await stage.shared([member])
+        await stage.send(RECORDS)
+        await stage.all_read([member])
+        await member.stop()
+
+    staged(test)
+    said = [each.message for each in caplog.records if "coordinator" in each.message]
+    if away_s < SAY_AFTER_S:
+        assert said == []
+    else:
+        missed, back = said
+        assert missed.startswith("group g has no coordinator (broker:9092")
+        assert back.startswith("group g has a coordinator again, after ")
+
+
 def test_a_static_member_that_restarts_in_time_moves_nobodys_partitions() -> None:
     async def test(stage: Stage) -> None:
         first = Member(stage.sim, stage.host, "a", group_instance_id="one", session_timeout_ms=20_000).start()
@@ -362,7 +392,8 @@ def test_offsets_of_a_hand_assigned_consumer_are_kept_by_the_group() -> None:
     staged(test)
 
 
-def test_a_poll_ends_in_its_time_while_there_is_no_coordinator() -> None:
+@pytest.mark.parametrize("polls", [20, 600])
+def test_a_poll_ends_in_its_time_while_there_is_no_coordinator(polls: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.send(40)
 
@@ -371,7 +402,7 @@ def test_a_poll_ends_in_its_time_while_there_is_no_coordinator() -> None:
             consumer = Consumer(client, "g", session_timeout_ms=6_000)
             await consumer.subscribe(["t"])
             stage.host.kill()
-            for _ in range(20):
+            for _ in range(polls):
                 began = loop.time()
                 assert await consumer.poll(300) == {}
                 assert loop.time() - began < 0.4
