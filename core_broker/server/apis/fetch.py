@@ -198,6 +198,7 @@ class _Fetch:
             wanted.size = 0
             if wanted.is_idle:
                 self._idle.append(wanted)
+                left = max(left, 0)
                 continue
             data = self._read_one(wanted, left, size == 0, may_wait)
             code = data.error_code
@@ -208,9 +209,9 @@ class _Fetch:
             if code or data.diverging_epoch is not None:
                 at_once = True
             elif data.records:
-                read = wanted.size = sum(map(len, data.records))
-                size += read
-                left -= read
+                wanted.size = sum(map(len, data.records))
+                size += wanted.size
+            left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown_ids + unknown, enough
@@ -243,11 +244,11 @@ class _Fetch:
                 if committed:
                     data.aborted_transactions = []
                 return data  # nothing to look for, as in most partitions of a fetch that has many
-            limit = max(min(asked.partition_max_bytes, left), 0)
+            limit = min(asked.partition_max_bytes, left)
             found = partition.read(
-                asked.fetch_offset, limit, read_committed=committed, min_one=min_one, may_wait=may_wait
+                asked.fetch_offset, max(limit, 0), read_committed=committed, min_one=min_one, may_wait=may_wait
             )
-            if asked.partition_max_bytes < 0 or self._max_bytes < 0:
+            if limit < 0:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             aborted = []
             if committed and found.ranges:
@@ -261,7 +262,7 @@ class _Fetch:
                 data.aborted_transactions = []  # as Kafka: null only where a partition was looked at
             return data
         data.records = found.ranges
-        if committed:
+        if committed and (found.ranges or not limit):  # else its first batch did not fit, of which Kafka tells no more
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
 

@@ -133,6 +133,18 @@ def reads_for_debuggers(case: Case) -> None:
         case.compare(fetch_request(case, offset, topic_id, **who))
 
 
+@SCENARIOS.success(1, ends=True)
+def reads_committed_of_what_does_not_fit(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    for index in range(3):
+        fill(case, topic_id, 2, partition=index)
+    for limits in ((1 << 20, 1, 0), (1, 1, 150), (0, 0, 1), (1 << 20, 61, 300)):
+        rows = [fetch_partition(0, index, partition_max_bytes=limit) for index, limit in enumerate(limits)]
+        topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+        for limit in (1 << 20, 300):
+            case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=limit, isolation_level=COMMITTED, topics=[topic]))
+
+
 @SCENARIOS.error(1, since=13, ends=True)
 def fetch_of_a_topic_that_was_made_again(case: Case) -> None:
     before = case.topic()
@@ -264,3 +276,15 @@ def limits_below_zero(case: Case) -> None:
     for offset in (0, 3, 4, -1):
         case.compare(fetch_request(case, offset, topic_id, partition_max_bytes=-1))
         case.compare(fetch_request(case, offset, topic_id, max_bytes=-1))
+
+
+@SCENARIOS.error(1, ends=True)
+def a_limit_below_zero_is_for_the_first_partition(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    for index in (0, 1, 2):
+        fill(case, topic_id, partition=index)
+    for first in (0, 3, 100):
+        for index in (0, 7):
+            rows = [fetch_partition(first, index), fetch_partition(0, 1), fetch_partition(0, 2)]
+            topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+            case.compare(m.Request(max_wait_ms=WAIT_MS, max_bytes=-1, topics=[topic]))
