@@ -101,6 +101,7 @@ def batch_prefix(base_offset: int, length: int, partition_leader_epoch: int) -> 
 
 
 _KNOWN_ATTRIBUTES = 0x7F  # what else a producer set is gone once a batch is written anew, as in Kafka
+_CODEC_AND_DELETE_HORIZON = 0x47  # of these a batch that is compressed anew has but the new codec, as in Kafka
 
 
 def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
@@ -155,7 +156,7 @@ def with_codec(
     out[:HEADER_SIZE] = data[position : position + HEADER_SIZE]
     out[HEADER_SIZE:] = packed
     _LENGTH.pack_into(out, 8, len(out) - 12)
-    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & _KNOWN_ATTRIBUTES & ~7 | number)
+    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & _KNOWN_ATTRIBUTES & ~_CODEC_AND_DELETE_HORIZON | number)
     _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
     return bytes(out), summary
 

@@ -326,6 +326,17 @@ def attributes_that_mean_nothing_are_not_kept_where_the_broker_stamps(case: Case
     case.compare(produce_request(case, batch(attributes=0x180), topic_id))
 
 
+@SCENARIOS.success(0, since=FIRST, ends=True)
+def a_delete_horizon_of_a_producer_is_not_kept_where_the_broker_compresses_anew(case: Case) -> None:
+    stamped = {"message_timestamp_type": "LogAppendTime"}
+    plain = {"compression_type": "uncompressed"}
+    for suffix, options in {"-1": {}, "-2": stamped, "-3": plain, "-4": {**stamped, **plain}}.items():
+        topic_id = case.topic(suffix, **options)
+        for codec in ("none", "gzip"):
+            sent = batch(attributes=0x40, codec=codec)
+            case.compare(produce_request(case, sent, topic_id, name=case.name + suffix))
+
+
 @SCENARIOS.error(0, since=FIRST, ends=True)
 def batch_too_large(case: Case) -> None:
     topic_id = case.topic(max_message_bytes="200")
