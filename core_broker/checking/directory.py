@@ -61,6 +61,7 @@ class Checked:
 
     report: PartitionReport
     known: Known
+    stray: bool = False  # of no topic of the cluster: whatever is wrong with it, it is not ours to touch
     done: list[str] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
 
@@ -156,12 +157,13 @@ class DirectoryCheck:
         if key == METADATA:
             return checked
         if self._image is not None and self._image.partition(*key) is None:
+            checked.stray = True
             text = "it belongs to no topic of the cluster's metadata; the next start sets it aside"
             if self.clean:
                 report.add(Kind.STRAY, "", text)
             else:
                 report.notes.append(text)
-        if self.clean and known.recovery_point is None and RECOVERY_POINT_CHECKPOINT not in self._broken:
+        elif self.clean and known.recovery_point is None and RECOVERY_POINT_CHECKPOINT not in self._broken:
             report.add(Kind.CHECKPOINT, RECOVERY_POINT_CHECKPOINT, "it does not name this partition")
         return checked
 
@@ -245,7 +247,7 @@ class DirectoryCheck:
         for key, checked in self.checked.items():
             problems = checked.report.problems
             checked.left = list(problems)
-            if any(each.kind is Kind.UNREADABLE for each in problems):
+            if checked.stray or any(each.kind is Kind.UNREADABLE for each in problems):
                 continue
             if any(each.kind not in STAYS for each in problems):
                 touched.append(checked)
@@ -255,8 +257,7 @@ class DirectoryCheck:
             if checked in touched:
                 checked.known = self._known(key)
                 again = check_partition(self.files, self._path(f"{key[0]}-{key[1]}"), checked.known)
-                stray = [each for each in checked.report.problems if each.kind in (Kind.STRAY, Kind.METADATA)]
-                checked.left = again.problems + stray
+                checked.left = again.problems + [each for each in checked.report.problems if each.kind is Kind.METADATA]
         if self.clean:
             self.files.write_atomic(marker, CLEAN_MARKER)
         return iter(touched)

@@ -81,6 +81,37 @@ def test_what_no_repair_can_mend_stays(tmp_path: Path, damage: Callable[[Path], 
     assert any(says in line for line in found(directory))
 
 
+@pytest.mark.parametrize("stopped", ["clean", "killed"])
+def test_what_belongs_to_no_topic_is_left_as_it_is_also_behind_a_link(tmp_path: Path, stopped: str) -> None:
+    """A repair made a log, indexes and checkpoints in it, and in whatever folder a link that is named like a partition
+    leads to."""
+    directory = make(tmp_path / "data")
+    if stopped == "killed":
+        (directory / ".kafka_cleanshutdown").unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    (directory / "link-0").symlink_to(elsewhere)
+    (directory / "other-99999999999").mkdir()  # more than Kafka reads from a checkpoint
+    (directory / "other-0").mkdir()
+    (directory / "other-0" / "00000000000000000000.log").write_bytes(b"no batch")
+    path = sorted((directory / "plain-0").glob("*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)  # the control: this one is mended
+    after = check(directory, repair=True)
+    assert [str(each.relative_to(elsewhere)) for each in elsewhere.rglob("*")] == ["mine.txt"]
+    assert list((directory / "other-99999999999").iterdir()) == []
+    assert (directory / "other-0" / "00000000000000000000.log").read_bytes() == b"no batch"
+    assert not path.exists()
+    for name in (POINTS, STARTS, MARKS):
+        assert "link" not in (directory / name).read_text() and "other" not in (directory / name).read_text()
+    if stopped == "clean":
+        stray = ["link-0 stray ", "other-0 stray ", "other-99999999999 stray "]
+        assert [line for line in found(directory) if "torn" not in line] == stray
+        assert after.still_wrong == len(found(directory))
+
+
 def test_a_batch_in_the_middle_costs_what_is_behind_it_and_the_check_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
