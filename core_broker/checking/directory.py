@@ -6,6 +6,7 @@ Kafka's own is checked without it, since its metadata is not ours to judge. The 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -47,6 +48,12 @@ from ..storage.scanning import headers
 from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
 
 METADATA = (CLUSTER_METADATA, 0)
+# Its lock is taken, and logs are opened as a broker opens them, so that a check must be able to write.
+WAYS_OUT = {
+    errno.EACCES: "; run this as the user whose it is",
+    errno.EPERM: "; run this as the user whose it is",
+    errno.EROFS: "; check a copy of it, or make the file system writable",
+}
 
 Key = tuple[str, int]  # topic, partition
 
@@ -102,7 +109,8 @@ class DirectoryCheck:
         except DirectoryLocked as error:
             raise CannotCheck(f"{error}; stop the broker first") from None
         except OSError as error:
-            raise CannotCheck(f"{error.filename or path}: {error.strerror}") from None
+            way_out = WAYS_OUT.get(error.errno or 0, "")
+            raise CannotCheck(f"{error.filename or path}: {error.strerror}{way_out}") from None
         self.clean = self.files.exists(self._path(CLEAN_SHUTDOWN))
         for name in CHECKPOINTS:
             self._load(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from isthmus.core_broker.checking.command import main
 from isthmus.core_broker.checking.directory import CannotCheck
+from isthmus.core_broker.storage.files import Held
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import KafkaError
@@ -173,6 +176,26 @@ def test_a_directory_in_use_is_not_touched(tmp_path: Path, capsys: pytest.Captur
 
     run(work())
     assert main([str(directory)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (errno.EACCES, "Permission denied; run this as the user whose it is"),
+        (errno.EROFS, "Read-only file system; check a copy of it, or make the file system writable"),
+    ],
+)
+def test_a_directory_that_may_not_be_written_to_is_named_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, way_out: str
+) -> None:
+    directory = make(tmp_path / "data")
+
+    def lock(self: RealFiles, path: str) -> Held:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(RealFiles, "lock", lock)
+    assert main([str(directory)]) == 1
+    assert capsys.readouterr().err == f"isthmus broker check: {directory}/.lock: {way_out}\n"
 
 
 @pytest.mark.parametrize(
