@@ -41,6 +41,7 @@ TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADERS_SINCE = 16
 CONSUMER = -1  # replica id
+FUTURE_REPLICA = -3  # a broker's own, while it moves a log to another directory: reads whatever there is
 ISOLATION_LEVELS = (0, 1)  # read_uncommitted, read_committed
 BRINGS_MAX = 3  # of what a read needs from disk; what is gone from the page cache again after that is waited for
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
@@ -150,6 +151,7 @@ class _Fetch:
     """One request while it is answered or waits."""
 
     __slots__ = (
+        "_committed",
         "_context",
         "_epoch",
         "_idle",
@@ -178,6 +180,7 @@ class _Fetch:
         self._replica_id: int = request.replica_id
         if context.version >= REPLICA_STATE_SINCE:
             self._replica_id = CONSUMER if request.replica_state is None else request.replica_state.replica_id
+        self._committed = request.isolation_level == 1 and self._replica_id != FUTURE_REPLICA
         self._idle: list[Wanted] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
         self.missing: list[NotCached] = []  # what the last read would have had to wait for
@@ -239,7 +242,7 @@ class _Fetch:
             )
             if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):
                 return data
-            committed = self._request.isolation_level == 1
+            committed = self._committed
             if asked.fetch_offset == data.high_watermark and log.failure is None:
                 if committed:
                     data.aborted_transactions = []

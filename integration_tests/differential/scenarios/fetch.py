@@ -134,6 +134,18 @@ def reads_for_debuggers(case: Case) -> None:
 
 
 @SCENARIOS.success(1, ends=True)
+def replicas_that_are_none_read_what_is_committed(case: Case) -> None:
+    """But -3, which is a log that moves to another directory of its broker."""
+    topic_id = case.topic()
+    fill(case, topic_id)
+    for replica_id in (-2, -3, -4):
+        state = m.ReplicaState(replica_id=replica_id)
+        who = {"replica_state": state} if case.version >= 15 else {"replica_id": replica_id}
+        for offset in (0, 3):
+            case.compare(fetch_request(case, offset, topic_id, isolation_level=COMMITTED, **who))
+
+
+@SCENARIOS.success(1, ends=True)
 def reads_committed_of_what_does_not_fit(case: Case) -> None:
     topic_id = case.topic(partitions=3)
     for index in range(3):
