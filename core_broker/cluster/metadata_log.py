@@ -2,11 +2,14 @@
 
 One voter for now, which leads from its start, each time under a new epoch. What is appended is synced before anyone
 acts on it, so a decision that was told is never lost. A start reads the newest snapshot and the log from there on.
+
+Where a sync was refused for want of room, the log is opened again as a start does once there is some: a copy of what
+was appended is on disk then. What the image lacks of it, which nobody was told of, is decided by that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...protocol import records as batches
@@ -16,7 +19,9 @@ from ..storage.config import LogConfig
 from ..storage.errors import StorageError
 from ..storage.files import Files
 from ..storage.log import Log, Origin
-from .image import InconsistentRecord, MetadataImage
+from ..storage.syncing import note
+from ..storage.upkeep import LogUpkeep
+from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
 from .metadata_snapshot import encoded, remove_older, snapshot_name
 from .topic_names import CLUSTER_METADATA
@@ -32,11 +37,13 @@ class MetadataLog:
     """Made by `MetadataLog.open`. `epoch` is the leader epoch this voter writes under.
 
     in_doubt: records were written whose sync failed. Until then an append that raises has left the log as it was.
+    on_want_of_room: called when the log went offline until there is room, which somebody is to try by `open_again`.
     """
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
-        self.log = log
+        self._take(log)
         self.runtime = runtime
+        self.on_want_of_room: Callable[[], None] = lambda: None
         self.epoch = log.latest_epoch + 1
         self.in_doubt = False
         self._snapshot_end = 0  # where the newest snapshot ends
@@ -48,6 +55,15 @@ class MetadataLog:
         """The log in its folder of the data directory, made if it is not there. Raises StorageError."""
         log = await Log.open(files, f"{data_dir}/{DIRECTORY}", LOG_CONFIG, wall_ms=runtime.wall_ms())
         return cls(log, runtime)
+
+    def _take(self, log: Log) -> None:
+        self.log = log
+        self._is_let_go = False
+        log.on_failure = self._failed
+
+    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
+        if log is self.log:
+            self.on_want_of_room()
 
     @property
     def is_new(self) -> bool:
@@ -70,25 +86,31 @@ class MetadataLog:
             offset = await files.run(fold_snapshot, files, directory, fold)
         except OSError as error:
             raise StorageError(error, directory, "cannot read the snapshot in") from error
-        start, end = self.log.log_start_offset, self.log.log_end_offset
+        start, end = self.log.log_start_offset, self.next_offset
         if not start <= offset <= end:
             snapshot = f"its snapshot ends at {offset}" if offset else "there is no snapshot"
             raise InconsistentRecord(f"{directory}: the log holds offsets {start} to {end}, {snapshot}")
         self._snapshot_end = offset
+        for _ in self._fold(fold, offset):
+            pass
+        self.epoch = max(self.epoch, image.epoch + 1)  # of a log that is empty, the snapshot knows
+        return fold.removed
+
+    def _fold(self, fold: Fold, offset: int) -> Iterator[Delta]:
+        """Batch after batch, from an offset on."""
+        end = self.next_offset
         while offset < end:
             data = b"".join([part.read() for part in self.log.read(offset, READ_BYTES, end).ranges])
             start = offset
             for position, header in batches.walk(data):
                 if header.last_offset < offset:
                     continue
-                if not header.is_control:
-                    fold.apply(batches.decode_batch(data, position), header.partition_leader_epoch)
                 offset = header.last_offset + 1
                 self._unsnapped_bytes += header.size_bytes
+                if not header.is_control:
+                    yield fold.apply(batches.decode_batch(data, position), header.partition_leader_epoch)
             if offset == start:
-                raise InconsistentRecord(f"{directory}: no batch at offset {offset}, though it ends at {end}")
-        self.epoch = max(self.epoch, image.epoch + 1)  # of a log that is empty, the snapshot knows
-        return fold.removed
+                raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, though it ends at {end}")
 
     async def append(self, records: Sequence[Any]) -> int:
         """Write records as one batch, to the disk; the offset of the last. Raises KafkaError.
@@ -103,6 +125,37 @@ class MetadataLog:
         self.in_doubt = False
         self._unsnapped_bytes += info.size_bytes
         return info.last_offset
+
+    async def open_again(self) -> None:
+        """Have the log online after it went offline for want of room, with a copy on disk of all that was appended.
+
+        What may be missing in the image is then for `catch_up`. Raises StorageError, KafkaError, and while there is no
+        room: then it may be tried again.
+        """
+        log, files = self.log, self.log.files
+        assert log.failure is not None
+        try:
+            await files.run(note, files, log.directory, log.failure.message)
+        except OSError as error:
+            raise StorageError(error, log.directory, "cannot write in") from error
+        if not self._is_let_go:
+            self._is_let_go = True
+            await log.leave()
+        self._take(await Log.open(files, log.directory, log.config, wall_ms=self.runtime.wall_ms()))
+        await self.log.sync()
+
+    def catch_up(self, image: MetadataImage) -> Iterator[Delta]:
+        """Fold what was in doubt and is on disk now into the image; gives each change once it is made.
+
+        Raises InconsistentRecord, also where the disk has not kept what the image holds; CorruptBatch, StorageError.
+        """
+        if self.next_offset <= image.offset:
+            self.log.abandon()
+            raise InconsistentRecord(
+                f"{self.log.directory} ends at offset {self.next_offset}, though {image.offset} was decided"
+            )
+        yield from self._fold(Fold(image), image.offset + 1)
+        self.in_doubt = False
 
     def wants_snapshot(self, bytes_between: int, interval_ms: int) -> bool:
         """Whether so many bytes of records came since the last, or some did and it is so old (0: however old)."""

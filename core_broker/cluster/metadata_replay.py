@@ -14,7 +14,7 @@ from ...protocol import records as batches
 from ...protocol.errors import DecodeError
 from ...protocol.messages import metadata_records as r
 from ..storage.files import Files
-from .image import InconsistentRecord, MetadataImage
+from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_snapshot import offset_and_epoch, snapshots
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,9 @@ class Fold:
         self._held: list[Any] | None = None  # of the transaction that is open
         self._told: dict[int, None] = {}  # types that were left out
 
-    def apply(self, found: Sequence[batches.Record], epoch: int, offset: int | None = None) -> None:
-        """A batch's records; offset: where they bring the image to, by default that of the last of them.
+    def apply(self, found: Sequence[batches.Record], epoch: int, offset: int | None = None) -> Delta:
+        """A batch's records; offset: where they bring the image to, by default that of the last of them. Gives what
+        they change.
 
         Raises InconsistentRecord.
         """
@@ -61,7 +62,7 @@ class Fold:
                 case _:
                     (ready if self._held is None else self._held).append(record)
         self.removed.update((record.topic_id, None) for record in ready if type(record) is r.RemoveTopicRecord)
-        self.image.apply(ready, found[-1].offset if offset is None else offset, epoch)
+        return self.image.apply(ready, found[-1].offset if offset is None else offset, epoch)
 
     def _decode(self, record: batches.Record) -> Any:
         try:

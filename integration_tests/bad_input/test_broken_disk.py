@@ -18,7 +18,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -54,9 +54,9 @@ def mounted(stack: ExitStack, *, devices: bool = False) -> Mounts:
     return mounts
 
 
-def create(broker: BrokerInside, *topics: str) -> None:
+def create(broker: BrokerInside, *topics: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
+    for future in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
         future.result(20)
 
 
@@ -339,6 +339,40 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
     assert consume(broker, BAD, len(served)) == served
     assert produce(broker, BAD, numbered(2))[1] == ""
     assert broker.stop() == 0
+
+
+def test_a_cluster_whose_metadata_could_not_be_synced_is_changed_again_once_there_is_room(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """On a thin volume, as above: what was in doubt is done then, and on the device."""
+    mounts = mounted(stack, devices=True)
+    broker = started(stack, tmp_path / "b", mounts)
+    good, _ = produce(broker, GOOD, numbered(2))
+    assert broker.stop() == 0
+    volume = Volume(mounts, tmp_path)
+    directory = broker.folder / "data/__cluster_metadata-0"
+    volume.hold(directory)
+    volume.mount_again(directory)
+    broker.start()
+    create(broker, "before")  # the control: there is room
+    filler = mounts.fill(volume.pool)
+    with pytest.raises(KafkaException, match="may be done once there is room"):
+        create(broker, "in-doubt", partitions=200)
+    assert said(broker, "__cluster_metadata-0 is offline until there is room", NO_SPACE)
+    with pytest.raises(KafkaException, match=NO_SPACE):
+        create(broker, "meanwhile")
+    check_others(broker, good)
+    mounts.run("rm", filler)
+    until(lambda: bool(said(broker, "the metadata log is online again")), broker)
+    create(broker, "after")
+    topics = {BAD, GOOD, "before", "in-doubt", "after"}
+    for _ in range(2):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        assert topics == {name for name in admin.list_topics(timeout=20).topics if not name.startswith("__")}
+        assert produce(broker, "in-doubt", numbered(2))[1] == ""
+        broker.kill()
+        volume.mount_again(directory)  # from here on it is what the device has
+        broker.start()
 
 
 @pytest.mark.parametrize("durability", ["page_cache", "fsync"])

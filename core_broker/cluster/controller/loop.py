@@ -7,6 +7,7 @@ command is answered, so that what was created can be used when its creator hears
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections import deque
@@ -16,12 +17,14 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...config import BrokerConfig
+from ...storage.errors import wants_room
 from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
 from .quorum import Quorum, Voter
 
 MAX_WAITING_COMMANDS = 10_000
+RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0  # pauses between tries of a log that wants room
 
 Answered = Callable[[Any], None]
 React = Callable[[Delta], Awaitable[None] | None]
@@ -32,7 +35,8 @@ logger = logging.getLogger(__name__)
 class Controller:
     """image: already replayed from `log`. A command's result is of the type its own class says; it never raises.
 
-    When the metadata log cannot be synced, every command from then on fails with KAFKA_STORAGE_ERROR.
+    When the metadata log cannot be synced, every command from then on fails with KAFKA_STORAGE_ERROR; where only room
+    was missing, until there is some. What was in doubt is decided then: it is done if it is in the log.
     """
 
     def __init__(self, image: MetadataImage, log: MetadataLog, config: BrokerConfig, runtime: Runtime) -> None:
@@ -44,7 +48,11 @@ class Controller:
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._reactions: list[React] = []
         self._task: asyncio.Task[None] | None = None
+        self._using_log = asyncio.Lock()  # by a command and what follows it, or by who opens it again
+        self._coming_back: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         self._closed = False
+        log.on_want_of_room = self._want_room
 
     @property
     def quorum(self) -> Quorum:
@@ -91,6 +99,9 @@ class Controller:
             _answer(callback, command.fail(refused))
         if self._task is not None:
             await self._task
+        self._stopping.set()
+        if self._coming_back is not None:
+            await asyncio.wait([self._coming_back])
         try:
             await self.log.close()
         except KafkaError as error:
@@ -102,10 +113,52 @@ class Controller:
         try:
             while self._waiting:
                 command, callback = self._waiting.popleft()
-                _answer(callback, await self._run(command))
-                await self._snapshot()
+                async with self._using_log:
+                    _answer(callback, await self._run(command))
+                    await self._snapshot()
         finally:
             self._task = None
+
+    def _want_room(self) -> None:
+        if self._coming_back is None and not self._stopping.is_set():
+            task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that wants room")
+            self._coming_back = task
+
+    async def _come_back(self) -> None:
+        """Have the log online again once there is room."""
+        delay_s = RETRY_FIRST_S
+        try:
+            while True:
+                await self._pause(delay_s)
+                if self._stopping.is_set():
+                    return
+                async with self._using_log:
+                    if await self._try_again():
+                        return
+                delay_s = min(2 * delay_s, RETRY_MOST_S)
+        finally:
+            self._coming_back = None
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    async def _try_again(self) -> bool:
+        """Whether that need not be tried once more."""
+        try:
+            await self.log.open_again()
+            for delta in self.log.catch_up(self.image):
+                await self._react(delta)
+        except Exception as error:
+            if isinstance(error, KafkaError) and wants_room(error):
+                return False
+            reason = f"the metadata log waits for a start of the broker: {KafkaError.reason(error)}"
+            self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+            logger.error("%s", reason)
+            return True
+        self.failure = None
+        logger.info("the metadata log is online again, up to offset %d", self.image.offset)
+        return True
 
     async def _run(self, command: Command) -> Any:
         if self.failure is not None:
@@ -127,8 +180,11 @@ class Controller:
                     logger.error("%s could not be written: %r", type(command).__name__, error)
                     code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
                     return command.fail(KafkaError(code, f"the metadata log did not take it: {error}"))
-                self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}")
-                logger.error("%s", self.failure.message)
+                may_be_done = isinstance(error, KafkaError) and wants_room(error)
+                doubt = "; what was asked may be done once there is room" if may_be_done else ""
+                reason = f"the metadata log cannot be written: {error}{doubt}"
+                self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+                logger.error("%s", reason)
                 return command.fail(self.failure)
             await self._react(self.image.apply(decision.records, last_offset, self.log.epoch))
         return decision.result
