@@ -381,9 +381,14 @@ class Trial:
     # --- what must be true --------------------------------------------------------------------------------------------
 
     def wanting_room(self) -> dict[tuple[str, int], str]:
-        """Partitions that are told as offline, though nothing but room was missing."""
-        assert self.host.broker is not None and self.host.broker._replicas is not None
-        return {} if self.disk.error != errno.ENOSPC else self.host.broker._replicas.offline()
+        """Partitions that are told as offline, and the metadata's log, though nothing but room was missing."""
+        broker = self.host.broker
+        assert broker is not None and broker._replicas is not None and broker._controller is not None
+        if self.disk.error != errno.ENOSPC:
+            return {}
+        found = broker._replicas.offline()
+        failure = broker._controller.failure or broker._controller.log.log.failure
+        return found if failure is None else {**found, ("__cluster_metadata", 0): failure.message}
 
     async def come_back(self) -> None:
         """What only wanted room is served again by itself, within two of the longest pauses."""
