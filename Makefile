@@ -32,12 +32,13 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 	@touch $@
 
 # The compiled modules are built in place. One that an older build left must not hide a failed compiler.
-COMPILED := $(foreach name,_records _compaction _walk,protocol/$(name).py protocol/$(name).pxd)
+MODULES := $(shell sed -n 's|^    "\(.*/_[a-z]*\)",$$|\1|p' setup.py)
+COMPILED := $(MODULES:=.py) $(MODULES:=.pxd)
 .venv/installed: .venv/dependencies pyproject.toml setup.py $(COMPILED)
-	@rm -f protocol/_*.so
+	@rm -f $(MODULES:=.*.so)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \
-		echo "isthmus: warning: no working C compiler or no Python headers: protocol/_records.py, _compaction.py and _walk.py run as plain Python (slower, all else the same)" >&2
+		echo "isthmus: warning: no working C compiler or no Python headers: what setup.py names as MODULES runs as plain Python (slower, all else the same)" >&2
 	@touch $@
 
 peers:  ## what the outside peers of the integration tests need

@@ -1,17 +1,24 @@
 """Adds the compiled modules to the build. All else is in pyproject.toml.
 
-The extensions are optional: without a working C compiler the build prints a warning for each, and the same files,
-`protocol/_records.py`, `_compaction.py` and `_walk.py`, run as plain Python. `isthmus --version` says which form runs.
+The extensions are optional: without a working C compiler the build prints a warning for each, and the same files run
+as plain Python. `isthmus --version` says which form runs.
 """
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-MODULES = ("_records", "_compaction", "_walk")
+MODULES = (
+    "protocol/_records",
+    "protocol/_compaction",
+    "protocol/_walk",
+    "core_broker/storage/_tail",
+    "core_broker/replication/_leading",
+    "core_broker/server/_produce",
+)
 
 extensions = cythonize(
     [
-        Extension(f"isthmus.protocol.{name}", [f"src/isthmus/protocol/{name}.py"], extra_compile_args=["-O3"])
+        Extension(f"isthmus.{name.replace('/', '.')}", [f"src/isthmus/{name}.py"], extra_compile_args=["-O3"])
         for name in MODULES
     ],
     build_dir="build/cython",

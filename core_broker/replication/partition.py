@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
+from ._leading import Leading
 from .traffic import Traffic
 
 if TYPE_CHECKING:
@@ -27,33 +28,20 @@ log = logging.getLogger(__name__)
 Cancel = Callable[[], None]
 
 
-class Partition:
+class Partition(Leading):
     """See the module. Made by the ReplicaManager; `log` is open."""
 
     __slots__ = (
-        "_data_waiters",
-        "_end_waiters",
-        "_holds_back",
         "_sequence",
         "_sync_task",
         "_tell_refusal",
         "configs",
-        "failure",
         "fsync",
-        "high_watermark",
         "index",
-        "isr",
-        "leader_epoch",
-        "least_in_sync",
-        "line",
-        "log",
         "min_insync_replicas",
-        "mirror_link",
-        "refusal",
         "replicas",
         "topic",
         "topic_id",
-        "traffic",
     )
 
     def __init__(
@@ -69,7 +57,7 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = 0
-        self.isr: list[int] = []
+        self.isr = []
         self.replicas: list[int] = []
         self.configs: Mapping[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
@@ -77,12 +65,12 @@ class Partition:
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
         self._holds_back = False  # an append may have to wait for a sync
-        self.high_watermark: int = log.log_start_offset
-        self.failure: KafkaError | None = None
+        self.high_watermark = log.log_start_offset
+        self.failure = None
         self.traffic = Traffic()
-        self.line: asyncio.Future[None] | None = None  # the last append that is being prepared; what comes later waits
-        self._end_waiters: list[list[Any]] = []  # heap: offset, sequence, callback (None once it is called)
-        self._data_waiters: dict[int, Callable[[], None]] = {}
+        self.line = None  # the last append that is being prepared; what comes later waits
+        self._end_waiters = []  # heap: offset, sequence, callback (None once it is called)
+        self._data_waiters = {}
         self.refusal = ""  # why appends are refused for now, though all else goes on: mostly a full disk
         self._tell_refusal = tell_refusal
         self._sequence = 0
@@ -148,11 +136,7 @@ class Partition:
         try:
             info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset, prepared)
         except KafkaError as error:
-            traffic.failed_appends += 1
-            if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-                traffic.bytes_refused += len(records)
-            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and self.log.failure is None:
-                self._refuse(error, len(records))
+            self._append_failed(error, len(records))
             raise
         traffic.bytes_in += info.size_bytes
         traffic.messages_in += info.records_count
@@ -169,6 +153,13 @@ class Partition:
             if self._data_waiters:
                 self._wake_data_waiters()
         return info
+
+    def _append_failed(self, error: KafkaError, size_bytes: int) -> None:
+        self.traffic.failed_appends += 1
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            self.traffic.bytes_refused += size_bytes
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR and self.log.failure is None:
+            self._refuse(error, size_bytes)
 
     def _refuse(self, error: KafkaError, size_bytes: int) -> None:
         if not self.refusal:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from ._leading import Counts
 
-class Traffic:
+NAMES = (
+    "appends",
+    "bytes_in",
+    "bytes_out",
+    "bytes_refused",
+    "failed_appends",
+    "failed_fetches",
+    "fetches",
+    "messages_in",
+)
+
+
+class Traffic(Counts):
     """Counts of one partition, or of all that are gone. Whoever serves adds to them in place."""
 
-    __slots__ = (
-        "appends",
-        "bytes_in",
-        "bytes_out",
-        "bytes_refused",
-        "failed_appends",
-        "failed_fetches",
-        "fetches",
-        "messages_in",
-    )
+    __slots__ = ()
 
     def __init__(self) -> None:
         self.appends = 0  # requests to append, failed ones too
@@ -29,5 +33,5 @@ class Traffic:
 
     def add(self, other: Traffic) -> None:
         """Take in the counts of another."""
-        for name in Traffic.__slots__:
+        for name in NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -292,8 +292,15 @@ class Connection(asyncio.BufferedProtocol):
         began_ns = 0 if clock is None else clock()
         context.version = version
         try:
-            request = route.decode(frame, body)[0] if body >= 0 else None
-            answer = route.handle(request, context)
+            answer = None
+            if route.answer_at_once is not None and not self._due:
+                answer = route.answer_at_once(frame, body, correlation, context)
+            if answer is None:
+                request = route.decode(frame, body)[0] if body >= 0 else None
+                answer = route.handle(request, context)
+            elif type(answer) is bytes:
+                self._out.append(answer)
+                answer = None
         except CloseConnection as error:
             self.close(str(error))
             return

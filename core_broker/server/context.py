@@ -90,3 +90,5 @@ class CloseConnection(Exception):
 
 
 Handler = Callable[[Any, Context], Any]  # (request, context) -> Response | Pending | None
+# (frame, where its body begins, correlation id, context) -> the answer's bytes, a Response, or None: not for this way
+AtOnce = Callable[[memoryview, int, int, Context], Any]

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ...protocol.messages import APIS
-from .context import Handler
+from .context import AtOnce, Handler
 from .latency import Latency
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
@@ -89,6 +89,7 @@ class Route:
     """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
 
     __slots__ = (
+        "answer_at_once",
         "api",
         "decode",
         "encode",
@@ -100,11 +101,14 @@ class Route:
         "version",
     )
 
-    def __init__(self, key: int, version: int, handle: Handler, latency: Latency) -> None:
+    def __init__(
+        self, key: int, version: int, handle: Handler, latency: Latency, answer_at_once: AtOnce | None = None
+    ) -> None:
         api = APIS[key]
         self.api = api
         self.version = version
         self.handle = handle
+        self.answer_at_once = answer_at_once  # from a request's bytes to its answer's, tried first
         self.flexible_request = api.request_header_version(version) == 2
         self.flexible_response = api.response_header_version(version) == 1
         self.decode = api.request.decoder(version)
@@ -129,7 +133,8 @@ class Routes(dict[int, Any]):
             return None
         from ...protocol.messages import MODULES
 
-        handler = import_module(f".apis.{MODULES[key]}", __package__).handle
+        handler = import_module(f".apis.{MODULES[key]}", __package__)
+        short_way = handler.short_way(version) if hasattr(handler, "short_way") else None
         latency = self._latencies.setdefault(key, Latency())
-        route = self[number] = Route(key, version, handler, latency)
+        route = self[number] = Route(key, version, handler.handle, latency, short_way)
         return route

@@ -31,6 +31,11 @@ TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
 PLAINTEXT = "PLAINTEXT"
 
 
+def host_and_port(host: str, port: int) -> str:
+    """As clients take it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(slots=True, frozen=True)
 class Address:
     """NAME://HOST:PORT. host "" is all interfaces, port 0 any free one."""
@@ -40,7 +45,7 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.name}://{self.host}:{self.port}"
+        return f"{self.name}://{host_and_port(self.host, self.port)}"
 
 
 @dataclass(slots=True)
@@ -169,7 +174,7 @@ class Server:
                 lambda: Connection(listener), host, address.port, backlog=self._backlog, start_serving=False
             )
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(error, f"{address.host or '*'}:{address.port}", "--listen") from error
+            raise cannot_listen(error, host_and_port(address.host or "*", address.port), "--listen") from error
         listener.sockets.append(server)
         self._bound_send_buffers(server)
         port = address.port or server.sockets[0].getsockname()[1]

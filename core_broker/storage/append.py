@@ -30,7 +30,6 @@ CONTROL = 0x20
 NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 NO_TIMESTAMP = -1
 MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
-OFFSETS_PLAIN = MAX_INT64 - 2**32  # up to here no batch can reach past the last offset there is
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what is assigned, outside the CRC
 _CRC_START = 21
@@ -64,8 +63,6 @@ RULES: tuple[Rules, ...] = (
 )
 
 
-CLIENT = Origin.CLIENT
-
 # A batch as it will be in the log: size in bytes, base offset, last offset, max timestamp, leader epoch, producer id,
 # producer epoch, base sequence, attributes, position in the buffer it came in. Plain tuples: one is made a request.
 Checked = tuple[int, int, int, int, int, int, int, int, int, int]
@@ -91,10 +88,6 @@ def check(
     prepared: what `prepare` has found of the first, which then is not looked into here.
     A batch that is cut off at the end of the buffer, as fetches have it, is left out.
     """
-    if config.keeps_batches and origin is CLIENT:
-        plan = _plain(view, config, producers, next_offset, leader_epoch, wall_ms)
-        if plan is not None:
-            return plan
     assigns, checks_producers, checks_client, limits_size = RULES[origin]
     total = len(view)
     position = 0
@@ -224,49 +217,6 @@ def check(
     if not assigns and batches:
         parts.append(view[:position])
     return parts, batches, stored, records, top_timestamp, append_time, None
-
-
-def _plain(
-    view: memoryview, config: LogConfig, producers: ProducerStates, next_offset: int, leader_epoch: int, wall_ms: int
-) -> Plan | None:
-    """The plan for one batch of a client that nothing speaks against by its header; None for all others.
-
-    Nearly every append is such a one. What `check` would do with it, in a third of the steps.
-    """
-    total = len(view)
-    if total < HEADER_SIZE:
-        return None
-    (
-        base, length, _, magic, crc, attributes, delta, _, max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    ) = HEADER.unpack_from(view)  # fmt: skip
-    if (
-        length + LOG_OVERHEAD != total
-        or magic != MAGIC
-        or base
-        or total > config.max_message_bytes
-        or total > config.segment_bytes
-        or delta < 0
-        or delta + 1 != count
-        or attributes & NOT_FOR_CLIENTS
-        or attributes & COMPRESSION > LAST_CODEC
-        or base_sequence < 0 <= producer_id
-        or max_timestamp > wall_ms + config.message_timestamp_after_max_ms
-        or next_offset > OFFSETS_PLAIN
-        or crc32c(view[_CRC_START:]) != crc
-    ):
-        return None
-    if producer_id >= 0:
-        last_sequence = (base_sequence + delta) & SEQUENCE_MASK
-        repeated = producers.check(producer_id, producer_epoch, base_sequence, last_sequence)
-        if repeated is not None:
-            return [], [], 0, 0, -1, -1, repeated
-    batch = (
-        total, next_offset, next_offset + delta, max_timestamp, leader_epoch, producer_id, producer_epoch,
-        base_sequence, attributes, 0,
-    )  # fmt: skip
-    parts: list[Buffer] = [_PREFIX.pack(next_offset, length, leader_epoch), view[_PREFIX_SIZE:]]
-    return parts, [batch], total, count, max_timestamp if max_timestamp > -1 else -1, -1, None
 
 
 def _summary(view: memoryview, position: int, prepared: Prepared | None) -> BatchSummary:

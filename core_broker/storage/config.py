@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ._tail import AppendLimits
+
 MAX_INT64 = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -48,6 +50,7 @@ class LogConfig:
     stamps: bool = field(init=False)  # records get the time of their append
     keeps_batches: bool = field(init=False)  # of clients: their headers tell enough, and nothing is changed in them
     index_entries_safe: int = field(init=False)  # of the offset index: with so many neither index can be full
+    limits: AppendLimits = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         levels = {
@@ -76,3 +79,4 @@ class LogConfig:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "limits", AppendLimits(self))

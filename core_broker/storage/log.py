@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ._tail import POSITIONS_KEPT
 from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .cutting import LogCutting
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 MIRROR = Origin.MIRROR  # a member of an enumeration is found by its name each time, at the cost of a call
-POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
 
 
 class AppendInfo(NamedTuple):
@@ -115,19 +115,14 @@ class Log(LogCutting):
             return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
         if origin is MIRROR:
             self._check_epochs(checked)
-        segment = self._active
         first_offset, last_offset = checked[0][1], checked[-1][2]
-        if segment.must_roll(self.config, size, last_offset, max_timestamp, wall_ms):
-            # Segments begin where the one before ends, so that recovery can tell a lost tail from a hole in offsets.
-            segment = self._roll(end if last_offset - end <= MAX_RELATIVE else first_offset, wall_ms)
+        segment = self._segment_for(first_offset, last_offset, size, max_timestamp, wall_ms)
         file = segment.file
         position = file.size
         try:
             file.append(parts)
         except OSError as error:
-            if isinstance(error, TornWrite):
-                raise self._fail(error, "cannot append to") from error
-            raise self._refuse(error, "cannot append to") from error
+            raise self._append_failed(error) from error
         # The batches are in the log; nothing below may refuse them.
         interval = self.config.index_interval_bytes
         epochs = self.epochs
@@ -155,6 +150,21 @@ class Log(LogCutting):
         return AppendInfo(
             first_offset, last_offset, end, max_timestamp, append_time, self.log_start_offset, records, size, False
         )
+
+    def _segment_for(
+        self, first_offset: int, last_offset: int, size_bytes: int, max_timestamp: int, wall_ms: int
+    ) -> Segment:
+        """The segment into which an append of these offsets, size and time belongs."""
+        if not self._active.must_roll(self.config, size_bytes, last_offset, max_timestamp, wall_ms):
+            return self._active
+        # Segments begin where the one before ends, so that recovery can tell a lost tail from a hole in offsets.
+        end = self.log_end_offset
+        return self._roll(end if last_offset - end <= MAX_RELATIVE else first_offset, wall_ms)
+
+    def _append_failed(self, error: OSError) -> StorageError:
+        if isinstance(error, TornWrite):
+            return self._fail(error, "cannot append to")
+        return self._refuse(error, "cannot append to")
 
     def _check_epochs(self, checked: list[Checked]) -> None:
         """A source's epochs only rise: a batch of an earlier one is of another history, and would rewrite this one."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from ...protocol.crc import crc32c
 from ...protocol.errors import ErrorCode, KafkaError
+from ._tail import ProducerTail, ProducerTails
 
-BATCHES_KEPT = 5  # a producer has at most five requests in flight
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = struct.Struct(">hI")  # version, CRC32C of the rest
 _COUNT = struct.Struct(">i")
@@ -38,52 +38,46 @@ class ProducerBatch(NamedTuple):
     timestamp: int
 
 
-class ProducerEntry:
-    """One producer id's state. `batches` are of the current epoch, oldest first."""
+class ProducerEntry(ProducerTail):
+    """One producer id's state."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp", "transaction_start")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.batches: list[ProducerBatch] = []
-        self.timestamp = -1  # of the last write: what expiry counts from
-        self.coordinator_epoch = -1
-        self.transaction_start = -1  # first offset of the open transaction
+    __slots__ = ()
 
     @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else -1
+    def batches(self) -> list[ProducerBatch]:
+        """Those that are remembered, of the current epoch, oldest first."""
+        return [ProducerBatch(*row) for row in self.rows()]
 
 
-class ProducerStates:
+class ProducerStates(ProducerTails):
     """All producers of one log."""
 
-    __slots__ = ("_entries", "_open", "complete")
+    __slots__ = ("_open",)
 
     def __init__(self) -> None:
         # After a crash, when all that the log ever held is still there to be read: a producer that is unknown and goes
         # on with a later sequence has lost its records, and must be told. Kafka takes any sequence from the unknown.
         self.complete = False
-        self._entries: dict[int, ProducerEntry] = {}
+        self.entries = {}
         self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def oldest_ms(self) -> int | None:
         """When the one wrote that expires first; None where none can."""
-        return min((each.timestamp for each in self._entries.values() if each.transaction_start < 0), default=None)
+        return min((each.timestamp for each in self.entries.values() if each.transaction_start < 0), default=None)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        return self._entries.get(producer_id)
+        return self.entries.get(producer_id)
 
     def items(self) -> Iterator[tuple[int, ProducerEntry]]:
-        return iter(sorted(self._entries.items()))
+        return iter(sorted(self.entries.items()))
 
     def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> ProducerBatch | None:
         """Whether a producer may write this batch now: None, or the batch that it repeats. Raises KafkaError."""
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
             if epoch < NO_EPOCH:
                 raise KafkaError.of(
@@ -96,19 +90,16 @@ class ProducerStates:
                     "it was lost in a crash",
                 )
             return None  # nothing is known, because nothing was or all of it has been deleted: any sequence
-        batches = entry.batches
         if epoch == entry.epoch:
-            if batches:
-                last = batches[-1].last_sequence
+            last = entry.last_sequence
+            if last >= 0:
                 if first_sequence == (last + 1) & SEQUENCE_MASK:
                     return None
-                for batch in batches:
+                for batch in entry.batches:
                     if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                         return batch
             elif first_sequence == 0:
                 return None
-            else:
-                last = -1
         elif epoch < entry.epoch:
             raise KafkaError.of(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -135,35 +126,29 @@ class ProducerStates:
         wall_ms: int,
     ) -> ProducerEntry:
         """Take a data batch that is in the log. `wall_ms` is now: expiry must not go by the records' own time."""
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(epoch)
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches.clear()
+            entry.begin(epoch)
         entry.timestamp = wall_ms
         if base_sequence >= 0:
-            last_sequence = (base_sequence + last_offset - base_offset) & SEQUENCE_MASK
-            batches = entry.batches
-            if len(batches) == BATCHES_KEPT:
-                del batches[0]
-            batches.append(ProducerBatch(base_sequence, last_sequence, base_offset, last_offset, timestamp))
+            entry.take(base_sequence, base_offset, last_offset, timestamp)
         return entry
 
     def begin_transaction(self, producer_id: int, first_offset: int) -> None:
         """Take a producer's transactional batch; the first since its last marker begins a transaction."""
-        entry = self._entries[producer_id]
+        entry = self.entries[producer_id]
         if entry.transaction_start < 0:
             entry.transaction_start = self._open[producer_id] = first_offset
 
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """Take a commit or abort marker; gives the transaction's first offset, -1 when it wrote nothing here."""
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(epoch)
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches.clear()
+            entry.begin(epoch)
         start, entry.transaction_start = entry.transaction_start, -1
         self._open.pop(producer_id, None)
         entry.coordinator_epoch = coordinator_epoch
@@ -179,21 +164,22 @@ class ProducerStates:
         """Forget producers that wrote nothing for so long and have no open transaction."""
         for producer_id in [
             producer_id
-            for producer_id, entry in self._entries.items()
+            for producer_id, entry in self.entries.items()
             if entry.transaction_start < 0 and wall_ms - entry.timestamp >= expiration_ms
         ]:
-            del self._entries[producer_id]
+            del self.entries[producer_id]
             self.complete = False
 
     def borrow(self, other: ProducerStates, producer_id: int) -> None:
         """Copy one producer from another collection, if it is there and not here."""
-        entry = other._entries.get(producer_id)
-        if entry is not None and producer_id not in self._entries:
-            twin = self._entries[producer_id] = ProducerEntry(entry.epoch)
-            twin.batches = list(entry.batches)
+        entry = other.entries.get(producer_id)
+        if entry is not None and producer_id not in self.entries:
+            twin = self.entries[producer_id] = ProducerEntry(entry.epoch)
+            for batch in entry.batches:
+                twin.take(batch.first_sequence, batch.first_offset, batch.last_offset, batch.timestamp)
 
     def clear(self) -> None:
-        self._entries.clear()
+        self.entries.clear()
         self._open.clear()
 
     # --- Snapshots --------------------------------------------------------------------------------------------------
@@ -243,7 +229,7 @@ class ProducerStates:
                     producer_id, epoch, first_sequence, last_offset - delta, last_offset, timestamp, timestamp
                 )
             else:
-                entry = states._entries[producer_id] = ProducerEntry(epoch)
+                entry = states.entries[producer_id] = ProducerEntry(epoch)
                 entry.timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
             if start >= 0:

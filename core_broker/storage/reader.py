@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
-from .epochs import LeaderEpochs
+from ._tail import LogTail
 from .errors import NotCached, StorageError, is_passing
 from .files import FileRange, Files
 from .index_window import IndexWindows, locate
@@ -43,7 +43,7 @@ class _Changed(Exception):
     """The segment that was searched is not the log's any more, or not as it was."""
 
 
-class LogReader:
+class LogReader(LogTail):
     """What reads of a log need. `Log` adds the rest; only it changes anything here."""
 
     def __init__(self, files: Files, directory: str, loaded: Loaded) -> None:
@@ -52,12 +52,12 @@ class LogReader:
         self.name = directory.rpartition("/")[2]
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.epochs: LeaderEpochs = loaded.epochs
-        self.failure: KafkaError | None = None  # why the log is offline
+        self.epochs = loaded.epochs
+        self.failure = None  # why the log is offline
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1]
-        self._positions: dict[int, int] = {}  # in the active segment, by the offset that begins there
+        self._positions = {}
         self.windows = IndexWindows()  # the manager has one for all logs
         self.cuts = 0  # how often the log was truncated
         self._unreadable = self._tell_unreadable  # made once, for all ranges that are given out

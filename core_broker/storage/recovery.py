@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 
 from ...protocol._walk import BatchScan
 from . import swap
+from ._tail import BATCHES_KEPT
 from .checkpoints import CheckpointError
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
 from .files import File, Files
-from .producers import BATCHES_KEPT, ProducerStates, SnapshotError
+from .producers import ProducerStates, SnapshotError
 from .scanning import READ_BYTES, headers, scanned
 from .segment import (
     INDEX_SUFFIX,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.crc import crc32c
+from ._tail import SegmentTail
 from .config import LogConfig
 from .files import File, Files
 from .index import (
@@ -68,29 +69,16 @@ def offset_of(name: str) -> int | None:
     return int(stem) if len(stem) == 20 and stem.isascii() and stem.isdigit() else None
 
 
-class Segment:
-    """Batches from `base_offset` on.
-
-    `offsets` and `times` are the active segment's indexes, None when it is closed: then their files are searched.
-    """
+class Segment(SegmentTail):
+    """Batches from `base_offset` on. What an append touches of it is in SegmentTail."""
 
     __slots__ = (
         "__weakref__",
         "aborted",
-        "base_offset",
-        "bytes_since_index",
-        "created_ms",
         "directory",
-        "file",
-        "first_timestamp",
         "has_aborted",
-        "last_offset",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "offsets",
         "synced",
         "tail",
-        "times",
     )
 
     def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, tail: str = "") -> None:
@@ -98,15 +86,15 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.tail = tail  # of its files' names while it is in the making, see swap.py
-        self.created_ms = created_ms  # stands in where no record has a timestamp
+        self.created_ms = created_ms
         self.last_offset = base_offset - 1
         self.max_timestamp = -1
-        self.max_timestamp_offset = base_offset  # last offset of the batch that has it
-        self.first_timestamp = -1  # of the first batch: what segment.ms counts from
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = -1
         self.bytes_since_index = 0
         self.synced = False  # a closed segment: all its files are on disk
-        self.offsets: OffsetIndex | None = OffsetIndex()
-        self.times: TimeIndex | None = TimeIndex()
+        self.offsets = OffsetIndex()
+        self.times = TimeIndex()
         self.aborted: list[AbortedTransaction] | None = None  # what its index has, while that file changes its name
         self.has_aborted: bool | None = None  # whether there is such an index; None: nobody has looked
 
@@ -161,21 +149,6 @@ class Segment:
         offsets_bytes = (len(self.offsets) + 1) * OFFSET_ENTRY.size
         times_bytes = (len(self.times) + 2) * TIME_ENTRY.size
         return offsets_bytes > limit_bytes or times_bytes > limit_bytes
-
-    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
-        """Take a batch that was written at `position` into the indexes."""
-        if not position:
-            self.first_timestamp = max_timestamp
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if self.bytes_since_index > interval_bytes:
-            assert self.offsets is not None and self.times is not None
-            self.offsets.append(last_offset - self.base_offset, position)
-            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-            self.bytes_since_index = 0
-        self.bytes_since_index += size_bytes
-        self.last_offset = last_offset
 
     def write_indexes(self, files: Files) -> None:
         """Bring the index files up to the memory; the time index gets its last entry, as a closing segment's does."""

@@ -373,6 +373,11 @@ class _Fetch:
 
     def _begin_to_wait(self) -> Pending:
         self._loop = asyncio.get_running_loop()
+        if any(wanted.size for wanted in self._wanted.values()):  # else there was nothing at all
+            known = [wanted for wanted in self._wanted.values() if wanted.partition is not None]
+            if self._is_enough(known, may_wait=False):
+                self._pending.complete(self._read_and_answer())
+                return self._pending
         for wanted in self._wanted.values():
             self._register(wanted)
         return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
@@ -401,16 +406,24 @@ class _Fetch:
         woken, self._woken = self._woken, []
         if self._pending.done:
             return
-        needed = min(self._request.min_bytes, self._max_bytes)
-        for wanted in woken:
-            data = self._read_one(wanted, self._max_bytes, True)
-            if data.error_code or data.diverging_epoch is not None:
-                wanted.size = needed
-                continue
-            wanted.size = sum(map(len, data.records))
-            self._register(wanted)
-        if sum(wanted.size for wanted in self._wanted.values()) >= needed:
+        if self._is_enough(woken):
             self._pending.complete(self._read_and_answer())
+            return
+        for wanted in woken:
+            self._register(wanted)
+
+    def _is_enough(self, changed: list[Wanted], may_wait: bool = True) -> bool:
+        """Whether all partitions together have enough by now, those that have changed measured anew.
+
+        What is in each counts up to its own limit, whether or not an answer has room for it, as in Kafka.
+        """
+        needed = min(self._request.min_bytes, self._max_bytes)
+        for wanted in changed:
+            data = self._read_one(wanted, max(needed, 0), True, may_wait)
+            if data.error_code or data.diverging_epoch is not None:
+                return True
+            wanted.size = min(sum(map(len, data.records)), wanted.asked.partition_max_bytes)
+        return sum(wanted.size for wanted in self._wanted.values()) >= needed
 
 
 def _group(rows: list[Row], response: Response) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -34,7 +35,8 @@ from ...replication.waiting import when_reached
 from ...storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
 from ...storage.log import AppendInfo, Origin
 from ...storage.segment import HEADER_SIZE, LOG_OVERHEAD
-from ..context import CloseConnection, Context
+from .._produce import COMPILED, produce
+from ..context import AtOnce, CloseConnection, Context
 from ..leaders import leader_of
 from ..preparing import Work
 from ..record_errors import record_errors
@@ -47,6 +49,7 @@ CODEC, ZSTD = 7, 4
 ZSTD_SINCE = 7  # version of this request
 LEADERS_SINCE = 10
 TOPIC_IDS_SINCE = 13
+FLEXIBLE_SINCE = 9
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
@@ -68,6 +71,37 @@ LOG_NOT_REACHED = (  # errors that come without the log start offset
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 )
+
+
+def short_way(version: int) -> AtOnce | None:
+    """What answers a request of this version from its bytes, where it can; see `_produce.py`."""
+    if not COMPILED or version < FLEXIBLE_SINCE:
+        return None
+    return partial(produce, _some_failed, version)
+
+
+def _some_failed(topics: list[tuple[str, bytes, list[tuple[Partition, int, KafkaError | None]]]]) -> Response:
+    """The answer to a request that nothing spoke against, where the disk has refused an append."""
+    return Response(
+        responses=[
+            TopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[
+                    _failed(partition.index, error, partition, None)
+                    if error is not None
+                    else PartitionProduceResponse(
+                        index=partition.index,
+                        base_offset=base_offset,
+                        log_append_time_ms=-1,
+                        log_start_offset=partition.log.log_start_offset,
+                    )
+                    for partition, base_offset, error in parts
+                ],
+            )
+            for name, topic_id, parts in topics
+        ]
+    )
 
 
 def handle(request: Request, context: Context) -> Any:

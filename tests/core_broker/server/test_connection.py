@@ -85,6 +85,7 @@ class FakeServer:
         self.connections = []
         api = SimpleNamespace(name="Echo")
         route = SimpleNamespace(
+            answer_at_once=None,
             api=api, version=0, flexible_request=False, flexible_response=False,
             decode=self.decode, handle=self.handle, encode=lambda body: [body], requests=0, latency=Latency(),
         )  # fmt: skip

@@ -34,6 +34,7 @@ class FakeConnection:
 def test_address_has_a_name_or_is_plaintext():
     assert parse_address("127.0.0.1:9092", "listeners") == Address("PLAINTEXT", "127.0.0.1", 9092)
     assert parse_address("inside://[::1]:0", "listeners") == Address("INSIDE", "::1", 0)
+    assert str(Address("INSIDE", "::1", 7)) == "INSIDE://[::1]:7"
     for wrong in ("nowhere", "host:", "host:x", "host:70000", "://host:1"):
         with pytest.raises(ConfigError, match="listeners"):
             parse_address(wrong, "listeners")

@@ -1,0 +1,108 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+
+# mypy: ignore-errors
+"""What an append through a partition's leader looks at and changes, as storage/_tail.py has it of a log.
+
+`Partition` and `Traffic` are made of these classes and of all that is done less often.
+"""
+
+import cython
+
+from ...protocol.errors import KafkaError
+from ..storage._tail import LogTail
+
+COMPILED = cython.compiled
+
+
+@cython.cclass
+class Counts:
+    """See Traffic."""
+
+    __slots__ = (
+        "appends",
+        "bytes_in",
+        "bytes_out",
+        "bytes_refused",
+        "failed_appends",
+        "failed_fetches",
+        "fetches",
+        "messages_in",
+    )
+
+
+@cython.cclass
+class Leading:
+    """See Partition."""
+
+    __slots__ = (
+        "_data_waiters",
+        "_end_waiters",
+        "_holds_back",
+        "failure",
+        "high_watermark",
+        "isr",
+        "leader_epoch",
+        "least_in_sync",
+        "line",
+        "log",
+        "mirror_link",
+        "refusal",
+        "traffic",
+    )
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def records_plain(
+        self,
+        b: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        batch,
+        acks: cython.int,
+        wall_ms: cython.longlong,
+    ) -> cython.longlong:
+        """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing."""
+        log: LogTail
+        if (
+            self.failure is not None
+            or self.refusal
+            or self.mirror_link
+            or self.line is not None
+            or self._holds_back
+            or (acks == -1 and len(self.isr) < self.least_in_sync)
+            or not isinstance(self.log, LogTail)
+        ):
+            return -2
+        log = self.log
+        return log.records_plain(b, size, batch, wall_ms)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def append_plain(
+        self,
+        b: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        batch,
+        records: cython.longlong,
+        wall_ms: cython.longlong,
+    ) -> cython.longlong:
+        """Append a batch of so many records, as `records_plain` has counted; its base offset. Raises KafkaError.
+
+        The high watermark follows the log's end at once, or `records_plain` has said no.
+        """
+        log: LogTail = self.log
+        traffic: Counts = self.traffic
+        base: cython.longlong
+        traffic.appends += 1
+        try:
+            base = log.append_plain(b, size, batch, self.leader_epoch, wall_ms)
+        except KafkaError as error:
+            self._append_failed(error, size)
+            raise
+        traffic.bytes_in += size
+        traffic.messages_in += records
+        self.high_watermark = log.log_end_offset
+        if self._end_waiters:
+            self._wake_end_waiters()
+        if self._data_waiters:
+            self._wake_data_waiters()
+        return base

@@ -1,0 +1,48 @@
+# C declarations for _produce.py, read by the compiler only, as protocol/_records.pxd is.
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.string cimport memcpy
+
+from isthmus.core_broker.replication._leading cimport Leading
+from isthmus.protocol._records cimport _int16, _int32
+
+cdef Py_ssize_t _ROW_BYTES
+cdef Py_ssize_t _HEAD_BYTES
+cdef Py_ssize_t _TAIL_BYTES
+cdef int _TOPIC_IDS_SINCE
+
+
+cdef class Part:
+    cdef Leading leader
+    cdef object batch
+    cdef const unsigned char* b
+    cdef Py_ssize_t size
+    cdef long long records
+    cdef readonly long long index
+    cdef readonly long long base_offset
+    cdef readonly object error
+
+
+cdef class Asked:
+    cdef readonly object topic
+    cdef readonly str name
+    cdef readonly list parts
+
+
+cdef class ProduceFrame:
+    cdef object frame
+    cdef const unsigned char* b
+    cdef Py_ssize_t p
+    cdef Py_ssize_t end
+    cdef int acks
+    cdef list topics
+    cdef Py_ssize_t answer_bytes
+
+    cdef Py_ssize_t uvarint(self) noexcept
+    cdef bint read(self, int version, object services, long long wall_ms) except? -1
+    cdef Asked read_topic(self, int version, object services, long long wall_ms)
+    cdef Part read_part(self, dict partitions, long long wall_ms)
+    cdef bint append(self, long long wall_ms) except? -1
+    cdef list outcomes(self, int version)
+    cdef bytes answer(self, long long correlation)

@@ -1,0 +1,301 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: F821  (names declared in _produce.pxd)
+# mypy: ignore-errors
+"""The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
+
+It takes requests that nothing speaks against: each partition is there, led here and named once, its batch is plain
+(`storage/_tail.py`), acks is 1 or -1 and nobody has to wait. All is looked at first; when anything is out of the
+ordinary nothing has been done, and the request goes the long way, by its decoder, `apis/produce.py` and its encoder.
+"""
+
+import cython
+
+from ...protocol.errors import KafkaError
+from ..cluster.topic_names import INTERNAL_TOPICS
+
+COMPILED = cython.compiled
+
+# C variables when compiled, see _produce.pxd.
+_TOPIC_IDS_SINCE = 13
+_HEAD_BYTES = 10  # size, correlation id, no tagged fields, number of topics in one byte
+_ROW_BYTES = 33  # index, error code, base offset, LogAppendTime, log start offset, no record errors, message or tags
+_TAIL_BYTES = 5  # throttle time, no tagged fields
+
+_NO_ID = bytes(16)
+_INTERNAL = frozenset(INTERNAL_TOPICS)
+
+
+@cython.final
+@cython.cclass
+class Part:
+    """A partition's part: `batch` is its memory, whose first byte is at b."""
+
+
+@cython.final
+@cython.cclass
+class Asked:
+    """A topic's part: `topic` as the request has it, name with its length or id."""
+
+
+@cython.final
+@cython.cclass
+class ProduceFrame:
+    """A request that is being read; p is the next byte."""
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def uvarint(self) -> cython.Py_ssize_t:
+        """The next unsigned varint; -1 where there is none."""
+        value: cython.Py_ssize_t = 0
+        shift: cython.int = 0
+        byte: cython.int
+        while self.p < self.end and shift < 35:
+            byte = self.b[self.p]
+            self.p += 1
+            value |= cython.cast(cython.Py_ssize_t, byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        return -1
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def read(self, version: cython.int, services, wall_ms: cython.longlong) -> cython.bint:
+        """Whether all of it may go the short way."""
+        count: cython.Py_ssize_t
+        _i: cython.Py_ssize_t
+        topic: Asked
+        names: set
+        if self.end - self.p < 8 or self.b[self.p]:  # of a transaction
+            return False
+        self.acks = _int16(self.b, self.p + 1)
+        if self.acks != -1 and self.acks != 1:
+            return False
+        self.p += 7
+        count = self.uvarint() - 1
+        if count < 1 or count > 126:
+            return False
+        for _i in range(count):
+            topic = self.read_topic(version, services, wall_ms)
+            if topic is None:
+                return False
+            self.topics.append(topic)
+        if self.end - self.p != 1 or self.b[self.p]:
+            return False
+        if count > 1:
+            names = {each.name for each in self.topics}
+            if len(names) < count:
+                return False
+        return True
+
+    @cython.cfunc
+    def read_topic(self, version: cython.int, services, wall_ms: cython.longlong) -> Asked:
+        topic: Asked = Asked.__new__(Asked)
+        part: Part
+        partitions: dict
+        start: cython.Py_ssize_t = self.p
+        count: cython.Py_ssize_t
+        _i: cython.Py_ssize_t
+        if version >= _TOPIC_IDS_SINCE:
+            self.p += 16
+            if self.p > self.end:
+                return None
+            topic.topic = bytes(self.frame[start : self.p])
+            image = services.image.topic_by_id(topic.topic)
+            if image is None:
+                return None
+            topic.name = image.name
+        else:
+            count = self.uvarint() - 1
+            if count < 1 or count > self.end - self.p:
+                return None
+            self.p += count
+            topic.topic = bytes(self.frame[start : self.p])
+            try:
+                topic.name = topic.topic[-count:].decode()
+            except UnicodeDecodeError:
+                return None
+        partitions = services.replicas.partitions.get(topic.name)
+        count = self.uvarint() - 1
+        if partitions is None or topic.name in _INTERNAL or count < 1 or count > self.end - self.p:
+            return None
+        topic.parts = []
+        self.answer_bytes += len(topic.topic) + _size_uvarint(count + 1) + count * _ROW_BYTES + 1
+        for _i in range(count):
+            part = self.read_part(partitions, wall_ms)
+            if part is None:
+                return None
+            topic.parts.append(part)
+        if count > 1 and not _differ(topic.parts):
+            return None
+        if self.end - self.p < 1 or self.b[self.p]:
+            return None
+        self.p += 1
+        return topic
+
+    @cython.cfunc
+    def read_part(self, partitions: dict, wall_ms: cython.longlong) -> Part:
+        part: Part = Part.__new__(Part)
+        if self.end - self.p < 5:
+            return None
+        part.index = _int32(self.b, self.p)
+        self.p += 4
+        part.size = self.uvarint() - 1
+        if part.size < 0 or part.size >= self.end - self.p:
+            return None
+        leader = partitions.get(part.index)
+        if leader is None:
+            return None
+        part.leader = leader
+        part.b = self.b + self.p
+        part.batch = self.frame[self.p : self.p + part.size]
+        part.records = part.leader.records_plain(part.b, part.size, part.batch, self.acks, wall_ms)
+        self.p += part.size
+        if part.records < 0 or self.b[self.p]:
+            return None
+        self.p += 1
+        return part
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def append(self, wall_ms: cython.longlong) -> cython.bint:
+        """Append all of it; whether all went well. What failed is in the parts' `error`."""
+        well: cython.bint = True
+        topic: Asked
+        part: Part
+        for topic in self.topics:
+            for part in topic.parts:
+                try:
+                    part.base_offset = part.leader.append_plain(part.b, part.size, part.batch, part.records, wall_ms)
+                except KafkaError as error:
+                    part.base_offset, part.error = -1, error
+                    well = False
+        return well
+
+    @cython.cfunc
+    def outcomes(self, version: cython.int) -> list:
+        """What came of each partition's part, for an answer that has errors."""
+        topic: Asked
+        part: Part
+        made: list = []
+        parts: list
+        for topic in self.topics:
+            parts = []
+            for part in topic.parts:
+                parts.append((part.leader, part.base_offset, part.error))
+            made.append((topic.name, topic.topic if version >= _TOPIC_IDS_SINCE else _NO_ID, parts))
+        return made
+
+    @cython.cfunc
+    def answer(self, correlation: cython.longlong) -> bytes:
+        topic: Asked
+        part: Part
+        size: cython.Py_ssize_t
+        n: cython.Py_ssize_t = _HEAD_BYTES
+        size = _HEAD_BYTES + self.answer_bytes + _TAIL_BYTES
+        made: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
+        told: bytes
+        _put32(out, size - 4)
+        _put32(out + 4, correlation)
+        out[8] = 0
+        out[9] = len(self.topics) + 1
+        for topic in self.topics:
+            told = topic.topic
+            memcpy(out + n, PyBytes_AS_STRING(told), len(told))
+            n += len(told)
+            n += _put_uvarint(out + n, len(topic.parts) + 1)
+            for part in topic.parts:
+                _put32(out + n, part.index)
+                out[n + 4] = out[n + 5] = 0
+                _put64(out + n + 6, part.base_offset)
+                _put64(out + n + 14, -1)
+                _put64(out + n + 22, part.leader.log.log_start_offset)
+                out[n + 30] = 1
+                out[n + 31] = out[n + 32] = 0
+                n += _ROW_BYTES
+            out[n] = 0
+            n += 1
+        _put32(out + n, 0)
+        out[n + 4] = 0
+        return made
+
+
+def produce(failed, version: cython.int, frame, at: cython.Py_ssize_t, correlation: cython.longlong, context):
+    """Answer a request whose body begins at frame[at]: bytes, or None when it has to go the long way.
+
+    failed: what makes an answer of [(topic, its id if the request has it, [(partition, base offset, error or None)])],
+    where an append was refused though nothing spoke against it.
+    """
+    view: Py_buffer
+    asked: ProduceFrame = ProduceFrame.__new__(ProduceFrame)
+    wall_ms: cython.longlong
+    PyObject_GetBuffer(frame, cython.address(view), PyBUF_SIMPLE)
+    try:
+        asked.frame = frame
+        asked.b = cython.cast(cython.p_const_uchar, view.buf)
+        asked.p = at
+        asked.end = view.len
+        asked.topics = []
+        asked.answer_bytes = 0
+        services = context.services
+        wall_ms = services.runtime.wall_ms()
+        if not asked.read(version, services, wall_ms):
+            return None
+        if asked.append(wall_ms):
+            return asked.answer(correlation)
+        return failed(asked.outcomes(version))
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+def _differ(parts: list) -> cython.bint:
+    """Whether each is of another partition."""
+    part: Part
+    indexes: set = set()
+    for part in parts:
+        indexes.add(part.index)
+    return len(indexes) == len(parts)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put32(out: cython.p_uchar, value: cython.longlong) -> cython.void:
+    out[0] = (value >> 24) & 0xFF
+    out[1] = (value >> 16) & 0xFF
+    out[2] = (value >> 8) & 0xFF
+    out[3] = value & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put64(out: cython.p_uchar, value: cython.longlong) -> cython.void:
+    _put32(out, value >> 32)
+    _put32(out + 4, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _size_uvarint(value: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_uvarint(out: cython.p_uchar, value: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    n: cython.Py_ssize_t = 0
+    while value > 0x7F:
+        out[n] = (value & 0x7F) | 0x80
+        value >>= 7
+        n += 1
+    out[n] = value
+    return n + 1

@@ -1,0 +1,42 @@
+"""What is compiled in the broker does the same as plain Python: its tests run again in a process that has only that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN = ("isthmus.core_broker.storage._tail", "isthmus.core_broker.replication._leading")
+TESTS = (
+    "storage/test_append.py",
+    "storage/test_producers.py",
+    "storage/test_read.py",
+    "replication/test_partition.py",
+    "server/apis/test_produce.py",
+)
+RUN = """
+import importlib.abc, importlib.util, sys
+import pytest
+
+class Plain(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name not in sys.argv[1].split(","):
+            return None
+        return importlib.util.spec_from_file_location(name, f"{path[0]}/{name.rpartition('.')[2]}.py")
+
+sys.meta_path.insert(0, Plain())
+sys.modules["isthmus.core_broker.server._produce"] = module = type(sys)("_produce")  # it is of compiled code alone
+module.COMPILED, module.produce = False, None
+from isthmus.core_broker.storage import _tail
+assert _tail.__file__.endswith(".py") and not _tail.COMPILED
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
+"""
+
+
+def test_the_plain_form_passes_the_tests_of_the_compiled_one() -> None:
+    chosen = [str(Path(__file__).parent / name) for name in TESTS]
+    command = [sys.executable, "-c", RUN, ",".join(PLAIN), *chosen]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "[100%]" in done.stdout
