@@ -12,6 +12,7 @@ import typer
 
 from ..client import Client
 from ..deploy.errors import DeployError
+from ..deploy.supervisor import read_state
 
 HOME = Path(".isthmus")  # where topologies started from this folder keep data and logs
 
@@ -29,18 +30,24 @@ START_TIMEOUT_MS = 3_000  # a person waits; who starts a broker at the same time
 
 
 def resolve(bootstrap: str, home: Path | None = None) -> str:
-    """Addresses as they are; a datacenter's name by the addresses its topology keeps."""
+    """Addresses as they are; a datacenter's name by the addresses its topology keeps. Where several topologies have a
+    datacenter of that name, it is the one that runs; DeployError when that does not tell."""
     if ":" in bootstrap:
         return bootstrap
-    kept: dict[str, str] = {}
-    for file in sorted((home or HOME).glob("*/addresses.json")):
-        kept |= json.loads(file.read_text())
-    if bootstrap not in kept:
-        known = (
-            f"datacenters known here: {', '.join(sorted(kept))}" if kept else f"nothing was started from {Path.cwd()}"
-        )
+    kept: dict[Path, dict[str, str]] = {
+        file.parent: json.loads(file.read_text()) for file in sorted((home or HOME).glob("*/addresses.json"))
+    }
+    found = {folder: addresses[bootstrap] for folder, addresses in kept.items() if bootstrap in addresses}
+    if len(found) > 1:
+        found = {each: found[each] for each in found if (state := read_state(each)) and state.running} or found
+    if len(found) > 1:
+        places = ", ".join(f"{address} of {folder.name}" for folder, address in found.items())
+        raise DeployError(f"several topologies have a datacenter '{bootstrap}': say which by its address, {places}")
+    if not found:
+        names = sorted({name for addresses in kept.values() for name in addresses})
+        known = f"datacenters known here: {', '.join(names)}" if kept else f"nothing was started from {Path.cwd()}"
         raise DeployError(f"'{bootstrap}' is neither HOST:PORT nor the name of a datacenter ({known})")
-    return kept[bootstrap]
+    return next(iter(found.values()))
 
 
 @contextlib.asynccontextmanager

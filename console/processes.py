@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from ..deploy.errors import DeployError, SupervisorError
-from ..deploy.launch import python
+from ..deploy.launch import NOTE, python
 from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
@@ -78,6 +79,8 @@ def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) 
     state = read_state(folder)
     assert state
     output.show(rows(state), COLUMNS, as_json, "nothing to run")
+    for note in notes(log):
+        output.err.print(Text.assemble(("note: ", "bold yellow"), note))
     if not as_json:
         output.out.print(
             f"up in {time.monotonic() - started:.1f} s; logs in {log.parent}; stop with: isthmus down -f {file}"
@@ -85,11 +88,11 @@ def up(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) 
 
 
 def down(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
-    """Stop a topology; its data stays."""
-    topology, folder = located(file, data)
+    """Stop a topology; its data stays. With --data its file is not needed."""
+    name, folder = ran(file, data)
     state = read_state(folder)
     if not state or not state.running:
-        raise SupervisorError(f"{topology.name} is not up (nothing runs in {folder})")
+        raise SupervisorError(f"{name} is not up (nothing runs in {folder}){others()}")
     started = start_ticks(state.pid)
     os.kill(state.pid, signal.SIGTERM)
     deadline = time.monotonic() + DOWN_TIMEOUT_S
@@ -99,15 +102,15 @@ def down(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False
                 f"process {state.pid} still stops after {DOWN_TIMEOUT_S:.0f} s; see {folder / 'logs'}"
             )
         time.sleep(POLL_S)
-    output.done(f"{topology.name} is down; its data is in {folder}", {"down": topology.name}, as_json)
+    output.done(f"{name} is down; its data is in {folder}", {"down": name}, as_json)
 
 
 def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = False) -> None:
-    """Each process of a topology: its state, address, restarts and why."""
-    topology, folder = located(file, data)
+    """Each process of a topology: its state, address, restarts and why. With --data its file is not needed."""
+    name, folder = ran(file, data)
     state = read_state(folder)
     if not state:
-        raise SupervisorError(f"{topology.name} is not up: start it with `isthmus up -f {file}`")
+        raise SupervisorError(f"{name} is not up: start it with `isthmus up -f {file}`{others()}")
     output.show(rows(state), COLUMNS, as_json, "no processes")
     if not state.running:
         raise SupervisorError(f"the supervisor is gone (it was process {state.pid}), and its processes with it")
@@ -157,6 +160,34 @@ def located(file: Path, data: Path | None) -> tuple[Topology, Path]:
     return topology, data or HOME / topology.name
 
 
+def ran(file: Path, data: Path | None) -> tuple[str, Path]:
+    """Name and folder of a topology that was started. Its file may be gone, broken or called otherwise by now, which
+    must not keep it from being stopped."""
+    from ..deploy.errors import TopologyError
+
+    if data:
+        return data.resolve().name, data
+    try:
+        topology, folder = located(file, data)
+    except TopologyError as error:
+        raise TopologyError(f"{error}{others()}") from None
+    return topology.name, folder
+
+
+def others() -> str:
+    """What runs here, for a message about something that does not."""
+    running = [each.parent for each in sorted(HOME.glob("*/supervisor.json")) if runs(each.parent)]
+    return f"; what runs here is looked at and stopped by --data {' or '.join(map(str, running))}" if running else ""
+
+
+def runs(folder: Path) -> bool:
+    try:
+        state = read_state(folder)
+    except SupervisorError:
+        return False
+    return state is not None and state.running
+
+
 def rows(state: SavedState) -> list[dict[str, Any]]:
     return [_row(each, state.running) for each in state.processes]
 
@@ -181,6 +212,12 @@ def table(state: SavedState) -> Table:
         style = output.STATE_STYLES.get(str(each.state), "")
         shown.add_row(each.name, f"[{style}]{each.state}[/]" if style else str(each.state), each.address or each.reason)
     return shown
+
+
+def notes(log: Path) -> list[str]:
+    """What a supervisor wants people to know though all is up."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]
 
 
 def last_words(log: Path) -> str:

@@ -30,7 +30,7 @@ from .server.cold_sends import ColdSends
 from .server.context import Context, Services
 from .server.dispatch import Route, handler_modules
 from .server.fetch_sessions import FetchSessions
-from .server.listener import ListenError, Server, parse_address
+from .server.listener import ListenError, Server, host_and_port, parse_address
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .storage.cleaner import CleanerConfig
@@ -179,7 +179,7 @@ class Broker:
         self._state = State.RUNNING
         self.doing = ""
         first = self._server.listeners[0].address
-        self.address = f"{first.host or '0.0.0.0'}:{first.port}"
+        self.address = host_and_port(first.host or "0.0.0.0", first.port)
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
 
     async def _start_monitor(self) -> Sources | None:

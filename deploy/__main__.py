@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from .errors import DeployError
-from .launch import Layout, launch
+from .launch import NOTE, Layout, launch
 from .supervisor import EXIT_CONFIG, Event, Supervisor, start_ticks
 from .topology import load
 
@@ -41,7 +41,8 @@ async def run(file: Path, folder: Path, wanted_by: int | None) -> int:
     try:
         await asyncio.wait((launching, stopping), return_when=asyncio.FIRST_COMPLETED)
         if launching.done():
-            launching.result()
+            for line in launching.result():
+                print(f"{NOTE}{line}")
             print("ready", flush=True)
             await stopping
     finally:

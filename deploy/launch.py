@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..client import Admin, Client
 from ..client.admin import NewTopic
+from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import DeployError
 from .supervisor import ProcessSpec, State, Supervisor
@@ -24,6 +25,7 @@ from .supervisor import ProcessSpec, State, Supervisor
 if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
     from .topology import Datacenter, Mirror, Topology, Worker
 
+NOTE = "note: "  # before a line of the supervisor's log that is for whoever started it
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
@@ -81,17 +83,19 @@ def worker_arguments(app: str, bootstrap: str) -> tuple[str, ...]:
     return (app, f"--bootstrap={bootstrap}")
 
 
-async def launch(layout: Layout, supervisor: Supervisor) -> None:
-    """Start everything and return when all of it is ready; DeployError names what is not."""
+async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
+    """Start everything and return when all of it is ready; DeployError names what is not. Gives what people should
+    know of it nevertheless, a line each."""
     brokers = [supervisor.start(layout.broker(name)).spec.name for name in layout.topology.datacenters]
     await _ready(supervisor, brokers)
-    await asyncio.gather(
+    differing = await asyncio.gather(
         *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
     )
     mirrors = [supervisor.start(layout.mirror(link)).spec.name for link in layout.topology.mirrors]
     await _ready(supervisor, mirrors)
     workers = [supervisor.start(layout.worker(worker)).spec.name for worker in layout.topology.workers]
     await _ready(supervisor, workers)
+    return [line for lines in differing for line in lines]
 
 
 async def _ready(supervisor: Supervisor, names: list[str]) -> None:
@@ -99,25 +103,56 @@ async def _ready(supervisor: Supervisor, names: list[str]) -> None:
     await asyncio.gather(*waits)
 
 
-async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> None:
-    """Make the datacenter's topics that are not there yet."""
+async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> list[str]:
+    """Make the datacenter's topics that are not there yet. Those that are stay as they are: gives a line for each that
+    is not as the file says. Raises DeployError."""
     wanted = [
         NewTopic(topic, each.partitions, 1, {key: plain(value) for key, value in each.options.items()})
         for topic, each in datacenter.topics.items()
     ]
     if not wanted:
-        return
+        return []
     client = Client(bootstrap, client_id="isthmus-up")
-    await client.start()
+    differing = []
     try:
+        await client.start()
+        admin = Admin(client)
         for topic in wanted:
             try:
-                await Admin(client).create_topics([topic])
+                await admin.create_topics([topic])
             except KafkaError as error:
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise DeployError(f"datacenter {name}: topic {topic.name}: {error}") from None
+                if found := await differences(admin, topic):
+                    differing.append(f"datacenter {name}: topic {topic.name} is left as it was made: {found}")
+    except (ClientError, KafkaError) as error:
+        raise DeployError(f"datacenter {name}: {error}") from None
     finally:
         await client.close()
+    return differing
+
+
+async def differences(admin: Admin, wanted: NewTopic) -> str:
+    """In what a topic that is there is not as it is wanted: an empty text where it is. An option that is not wanted
+    may be set: somebody has done so by hand."""
+    [there] = await admin.describe_topics([wanted.name])
+    found = []
+    if len(there.partitions) != wanted.partitions:
+        found.append(f"it has {_count(len(there.partitions))}, the file says {wanted.partitions}")
+    options = {each.name: each.value for each in (await admin.describe_configs([wanted.name]))[wanted.name]}
+    for option, value in wanted.configs.items():
+        if _parts(options.get(option)) != _parts(value):
+            found.append(f"its {option} is {options.get(option)}, the file says {value}")
+    return "; ".join(found)
+
+
+def _parts(value: str | None) -> list[str] | None:
+    """A value without the spaces that one of several may have."""
+    return None if value is None else [part.strip() for part in value.split(",")]
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions} partition" + ("" if partitions == 1 else "s")
 
 
 def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
@@ -126,12 +161,13 @@ def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
         return datacenter.listen
     if kept.get(name, "").rpartition(":")[0] == host:
         return kept[name]
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError as error:
-            raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
-        return f"{host}:{probe.getsockname()[1]}"
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((host.strip("[]"), 0))
+            return f"{host}:{probe.getsockname()[1]}"
+    except OSError as error:
+        raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
 
 
 def plain(value: object) -> str:

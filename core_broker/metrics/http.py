@@ -15,7 +15,7 @@ from typing import cast
 
 import h11
 
-from ..server.listener import cannot_listen
+from ..server.listener import cannot_listen, host_and_port
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class HttpListener:
         try:
             self._server = await loop.create_server(lambda: _Connection(self), host or None, port)
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(error, f"{host or '*'}:{port} for metrics", "--metrics") from error
-        self.address = f"{host or '0.0.0.0'}:{port or self._server.sockets[0].getsockname()[1]}"
+            raise cannot_listen(error, f"{host_and_port(host or '*', port)} for metrics", "--metrics") from error
+        self.address = host_and_port(host or "0.0.0.0", port or self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
         if self._server is not None:

@@ -250,3 +250,74 @@ def test_a_topology_whose_folder_is_removed_ends(tmp_path: Path):
     while left_behind(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("change", ["broken", "renamed", "gone"])
+def test_a_topology_is_stopped_whatever_became_of_its_file(tmp_path: Path, change: str):
+    """It ran on, and nothing but `kill` could end it."""
+    file = written(tmp_path, ONE)
+    said(isthmus("up", "-f", str(file), folder=tmp_path))
+    try:
+        if change == "broken":
+            file.write_text("name: [\n")
+        elif change == "renamed":
+            file.write_text(f"name: other\n{ONE}")
+        else:
+            file.unlink()
+        way_out = "; what runs here is looked at and stopped by --data .isthmus/small"
+        for command in ("status", "down"):
+            assert error(isthmus(command, "-f", str(file), folder=tmp_path)).endswith(way_out)
+        assert "here-broker" in said(isthmus("status", "--data", ".isthmus/small", folder=tmp_path))
+        assert "small is down" in said(isthmus("down", "--data", ".isthmus/small", folder=tmp_path))
+    finally:
+        isthmus("down", "--data", ".isthmus/small", folder=tmp_path)
+    assert left_behind(tmp_path / ".isthmus") == []
+    assert "nothing runs in .isthmus/small)" in error(isthmus("down", "--data", ".isthmus/small", folder=tmp_path))
+
+
+def test_topics_that_were_made_otherwise_than_the_file_says_now_are_told_and_left(tmp_path: Path):
+    topics = "  here: {{topics: {{plain: {{}}, changed: {{partitions: {0}, options: {{cleanup.policy: '{1}'}}}}}}}}\n"
+    file = written(tmp_path, "datacenters:\n" + topics.format(2, "compact, delete"))
+    try:
+        for text, told in (
+            (None, ""),
+            (None, ""),  # as it is in the file: the control
+            (
+                topics.format(3, "delete"),
+                "note: datacenter here: topic changed is left as it was made: it has 2 partitions, the file says 3; "
+                "its cleanup.policy is compact,delete, the file says delete\n",
+            ),
+        ):
+            if text:
+                file = written(tmp_path, "datacenters:\n" + text)
+            done = isthmus("up", "-f", str(file), folder=tmp_path)
+            assert "here-broker" in said(done)
+            assert done.stderr == told
+            text = said(isthmus("topic", "describe", "changed", "-b", "here", folder=tmp_path))
+            said(isthmus("down", "-f", str(file), folder=tmp_path))
+            assert len([line for line in text.splitlines() if line.split()[0].isdigit()]) == 2
+    finally:
+        isthmus("down", "-f", str(file), folder=tmp_path)
+
+
+def test_a_topology_on_ipv6_is_found_by_its_names(tmp_path: Path):
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError as refused:
+        pytest.skip(f"this machine has no ::1: {refused}")
+    datacenters = 'datacenters:\n  here: {listen: "[::1]:0", topics: {t: {}}}\n  there: {listen: "[::1]:0"}\n'
+    link = "mirrors:\n  - {name: m, source: here, target: there, topics: [t]}\n"
+    file = written(tmp_path, datacenters + link)
+    try:
+        rows = json.loads(said(isthmus("up", "-f", str(file), "--json", folder=tmp_path)))
+        assert [row["address"].startswith("[::1]:") for row in rows] == [True] * 3
+        for row in rows[:2]:  # as they are said, they are taken
+            said(isthmus("topic", "list", "-b", row["address"], folder=tmp_path))
+        said(isthmus("produce", "t", "-b", "here", folder=tmp_path, stdin="over\n"))
+        deadline = time.monotonic() + WAIT_S
+        while "here.t" not in said(isthmus("topic", "list", "-b", "there", folder=tmp_path)):
+            assert time.monotonic() < deadline
+        assert said(isthmus("consume", "here.t", "-b", "there", "-n", "1", folder=tmp_path)) == "over\n"
+    finally:
+        isthmus("down", "-f", str(file), folder=tmp_path)
