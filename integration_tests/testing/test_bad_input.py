@@ -58,6 +58,17 @@ def test_an_option_that_is_none() -> None:
 
 
 @pytest.mark.usefixtures("local")
+def test_an_option_of_a_file_that_is_none_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("name: x\ndatacenters:\n  a:\n    options: {no.such.option: 1}\n")
+    with pytest.raises(TopologyError) as caught:
+        IsthmusTopology(file).start()
+    assert str(caught.value).startswith(
+        f"{file}:4: datacenters.a.options.no.such.option: unknown option no.such.option"
+    )
+
+
+@pytest.mark.usefixtures("local")
 def test_an_option_that_tests_set_themselves() -> None:
     words = "datacenters.isthmus.options.listeners: tests set this themselves: leave it out"
     assert words in refusal(IsthmusContainer(options={"listeners": "PLAINTEXT://:9092"}))
