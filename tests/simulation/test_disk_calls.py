@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from isthmus.core_broker.cluster.controller import Controller
 from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.replication.room import WantOfRoom
 
@@ -159,6 +160,17 @@ def test_control_a_partition_that_does_not_come_back_when_there_is_room_is_seen(
     monkeypatch.setattr(WantOfRoom, "_begin", lambda self: None)
     wrong = refuse((number, errno.ENOSPC, "full")).error
     assert wrong is not None and "there is room again, but not for" in wrong
+
+
+def test_control_metadata_that_does_not_come_back_when_there_is_room_is_seen(
+    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = last(calls, "sync", "__cluster_metadata-0")
+    outcome = refuse((number, errno.ENOSPC, ""))
+    assert outcome.error is None and outcome.counters["wanted_room"]
+    monkeypatch.setattr(Controller, "_want_room", lambda self: None)
+    wrong = refuse((number, errno.ENOSPC, "")).error
+    assert wrong is not None and "there is room again, but not for {('__cluster_metadata', 0)" in wrong
 
 
 def test_control_a_record_that_is_lost_is_seen(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
