@@ -31,7 +31,7 @@ COLUMNS = ("process", "state", "pid", "restarts", "address", "reason")  # a name
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
 BROKER_COMMANDS = ("check", "to-kafka")  # else it is one to run
-DOWN_TIMEOUT_S = 60.0
+DOWN_TIMEOUT_S = 150.0  # brokers may take a minute to put on disk what is not, and what is before them some seconds
 
 
 def add(app: typer.Typer) -> None:

@@ -11,7 +11,6 @@ import copy
 import importlib.util
 import io
 import ipaddress
-import math
 import os
 import re
 import shlex
@@ -26,7 +25,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
-from .launch import PORT_BASE, broker_arguments, mirror_arguments, plain, worker_arguments
+from .launch import PORT_BASE, broker_arguments, mirror_arguments, plain, stop_grace_s, worker_arguments
 
 if TYPE_CHECKING:
     from .topology import Datacenter, Mirror, Topology, Worker
@@ -63,8 +62,6 @@ SHARED: dict[str, Any] = {
     "stop_grace_period": "30s",  # from SIGTERM to SIGKILL; a mirror or worker is done, or gives up, in less
     "logging": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}},
 }
-BROKER_STOP_MS = 60_000  # the default of shutdown.timeout.ms
-BROKER_STOP_SPARE_S = 10
 NO_HEALTHCHECK = {"disable": True}  # the image's asks a broker; a mirror or worker has none to ask
 WIDTH = 118
 
@@ -229,13 +226,6 @@ def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> di
         "ports": [f"{address}:{OUTSIDE_PORT}"],
         "volumes": [f"{name}-data:{DATA}"],
     }
-
-
-def stop_grace_s(datacenter: Datacenter) -> int:
-    """How long Docker waits for a broker that stops: longer than the broker itself, which then says why it ends."""
-    said = str(datacenter.options.get("shutdown.timeout.ms", ""))
-    limit_ms = int(said) if said.isdecimal() else BROKER_STOP_MS  # what else is said, the broker refuses by name
-    return math.ceil(limit_ms / 1000) + BROKER_STOP_SPARE_S
 
 
 def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:

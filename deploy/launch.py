@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
 import sys
@@ -29,6 +30,8 @@ NOTE = "note: "  # before a line of the supervisor's log that is for whoever sta
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
+BROKER_STOP_MS = 60_000  # the default of shutdown.timeout.ms
+BROKER_STOP_SPARE_S = 10
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class Layout:
 
     def broker(self, name: str) -> ProcessSpec:
         data = str(self.folder / "data" / name)
-        arguments = broker_arguments(self.topology.datacenters[name], data, self.addresses[name])
-        return ProcessSpec(f"{name}-broker", (*python("core_broker"), *arguments), "broker")
+        datacenter = self.topology.datacenters[name]
+        command = (*python("core_broker"), *broker_arguments(datacenter, data, self.addresses[name]))
+        return ProcessSpec(f"{name}-broker", command, "broker", stop_timeout_s=stop_grace_s(datacenter))
 
     def mirror(self, link: Mirror) -> ProcessSpec:
         arguments = mirror_arguments(link, self.addresses[link.source], self.addresses[link.target])
@@ -70,6 +74,14 @@ def broker_arguments(datacenter: Datacenter, data: str, *listeners: str) -> tupl
     """What `isthmus.core_broker` is told; listeners: [NAME://]HOST:PORT each."""
     options = (f"--set={key}={plain(value)}" for key, value in datacenter.options.items())
     return (f"--data={data}", *(f"--listen={each}" for each in listeners), *options)
+
+
+def stop_grace_s(datacenter: Datacenter) -> int:
+    """How long the supervisor, or Docker, waits for a broker that stops before it kills: longer than the broker itself,
+    which then says why it ends."""
+    said = str(datacenter.options.get("shutdown.timeout.ms", ""))
+    limit_ms = int(said) if said.isdecimal() else BROKER_STOP_MS  # what else is said, the broker refuses by name
+    return math.ceil(limit_ms / 1000) + BROKER_STOP_SPARE_S
 
 
 def mirror_arguments(link: Mirror, source: str, target: str) -> tuple[str, ...]:

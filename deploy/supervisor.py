@@ -48,6 +48,7 @@ class ProcessSpec:
     kind: str = "service"  # broker, mirror, worker: shown to people; "job" also changes what exit 0 means
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None  # working directory
+    stop_timeout_s: float = 0.0  # from SIGTERM to SIGKILL, where it needs more than STOP_TIMEOUT_S
 
 
 @dataclass
@@ -186,14 +187,15 @@ class Process:
         self._set(State.STOPPED, "killed")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S; returns when it is gone."""
+        """SIGTERM, and SIGKILL after STOP_TIMEOUT_S, or its own; returns when it is gone."""
         self.stopping = True
         if self.status.state is State.BACKOFF:
             self.task.cancel()
         self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # what somebody has paused would only see it then
         try:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(self.task), STOP_TIMEOUT_S)
+                await asyncio.wait_for(asyncio.shield(self.task), max(STOP_TIMEOUT_S, self.spec.stop_timeout_s))
         except TimeoutError:
             self._kill_group()
             await self.task

@@ -14,7 +14,7 @@ from isthmus.console.main import app
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.deploy.compose import Place, compose_file, document, place, published, render
 from isthmus.deploy.errors import TopologyError
-from isthmus.deploy.launch import PORT_BASE
+from isthmus.deploy.launch import PORT_BASE, Layout
 from isthmus.deploy.topology import Topology, load
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +106,8 @@ def test_a_broker_may_end_its_stop_by_itself_before_docker_kills_it(tmp_path):
     options = "{a: {options: {shutdown.timeout.ms: 90500}}, b: {options: {shutdown.timeout.ms: soon}}}"
     made = document(topology(f"datacenters: {options}\n", tmp_path), {})["services"]
     assert [made[f"{name}-broker"]["stop_grace_period"] for name in "ab"] == ["101s", "70s"]
+    layout = Layout(topology(f"datacenters: {options}\n", tmp_path), FLIGHTS, tmp_path, {"a": "h:1", "b": "h:2"})
+    assert [layout.broker(name).stop_timeout_s for name in "ab"] == [101, 70]  # nor before the supervisor does
 
 
 def test_ports_are_on_loopback_and_advertised_as_they_are_published():

@@ -102,6 +102,39 @@ def test_stop_kills_what_ignores_sigterm(tmp_path, monkeypatch):
     supervised(tmp_path, scenario)
 
 
+def test_what_needs_longer_to_stop_may_say_so(tmp_path, monkeypatch):
+    """A broker was killed in the middle of its controlled stop, and the next start looked through all its logs."""
+    monkeypatch.setattr("isthmus.deploy.supervisor.STOP_TIMEOUT_S", 0.2)
+    stop = "(time.sleep(0.6), print('done', flush=True), sys.exit())"
+    slow = f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: {stop}); {FOREVER}"
+
+    async def scenario(supervisor, events):
+        said = {"patient": [], "other": []}
+        for name, stop_timeout_s in (("patient", 60.0), ("other", 0.0)):
+            process = supervisor.start(ProcessSpec(name, (sys.executable, "-c", slow), stop_timeout_s=stop_timeout_s))
+            process.line = said[name].append
+            await supervisor.until(name, State.READY)
+        await supervisor.stop()
+        assert said == {"patient": ["done"], "other": []}  # the other is the control: it was killed
+
+    supervised(tmp_path, scenario)
+
+
+def test_what_is_paused_is_stopped_in_its_own_way(tmp_path):
+    stop = "(print('done', flush=True), sys.exit())"
+    obedient = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: {stop}); {FOREVER}"
+
+    async def scenario(supervisor, events):
+        said = []
+        process = supervisor.start(spec(obedient))
+        process.line = said.append
+        os.kill((await supervisor.until("one", State.READY)).pid, signal.SIGSTOP)
+        await supervisor.stop()
+        assert said == ["done"]
+
+    supervised(tmp_path, scenario)
+
+
 def test_what_is_killed_stays_dead_until_it_is_started_again(tmp_path):
     async def scenario(supervisor, events):
         process = supervisor.start(spec(FOREVER))
