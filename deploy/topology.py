@@ -42,20 +42,28 @@ class _Strict(BaseModel):
 
 
 class Topic(_Strict):
-    """A topic made when its datacenter starts, if it is not there yet."""
+    """A topic made when its datacenter starts, if it is not there yet. One that is there is left as it is; `isthmus up`
+    tells in what it differs from the file."""
 
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = 1
-    options: dict[str, OptionValue] = {}
+    partitions: int = Field(default=1, ge=1, le=10_000, description="How many, from 1 to 10,000.")
+    options: dict[str, OptionValue] = Field(
+        default={}, description="[Topic options](configuration.md#topics), `name: value` each."
+    )
 
 
 class Datacenter(_Strict):
-    """One broker cluster. `listen` is HOST:PORT; port 0 means a free port, chosen once and kept (in containers: the
-    next of those that count up from `isthmus compose --port-base`)."""
+    """One broker cluster."""
 
-    brokers: Annotated[int, Field(ge=1, le=1)] = 1
-    listen: str = "127.0.0.1:0"
-    options: dict[str, OptionValue] = {}
-    topics: dict[str, Topic] = {}
+    brokers: int = Field(default=1, ge=1, le=1, description="How many brokers; this release runs one.")
+    listen: str = Field(
+        default="127.0.0.1:0",
+        description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092. Port 0 is a free one, chosen once "
+        "and kept; in containers, the next of those that count up from `isthmus compose --port-base`.",
+    )
+    options: dict[str, OptionValue] = Field(
+        default={}, description="[Broker options](configuration.md#brokers), `name: value` each."
+    )
+    topics: dict[str, Topic] = Field(default={}, description="Topics to be made, by their names.")
 
     @field_validator("listen")
     @classmethod
@@ -75,14 +83,21 @@ def _as_value_error(check: Callable[[str], None], value: str) -> None:
 
 
 class Mirror(_Strict):
-    """A link that carries topics of `source` into `target`. `topics` are regular expressions that match whole names;
-    `rename` makes the target's name of `{source}` and `{topic}`."""
+    """A link that carries topics of one datacenter into another, every record once, at its own offset."""
 
-    name: Annotated[str, NAME]
-    source: str
-    target: str
-    topics: Annotated[list[str], Field(min_length=1)]
-    rename: str = "{source}.{topic}"
+    name: Annotated[str, NAME] = Field(description="The link's name, which owns the topics it makes in the target.")
+    source: str = Field(description="The datacenter it reads.")
+    target: str = Field(description="The datacenter it writes to, another one.")
+    topics: list[str] = Field(
+        min_length=1,
+        description="Which topics: regular expressions that match whole names. Topics that are made later are found "
+        "within seconds; internal ones (`__…`), and what came from the target, are never taken.",
+    )
+    rename: str = Field(
+        default="{source}.{topic}",
+        description="Their names in the target, of `{source}`, the datacenter, and `{topic}`. Two links may not make "
+        "the same name.",
+    )
 
     @field_validator("topics")
     @classmethod
@@ -99,11 +114,11 @@ class Mirror(_Strict):
 
 
 class Worker(_Strict):
-    """A stream app (`path/to/file.py:app` or `module:app`) that runs against one datacenter."""
+    """A stream app that runs against one datacenter."""
 
-    name: Annotated[str, NAME]
-    app: str
-    datacenter: str
+    name: Annotated[str, NAME] = Field(description="The worker's name; mirrors and workers share their names.")
+    app: str = Field(description="`path/to/file.py:app`, the path beginning at the file's folder, or `module:app`.")
+    datacenter: str = Field(description="The datacenter whose topics it reads and writes.")
 
     @field_validator("app")
     @classmethod
@@ -117,10 +132,12 @@ class Worker(_Strict):
 class Topology(_Strict):
     """A whole deployment on one machine."""
 
-    name: Annotated[str, NAME]
-    datacenters: Annotated[dict[Annotated[str, NAME], Datacenter], Field(min_length=1)]
-    mirrors: list[Mirror] = []
-    workers: list[Worker] = []
+    name: Annotated[str, NAME] = Field(description="What `.isthmus/NAME`, the folder of data and logs, is called by.")
+    datacenters: dict[Annotated[str, NAME], Datacenter] = Field(
+        min_length=1, description="One at least, by their names, which are also what `-b NAME` takes."
+    )
+    mirrors: list[Mirror] = Field(default=[], description="Links between datacenters.")
+    workers: list[Worker] = Field(default=[], description="Stream apps.")
 
     @model_validator(mode="after")
     def _references_exist(self) -> Topology:

@@ -229,6 +229,64 @@ brokers are looked at together, use `isthmus_request_seconds`. Times of requests
 """
 
 
+# --- The topology file ----------------------------------------------------------------------------------------------
+
+
+def topology() -> str:
+    """Every key of a topology file."""
+    from isthmus.deploy.topology import PARTS, Topology
+
+    lines = [MADE, *TOPOLOGY_PAGE.strip().split("\n"), ""]
+    for name, part in {"The file": Topology, **PARTS}.items():
+        title = name if part is Topology else f"Each of `{name}`"
+        lines += [f"## {title}", "", " ".join((part.__doc__ or "").split()), "", *KEY_HEAD]
+        for key, field in part.model_fields.items():
+            default = "required" if field.is_required() else f"`{field.default}`"
+            lines.append(f"| `{key}` | {default} | {_cell(field.description or '')} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+KEY_HEAD = ("| key | default | what it says |", "|---|---|---|")
+TOPOLOGY_EXAMPLE = """
+name: shops
+
+datacenters:
+  north:
+    listen: "127.0.0.1:9092"
+    options: {num.partitions: 3, durability: fsync}
+    topics:
+      orders: {partitions: 3, options: {retention.ms: 86400000}}
+  office: {}
+
+mirrors:
+  - {name: north-office, source: north, target: office, topics: ["orders.*"], rename: "{source}.{topic}"}
+
+workers:
+  - {name: totals, app: "totals.py:app", datacenter: office}
+"""
+TOPOLOGY_PAGE = f"""
+# The topology file
+
+Datacenters, the mirrors between them and the stream apps that work on them, in YAML (1.2):
+
+```yaml
+{TOPOLOGY_EXAMPLE.strip()}
+```
+
+`isthmus up -f FILE` starts a process for each broker, mirror and worker on this machine, `isthmus compose -f FILE`
+makes the [compose file](../how-to/containers.md#run-a-topology) of it. What is wrong in it is named with its line, all
+at once, before anything is started. Names are lower-case letters, digits and `-`, 63 at most, the first no `-`; topics
+are called what Kafka lets them be called.
+
+To change a topology that runs: `isthmus down`, edit the file, `isthmus up`. What was taken out of the file is not
+started; its data stays in `.isthmus/NAME/data`, and topics in the target of a mirror that is no more stay the mirror's.
+Brokers take changed options at their start. A topic that is there is left as it is, with a line that tells in what it
+differs from the file: change it by any Kafka tool. `isthmus status` and `isthmus down` do not need the file when told
+the folder, `--data .isthmus/NAME`.
+"""
+
+
 # --- Differences from Kafka -----------------------------------------------------------------------------------------
 
 
@@ -273,6 +331,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "differences.md": differences,
     "metrics.md": metrics,
     "spark.md": spark,
+    "topology.md": topology,
 }
 
 

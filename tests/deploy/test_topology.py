@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import TOPOLOGY_EXAMPLE
 from isthmus.deploy.errors import TopologyError
-from isthmus.deploy.topology import load
+from isthmus.deploy.topology import PARTS, Topology, load, parse
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "flights" / "topology.yaml"
 
@@ -42,6 +43,13 @@ def test_addresses_of_every_kind_are_read(tmp_path, listen):
     file = tmp_path / "t.yaml"
     file.write_text(GOOD.replace("here: {}", f'here: {{listen: "{listen}"}}\n  other: {{}}', 1))
     assert load(file).datacenters["here"].listen == listen
+
+
+def test_the_example_of_the_reference_is_read_and_every_key_is_explained():
+    topology = parse(TOPOLOGY_EXAMPLE, "topology.md")
+    assert [len(part) for part in (topology.datacenters, topology.mirrors, topology.workers)] == [2, 1, 1]
+    for part in (Topology, *PARTS.values()):
+        assert [key for key, field in part.model_fields.items() if not field.description] == []
 
 
 def test_defaults(tmp_path):
