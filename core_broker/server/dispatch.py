@@ -61,6 +61,7 @@ DIFFERENCES: dict[int, str] = {
     1: "Fetch answers go on past the end of a segment, up to the limits; an id of zeros is an unknown topic, where "
     "Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again",
+    8: "OffsetCommit of nothing that can be kept makes no group; Kafka's coordinator then has one, in memory alone",
     10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
     11: "JoinGroup that the same member asks again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
     "leaves it without an answer",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.crc import crc32c
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.records import BatchSummary, validate_batch, with_append_time, with_codec
+from ...protocol.records import BatchSummary, CorruptBatch, validate_batch, with_append_time, with_codec
 from .config import MAX_INT64, LogConfig
 from .errors import NullKeys, OffsetMismatch
 from .files import Buffer
@@ -113,6 +113,8 @@ def check(
         ) = HEADER.unpack_from(view, position)  # fmt: skip
         size = length + LOG_OVERHEAD
         end = position + size
+        if position and end > total and 0 <= magic < MAGIC:
+            break  # half a batch of an old format
         if magic != MAGIC:
             raise _refuse(
                 ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT if 0 <= magic < MAGIC else ErrorCode.CORRUPT_MESSAGE,
@@ -220,21 +222,27 @@ def check(
 
 
 def _summary(view: memoryview, position: int, prepared: Prepared | None) -> BatchSummary:
-    """What the records of a batch are. Raises CorruptBatch."""
-    if prepared is None or position:
-        return validate_batch(view, position)
-    if prepared.error is not None:
-        raise prepared.error
-    return prepared.summary or validate_batch(view)
+    """What the records of a batch are. Raises KafkaError INVALID_RECORD, which a producer does not try again."""
+    try:
+        if prepared is None or position:
+            return validate_batch(view, position)
+        if prepared.error is not None:
+            raise prepared.error
+        return prepared.summary or validate_batch(view)
+    except CorruptBatch as error:
+        raise KafkaError.of(ErrorCode.INVALID_RECORD, error.message) from error
 
 
 def _recoded(view: memoryview, position: int, codec: int, level: int | None, prepared: Prepared | None) -> bytes:
-    """A batch in another codec. Raises CorruptBatch."""
-    if prepared is None or position:
-        return with_codec(view, position, codec, level)[0]
-    if prepared.error is not None:
-        raise prepared.error
-    return prepared.recoded or with_codec(view, position, codec, level)[0]
+    """A batch in another codec. Raises KafkaError as `_summary`."""
+    try:
+        if prepared is None or position:
+            return with_codec(view, position, codec, level)[0]
+        if prepared.error is not None:
+            raise prepared.error
+        return prepared.recoded or with_codec(view, position, codec, level)[0]
+    except CorruptBatch as error:
+        raise KafkaError.of(ErrorCode.INVALID_RECORD, error.message) from error
 
 
 def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int, wall_ms: int) -> None:

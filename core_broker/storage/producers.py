@@ -105,7 +105,7 @@ class ProducerStates(ProducerTails):
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} writes with epoch {epoch}, but epoch {entry.epoch} has begun",
             )
-        elif first_sequence == 0:
+        elif first_sequence == 0 or entry.epoch == NO_EPOCH:
             return None
         else:
             last = -1

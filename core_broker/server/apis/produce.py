@@ -11,7 +11,6 @@ looked into or compressed anew wait for that, see `preparing.py`; the rest of th
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -21,32 +20,23 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionProduceData,
     PartitionProduceResponse,
     Request,
     Response,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
-from ...storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
 from ...storage.log import AppendInfo, Origin
-from ...storage.segment import HEADER_SIZE, LOG_OVERHEAD
 from .._produce import COMPILED, produce
 from ..context import AtOnce, CloseConnection, Context
 from ..leaders import leader_of
 from ..preparing import Work
+from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_plain, named_once, sorted_out, whole_request_error
 from ..record_errors import record_errors
 
-LENGTH = struct.Struct(">8xi")
-FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
-PLAIN = struct.Struct(">8xi4xb5xB")  # and the low byte of its attributes
-LEAST_LENGTH = 14  # that a batch of any format has
-CODEC, ZSTD = 7, 4
-ZSTD_SINCE = 7  # version of this request
 LEADERS_SINCE = 10
 TOPIC_IDS_SINCE = 13
 FLEXIBLE_SINCE = 9
@@ -116,12 +106,12 @@ def handle(request: Request, context: Context) -> Any:
     nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
     untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is appended all the same
     asked = request.topic_data
-    is_plain = _is_plain(asked)
-    if not is_plain or acks not in ACKS:
-        refused = _refused(request)
-        if refused is not None:
-            return refused
-        asked = _once_each(asked)
+    faults: Faults = NO_FAULTS
+    if version < ZSTD_SINCE or acks not in ACKS or not is_plain(asked):
+        code = whole_request_error(request)
+        if code is not None:
+            return _refused(request, code)
+        asked, faults = sorted_out(asked, version)
     for topic in asked:
         name = topic.name
         if version >= TOPIC_IDS_SINCE:
@@ -129,16 +119,16 @@ def handle(request: Request, context: Context) -> Any:
             name = "" if image is None else image.name
         partitions = all_partitions.get(name, NO_PARTITIONS)
         answers: list[PartitionProduceResponse] = []
+        wrong = faults.get((topic.name, topic.topic_id), NO_FAULTS)
         for data in topic.partition_data:
             index = data.index
             records = data.records
             partition = partitions.get(index)
             reached = None  # the partition whose log had a look at the batch
+            told = [] if index in wrong else answers  # of what is appended beside something wrong nobody is told
             try:
                 if partition is None:
                     raise _missing(version, name, index, context)
-                if not is_plain or version < ZSTD_SINCE:
-                    _check_form(records, version)
                 if acks not in ACKS:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if name in INTERNAL:
@@ -149,8 +139,8 @@ def handle(request: Request, context: Context) -> Any:
                 if partition.line is not None or partition.log.config.looks_into:
                     work = services.preparing.begin(partition, records)
                     if work is not None:
-                        later.append((work, answers, len(answers)))
-                        answers.append(PartitionProduceResponse(index=index))
+                        later.append((work, told, len(told)))
+                        told.append(PartitionProduceResponse(index=index))
                         continue
                 info = partition.append(records, CLIENT, wall_ms)
             except KafkaError as error:
@@ -162,17 +152,25 @@ def handle(request: Request, context: Context) -> Any:
                     answer.record_errors = record_errors(error, records, reached, wall_ms)
                 elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     answer.current_leader = _leader(name, index, nodes, context)
-                answers.append(answer)
+                told.append(answer)
                 continue
             answer = _appended(index, info)
-            answers.append(answer)
+            told.append(answer)
             if partition.high_watermark < info.next_offset:
                 waits.append((partition, info.next_offset, answer))
+        for index, fault in wrong.items():
+            refusal = fault if index in partitions else _missing(version, name, index, context)
+            if acks == 0:
+                untold = untold or CloseConnection(f"produce with acks=0 to {name}-{index}: {refusal}")
+            else:
+                answers.append(_failed(index, refusal, None, request.transactional_id))
         topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
     response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if later:
         pending = Pending(_no_answer)
-        services.spawn(_append_later(later, waits, response, request, context, pending, untold), "produce")
+        services.spawn(_append_later(later, waits, response, request, context, pending), "produce")
+        if untold is not None:
+            raise untold  # at once: what the client has sent after it is not looked at any more
         return pending
     if acks == 0:
         if untold is not None:
@@ -190,7 +188,6 @@ async def _append_later(
     request: Request,
     context: Context,
     pending: Pending,
-    untold: CloseConnection | None,
 ) -> None:
     """Make the appends that have a place in a line, then answer as `handle` does. All are made, whatever fails."""
     preparing = context.services.preparing
@@ -212,7 +209,7 @@ async def _append_later(
             if partition.high_watermark < outcome.next_offset:
                 waits.append((partition, outcome.next_offset, answer))
     if request.acks == 0:
-        pending.complete(untold)
+        pending.complete(None)
     elif waits:
         _wait(waits, response, request.timeout_ms, context).when_done(pending.complete)
     else:
@@ -233,113 +230,25 @@ def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:
     )
 
 
-def _is_plain(topics: list[TopicProduceData]) -> bool:
-    """Whether each partition is named once and gets one batch of the present format, of no transaction.
-
-    Nearly every request is: nothing but a log then has something to say against it.
-    """
-    for topic in topics:
-        indexes = set()
-        for data in topic.partition_data:
-            records = data.records
-            if records is None or len(records) < HEADER_SIZE:
-                return False
-            length, magic, attributes = PLAIN.unpack_from(records)
-            if length + LOG_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
-                return False
-            indexes.add(data.index)
-        if len(indexes) < len(topic.partition_data):
-            return False
-    return len(topics) == 1 or len({(topic.name, topic.topic_id) for topic in topics}) == len(topics)
-
-
-def _refused(request: Request) -> Response | None:
-    """The answer to a request that fails as a whole, before anything is looked at: by the first batches alone.
-
-    Raises CloseConnection where none is due.
-    """
-    code = next(
-        filter(None, (_wrong_head(each.records) for t in request.topic_data for each in t.partition_data)), None
-    )
-    if code is None or (
-        code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and request.transactional_id is not None
-    ):
-        return None
+def _refused(request: Request, code: ErrorCode) -> Response:
+    """The answer to a request that fails as a whole. Raises CloseConnection where none is due."""
     if request.acks == 0:
         raise CloseConnection(f"produce with acks=0: {code.name}")
     return Response(
         responses=[
             TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
+                name=name,
+                topic_id=topic_id,
                 partition_responses=[
                     PartitionProduceResponse(
-                        index=each.index, error_code=code, base_offset=-1, error_message=WHOLE_REQUEST[code]
+                        index=index, error_code=code, base_offset=-1, error_message=WHOLE_REQUEST[code]
                     )
-                    for each in topic.partition_data
+                    for index in indexes
                 ],
             )
-            for topic in request.topic_data
+            for (name, topic_id), indexes in named_once(request.topic_data).items()
         ]
     )
-
-
-def _wrong_head(records: Any) -> ErrorCode | None:
-    size = 0 if records is None else len(records)
-    if size < LOG_OVERHEAD:
-        return None
-    (length,) = LENGTH.unpack_from(records)
-    if length < LEAST_LENGTH:
-        return ErrorCode.CORRUPT_MESSAGE
-    if size < FORM.size:
-        return None
-    _, magic = FORM.unpack_from(records)
-    if not 0 <= magic <= MAGIC:
-        return ErrorCode.CORRUPT_MESSAGE
-    if magic == MAGIC and HEADER_SIZE <= length + LOG_OVERHEAD <= size and records[ATTRIBUTES_LOW] & TRANSACTIONAL:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None
-
-
-def _once_each(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Of a partition that is named twice the last batch alone counts, and there is one answer, as in Kafka."""
-    found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
-    count = 0
-    for topic in topics:
-        rows = found.setdefault((topic.name, topic.topic_id), {})
-        for data in topic.partition_data:
-            rows[data.index] = data
-            count += 1
-    if len(found) == len(topics) and count == sum(map(len, found.values())):
-        return topics
-    return [
-        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(rows.values()))
-        for (name, topic_id), rows in found.items()
-    ]
-
-
-def _check_form(records: Any, version: int) -> None:
-    """Raise KafkaError for what is not exactly one batch of records in the present format.
-
-    What else may be wrong with the bytes is for the log to say; half a batch after a whole one it leaves out.
-    """
-    size = 0 if records is None else len(records)
-    if size < FORM.size:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"no record batch in {size} bytes")
-    length, magic = FORM.unpack_from(records)
-    end = length + LOG_OVERHEAD
-    if 0 <= magic < MAGIC:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
-    if magic == MAGIC and end > size:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
-    if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
-        )
-    more = size - end
-    if magic == MAGIC and end >= HEADER_SIZE and more >= FORM.size:
-        if more >= FORM.unpack_from(records, end)[0] + LOG_OVERHEAD:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
 
 def _closed(partition: Partition) -> KafkaError:

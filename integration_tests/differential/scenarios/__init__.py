@@ -38,11 +38,13 @@ from . import (
     offset_for_leader_epoch,
     partition_reassignments,
     produce,
+    produce_forms,
     sync_group,
 )
 
 MODULES = (
     produce,
+    produce_forms,
     fetch,
     fetch_sessions,
     list_offsets,

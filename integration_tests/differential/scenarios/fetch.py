@@ -108,6 +108,33 @@ def is_answered_when_enough_has_come(case: Case) -> None:
 
 
 @SCENARIOS.success(1, ends=True)
+def what_there_is_no_room_for_is_enough_all_the_same(case: Case) -> None:
+    """The second partition's batch, which the answer cannot hold."""
+    topic_id = case.topic(partitions=2)
+    for index in (0, 1):
+        fill(case, topic_id, partition=index)
+    topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=[fetch_partition(0), fetch_partition(0, 1)])
+    size = len(batch())
+    wanted = m.Request(max_wait_ms=LONG_MS, min_bytes=size + 5, max_bytes=size + 5, topics=[topic])
+    case.compare_waiting(wanted, lambda: None)
+
+
+@SCENARIOS.success(1, ends=True)
+def a_batch_counts_up_to_the_limit_of_its_partition(case: Case) -> None:
+    topic_id = case.topic(partitions=3)
+    rows = [fetch_partition(0, 0, partition_max_bytes=1), *(fetch_partition(0, index) for index in (1, 2))]
+    topic = m.FetchTopic(topic=case.name, topic_id=topic_id, partitions=rows)
+    waits = m.Request(max_wait_ms=LONG_MS, min_bytes=2 * len(batch()), max_bytes=1 << 20, topics=[topic])
+
+    def append() -> None:
+        fill(case, topic_id, 20)  # by the end of which the fetch is there
+        for index in (1, 2):
+            fill(case, topic_id, partition=index)
+
+    case.compare_waiting(waits, append)
+
+
+@SCENARIOS.success(1, ends=True)
 def a_fetch_ends_where_a_segment_ends(case: Case) -> None:
     topic_id = case.topic(segment_bytes=str(1 << 20))
     fill(case, topic_id, 3, count=1, value=bytes(600_000))

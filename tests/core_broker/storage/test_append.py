@@ -180,7 +180,7 @@ def test_batch_that_cannot_be_decompressed_is_refused_where_its_codec_changes(fi
     broken = patched(batch(2, codec="gzip"), 61, b"not gzip")
     assert append(open_log(files, tmp_path / "kept"), broken).next_offset == 2
     log = open_log(files, tmp_path, LogConfig(compression_type="lz4"))
-    refused(log, broken, ErrorCode.CORRUPT_MESSAGE)
+    refused(log, broken, ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.MIRROR])

@@ -55,6 +55,13 @@ def test_gap_is_out_of_order(files, tmp_path):
     assert produce(log, 1).next_offset == 2
 
 
+def test_who_had_no_epoch_may_begin_anywhere_with_its_first(files, tmp_path):
+    log = open_log(files, tmp_path)
+    for sequence, epoch in ((18, -1), (19, -1), (40, 0), (41, 0)):
+        produce(log, sequence, epoch=epoch)
+    refused(log, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 43, epoch=1)
+
+
 def test_unknown_producer_may_begin_anywhere(files, tmp_path):
     assert produce(open_log(files, tmp_path), 1234).next_offset == 1
 

@@ -42,6 +42,8 @@ def end_of(serving, topic="t"):
         (batch(b"k")[:16], E.INVALID_RECORD),
         (batch(b"k")[:-1], E.INVALID_RECORD),
         (batch(b"k") + batch(b"k"), E.INVALID_RECORD),
+        (batch(b"k") + bytes(12), E.CORRUPT_MESSAGE),
+        (batch(b"k") + batch(b"k")[:16] + b"\3", E.CORRUPT_MESSAGE),
         (batch(b"k")[:16] + b"\1" + batch(b"k")[17:], E.INVALID_RECORD),  # the format before batches
         (batch(b"k")[:16] + b"\3" + batch(b"k")[17:], E.CORRUPT_MESSAGE),  # one that is not
         (batch(b"k")[:8] + struct.pack(">i", -1) + batch(b"k")[12:], E.CORRUPT_MESSAGE),
@@ -55,6 +57,27 @@ def test_what_is_not_exactly_one_batch_is_refused(tmp_path, records, code):
         assert end_of(serving) == 0
         with pytest.raises(CloseConnection):
             await produced(serving, records, acks=0)
+
+    serve(tmp_path, work)
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_of_a_partition_named_twice_what_is_wrong_is_told_and_the_last_right_batch_appended(tmp_path, acks):
+    async def work(serving):
+        await serving.topic("t")
+        sent = (batch(b"a"), batch(b"k", b"l"), batch(b"k")[:-1])
+        rows = [m.PartitionProduceData(index=0, records=memoryview(each)) for each in sent]
+        topics = [m.TopicProduceData(name="t", partition_data=rows), m.TopicProduceData(name="t")]
+        asked = serving.ask(m.Request(acks=acks, timeout_ms=5_000, topic_data=topics), 9)
+        if acks:
+            [topic] = (await asked).responses
+            assert [(row.index, row.error_code, row.base_offset) for row in topic.partition_responses] == [
+                (0, E.INVALID_RECORD, -1)
+            ]
+        else:
+            with pytest.raises(CloseConnection):
+                await asked
+        assert end_of(serving) == 2
 
     serve(tmp_path, work)
 

@@ -1,0 +1,140 @@
+"""What the form of a Produce request says against it, before any log is asked, by Kafka's rules for odd requests.
+
+A batch of no format that there is, or of a transaction that is not named, fails the whole request. Any other fault of
+form is its partition's alone. Of a partition that is named more than once the last batch of a right form is appended,
+and what is wrong with another is told; of a topic without partitions nothing is told.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
+from ..storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
+from ..storage.segment import HEADER_SIZE, LOG_OVERHEAD
+
+LENGTH = struct.Struct(">8xi")
+FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
+PLAIN = struct.Struct(">8xi4xb5xB")  # and the low byte of its attributes
+LEAST_LENGTH = 14  # that a batch of any format has
+CODEC, ZSTD = 7, 4
+ZSTD_SINCE = 7  # version of this request
+
+Topic = tuple[str, bytes]  # name, id: as the request has it
+Faults = Mapping[Topic, Mapping[int, KafkaError]]  # by partition
+NO_FAULTS: Mapping[Any, Any] = MappingProxyType({})
+
+
+def is_plain(topics: list[TopicProduceData]) -> bool:
+    """Whether each partition is named once and gets one batch of the present format, of no transaction.
+
+    Nearly every request is: nothing but a log then has something to say against it.
+    """
+    for topic in topics:
+        indexes = set()
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < HEADER_SIZE:
+                return False
+            length, magic, attributes = PLAIN.unpack_from(records)
+            if length + LOG_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
+                return False
+            indexes.add(data.index)
+        if not indexes or len(indexes) < len(topic.partition_data):
+            return False
+    return len(topics) == 1 or len({(topic.name, topic.topic_id) for topic in topics}) == len(topics)
+
+
+def whole_request_error(request: Request) -> ErrorCode | None:
+    """What fails a request as a whole, by the first batch of each partition alone."""
+    code = next(
+        filter(None, (_wrong_head(each.records) for t in request.topic_data for each in t.partition_data)), None
+    )
+    if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and request.transactional_id is not None:
+        return None
+    return code
+
+
+def _wrong_head(records: Any) -> ErrorCode | None:
+    size = 0 if records is None else len(records)
+    if size < LOG_OVERHEAD:
+        return None
+    if not _may_be_a_batch(records, 0):
+        return ErrorCode.CORRUPT_MESSAGE
+    if size < FORM.size:
+        return None
+    length, magic = FORM.unpack_from(records)
+    if magic == MAGIC and HEADER_SIZE <= length + LOG_OVERHEAD <= size and records[ATTRIBUTES_LOW] & TRANSACTIONAL:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
+
+
+def _may_be_a_batch(records: Any, position: int) -> bool:
+    """Whether a batch of any format may begin here, as far as there are bytes to tell; at least LOG_OVERHEAD."""
+    if LENGTH.unpack_from(records, position)[0] < LEAST_LENGTH:
+        return False
+    return len(records) - position < FORM.size or 0 <= FORM.unpack_from(records, position)[1] <= MAGIC
+
+
+def named_once(topics: list[TopicProduceData]) -> dict[Topic, list[int]]:
+    """The partitions of a request by topic, each once."""
+    found: dict[Topic, dict[int, None]] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            found.setdefault((topic.name, topic.topic_id), {})[data.index] = None
+    return {topic: list(indexes) for topic, indexes in found.items()}
+
+
+def sorted_out(topics: list[TopicProduceData], version: int) -> tuple[list[TopicProduceData], Faults]:
+    """Each topic and partition once, with what is to be appended, and what is to be told of batches of a wrong form."""
+    right: dict[Topic, dict[int, PartitionProduceData]] = {}
+    faults: dict[Topic, dict[int, KafkaError]] = {}
+    count = 0
+    for topic in topics:
+        key = topic.name, topic.topic_id
+        for data in topic.partition_data:
+            count += 1
+            rows = right.setdefault(key, {})
+            fault = form_error(data.records, version)
+            if fault is None:
+                rows[data.index] = data
+            else:
+                faults.setdefault(key, {})[data.index] = fault
+    if len(right) == len(topics) and count == sum(map(len, right.values())):
+        return topics, NO_FAULTS
+    once = [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(rows.values()))
+        for (name, topic_id), rows in right.items()
+    ]
+    return once, faults
+
+
+def form_error(records: Any, version: int) -> KafkaError | None:
+    """What is wrong where there is not exactly one batch of the present format.
+
+    What else may be wrong with the bytes is for the log to say; half a batch after a whole one it leaves out.
+    """
+    size = 0 if records is None else len(records)
+    if size < FORM.size:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"no record batch in {size} bytes")
+    length, magic = FORM.unpack_from(records)
+    end = length + LOG_OVERHEAD
+    if end > size:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
+    if magic != MAGIC:
+        return KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
+    if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
+        return KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
+        )
+    more = size - end
+    if more >= LOG_OVERHEAD:
+        if not _may_be_a_batch(records, end):
+            return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"after the batch follow {more} bytes that begin no other")
+        if more >= FORM.size and more >= LENGTH.unpack_from(records, end)[0] + LOG_OVERHEAD:
+            return KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
+    return None
