@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that st
     from .topology import Datacenter, Mirror, Topology, Worker
 
 NOTE = "note: "  # before a line of the supervisor's log that is for whoever started it
+KEPT = "addresses.json"
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
@@ -47,7 +48,7 @@ class Layout:
     def make(cls, topology: Topology, file: Path, folder: Path) -> Layout:
         """Choose ports where the topology leaves them open; those chosen before are kept."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept_in = folder / "addresses.json"
+        kept_in = folder / KEPT
         kept = json.loads(kept_in.read_text()) if kept_in.exists() else {}
         addresses = {name: address(name, dc, kept) for name, dc in topology.datacenters.items()}
         kept_in.write_text(json.dumps(addresses, indent=1))
@@ -171,15 +172,28 @@ def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
     host, _, port = datacenter.listen.rpartition(":")
     if port != "0":
         return datacenter.listen
-    if kept.get(name, "").rpartition(":")[0] == host:
-        return kept[name]
-    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    if (before := kept.get(name, "")).rpartition(":")[0] == host:
+        try:
+            bindable(host, int(before.rpartition(":")[2]))
+        except OSError as error:
+            raise DeployError(
+                f"datacenter {name}: {before}, the address that was chosen for it, cannot be had again "
+                f"({error.strerror}): stop what listens there (`ss -ltnp`), or remove {name} from {KEPT} in the "
+                "topology's folder and have another chosen"
+            ) from None
+        return before
     try:
-        with socket.socket(family) as probe:
-            probe.bind((host.strip("[]"), 0))
-            return f"{host}:{probe.getsockname()[1]}"
+        return f"{host}:{bindable(host, 0)}"
     except OSError as error:
         raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
+
+
+def bindable(host: str, port: int) -> int:
+    """A port of `host` that can be listened on now: `port`, or a free one for 0. Raises OSError."""
+    with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as what ended there lately is no matter
+        probe.bind((host.strip("[]"), port))
+        return int(probe.getsockname()[1])
 
 
 def plain(value: object) -> str:

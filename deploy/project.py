@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any
 
 from . import engine
 from .engine import EngineError
+from .launch import bindable
 from .supervisor import State, Status
 
 UP_TIMEOUT_S = 180.0
@@ -69,15 +69,13 @@ class ComposeProject:
             )
         for name, address in addresses.items():
             host, _, port = address.rpartition(":")
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as what ended there lately is no matter
-                try:
-                    probe.bind((host, int(port)))
-                except OSError as error:
-                    raise EngineError(
-                        f"port {port} of {host}, which {name} is to have, cannot be had ({error.strerror}): stop what "
-                        "listens there (`ss -ltnp`, `docker ps`), or choose other ports by --port-base"
-                    ) from None
+            try:
+                bindable(host, int(port))
+            except OSError as error:
+                raise EngineError(
+                    f"port {port} of {host}, which {name} is to have, cannot be had ({error.strerror}): stop what "
+                    "listens there (`ss -ltnp`, `docker ps`), or choose other ports by --port-base"
+                ) from None
 
     def up(self, on_line: Callable[[str], None] = lambda line: None) -> None:
         """Start all of it; done when brokers are healthy, topics made, mirrors and workers started."""

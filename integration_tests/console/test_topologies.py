@@ -321,3 +321,25 @@ def test_a_topology_on_ipv6_is_found_by_its_names(tmp_path: Path):
         assert said(isthmus("consume", "here.t", "-b", "there", "-n", "1", folder=tmp_path)) == "over\n"
     finally:
         isthmus("down", "-f", str(file), folder=tmp_path)
+
+
+def test_an_address_that_was_chosen_and_is_taken_now_is_named_with_the_way_out(tmp_path: Path):
+    """It told to choose another by an option of the broker's, which a topology does not have."""
+    file = written(tmp_path, ONE)
+    kept = tmp_path / ".isthmus/small/addresses.json"
+    try:
+        said(isthmus("up", "-f", str(file), folder=tmp_path))
+        said(isthmus("down", "-f", str(file), folder=tmp_path))
+        address = json.loads(kept.read_text())["here"]
+        host, _, port = address.rpartition(":")
+        with socket.create_server((host, int(port))):
+            found = error(isthmus("up", "-f", str(file), folder=tmp_path))
+            assert found.startswith(
+                f"datacenter here: {address}, the address that was chosen for it, cannot be had again"
+            )
+            assert "remove here from addresses.json" in found
+            kept.write_text("{}")
+            said(isthmus("up", "-f", str(file), folder=tmp_path))
+            assert json.loads(kept.read_text())["here"] != address
+    finally:
+        isthmus("down", "-f", str(file), folder=tmp_path)
