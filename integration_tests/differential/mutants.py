@@ -32,7 +32,7 @@ class Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "takes_several_batches_for_one_partition",
-        f"{APIS}.produce",
+        f"{BROKER}.server.produce_forms",
         "length + LOG_OVERHEAD != len(records)",
         "length + LOG_OVERHEAD > len(records)",
         "more_than_one_batch",
@@ -61,8 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "puts_unknown_partitions_first",
         f"{APIS}.fetch",
-        "return rows + unknown, enough",
-        "return unknown + rows, enough",
+        "return rows + unknown_ids + unknown, enough",
+        "return unknown_ids + unknown + rows, enough",
         "unknown_topics_come_after_known_ones",
     ),
     Mutant(
