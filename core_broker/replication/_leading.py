@@ -1,5 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-
 # mypy: ignore-errors
 """What an append through a partition's leader looks at and changes, as storage/_tail.py has it of a log.
 
@@ -92,6 +91,8 @@ class Leading:
         log: LogTail = self.log
         traffic: Counts = self.traffic
         base: cython.longlong
+        if self.failure is not None:  # since `records_plain`, by whoever an append to another partition has woken
+            raise self.failure.with_traceback(None)
         traffic.appends += 1
         try:
             base = log.append_plain(b, size, batch, self.leader_epoch, wall_ms)

@@ -45,7 +45,8 @@ class ProduceFrame:
     @cython.cfunc
     @cython.exceptval(check=False)
     def uvarint(self) -> cython.Py_ssize_t:
-        """The next unsigned varint; -1 where there is none."""
+        """The next unsigned varint; -1 where there is none, or one with more bytes than it needs: an answer has a name
+        with its length as the request has it."""
         value: cython.Py_ssize_t = 0
         shift: cython.int = 0
         byte: cython.int
@@ -54,7 +55,7 @@ class ProduceFrame:
             self.p += 1
             value |= cython.cast(cython.Py_ssize_t, byte & 0x7F) << shift
             if byte < 0x80:
-                return value
+                return value if byte or not shift else -1
             shift += 7
         return -1
 

@@ -281,6 +281,7 @@ class LogTail:
         """
         limits: AppendLimits = self.config.limits
         delta: cython.longlong
+        stamp: cython.longlong
         producer_id: cython.longlong
         sequence: cython.longlong
         epoch: cython.int
@@ -288,6 +289,7 @@ class LogTail:
         if size < _HEADER_SIZE or size > limits.batch_bytes or not limits.keeps_batches or self.failure is not None:
             return _NOT_PLAIN
         delta = _int32(b, _DELTA)
+        stamp = _int64(b, _MAX_TIMESTAMP)
         if (
             _int32(b, _LENGTH) + _OVERHEAD != size
             or b[_MAGIC] != 2
@@ -296,7 +298,7 @@ class LogTail:
             or delta + 1 != _int32(b, _COUNT)
             or b[_ATTRIBUTES + 1] & _NOT_FOR_CLIENTS
             or b[_ATTRIBUTES + 1] & 7 > 4
-            or _int64(b, _MAX_TIMESTAMP) > wall_ms + limits.timestamp_after_max_ms
+            or (stamp > wall_ms and stamp - wall_ms > limits.timestamp_after_max_ms)  # their sum may pass 2**63
             or self.log_end_offset > _OFFSETS_PLAIN
         ):
             return _NOT_PLAIN
@@ -323,7 +325,10 @@ class LogTail:
         leader_epoch: cython.longlong,
         wall_ms: cython.longlong,
     ) -> cython.longlong:
-        """Append a batch that `records_plain` has just counted the records of; its base offset. Raises StorageError."""
+        """Append a batch that `records_plain` has counted the records of; its base offset. Raises KafkaError.
+
+        Since it was counted, whoever an append to another log has woken may have found this one's disk broken.
+        """
         limits: AppendLimits = self.config.limits
         segment: SegmentTail = self._active
         base: cython.longlong = self.log_end_offset
@@ -331,10 +336,14 @@ class LogTail:
         stamp: cython.longlong = _int64(b, _MAX_TIMESTAMP)
         producer_id: cython.longlong = _int64(b, _PRODUCER_ID)
         position: cython.longlong
-        entry: ProducerTail
+        entry: ProducerTail = None
         head: cython.p_uchar
         i: cython.int
         positions: dict
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+        if producer_id >= 0:
+            entry = self.producers.entries[producer_id]
         if not segment._surely_fits(limits, size, last, stamp, wall_ms):
             segment = self._segment_for(base, last, size, stamp, wall_ms)
         position = segment.file.size
@@ -354,7 +363,6 @@ class LogTail:
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
         if producer_id >= 0:
-            entry = self.producers.entries[producer_id]
             entry.timestamp = wall_ms
             _take(entry, _int32(b, _BASE_SEQUENCE), base, last, stamp)
         self._wall_ms = wall_ms

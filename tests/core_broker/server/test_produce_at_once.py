@@ -4,171 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import struct
+import os
 import tempfile
-from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.core_broker.config import BrokerConfig, topic_config
-from isthmus.core_broker.replication import traffic
-from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._produce import COMPILED
-from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
-from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.config import LogConfig
+from isthmus.core_broker.storage.files import TornWrite
 from isthmus.core_broker.storage.log import Log
-from isthmus.core_broker.storage.segment import HEADER, HEADER_SIZE
 from isthmus.protocol.crc import crc32c
-from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from isthmus.protocol.messages import APIS
-from isthmus.protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
+from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
-from ..storage.support import NOW_MS, BrokenFiles, batch, contents, drive
-
-HOUR_MS = 60 * 60 * 1000
-MAX_INT64 = 2**63 - 1
-IDS = {"t": b"t" * 16, "u": b"u" * 16, "__consumer_offsets": b"o" * 16}
-TOPICS = {"t": 3, "u": 1, "__consumer_offsets": 1}
-FIELDS = "base length magic crc attributes delta first_time last_time epoch sequence count nothing".split()
-EXTREMES = st.sampled_from(
-    [-(2**63), -2, -1, 0, 1, NOW_MS - 2 * HOUR_MS, NOW_MS + HOUR_MS, NOW_MS + HOUR_MS + 1, MAX_INT64]
+from ..storage.support import NOW_MS, batch, drive
+from .produce_worlds import (
+    BEYOND,
+    CORRELATION,
+    FIELDS,
+    HEAD,
+    HOUR_MS,
+    INTERNAL,
+    MAX_INT64,
+    World,
+    body_of,
+    encoded,
+    fill_up,
+    id_of,
+    requests,
 )
-SEGMENT_FIELDS = (
-    "base_offset created_ms last_offset max_timestamp max_timestamp_offset first_timestamp bytes_since_index".split()
-)
-pytestmark = pytest.mark.skipif(not COMPILED, reason="plain Python has the long way only")
-
-
-class World:
-    """Three partitions of t, one of u and one that is the broker's own, on files of their own."""
-
-    def __init__(self, folder: str, config: LogConfig, options: dict[str, str]) -> None:
-        self.files = BrokenFiles()
-        self.partitions: dict[str, dict[int, Partition]] = {}
-        self.routes = Routes()
-        parsed = topic_config(options, BrokerConfig())
-        for topic, count in TOPICS.items():
-            for index in range(count):
-                log = drive(Log.open(self.files, f"{folder}/{topic}-{index}", config, wall_ms=NOW_MS))
-                partition = Partition(topic, IDS[topic], index, log)
-                partition.configure(parsed)
-                partition.place([1], [1])
-                partition.become_leader(4)
-                self.partitions.setdefault(topic, {})[index] = partition
-        names = {topic_id: SimpleNamespace(name=name) for name, topic_id in IDS.items()}
-        services = SimpleNamespace(
-            replicas=SimpleNamespace(partitions=self.partitions, why_missing=_missing),
-            runtime=SimpleNamespace(wall_ms=lambda: NOW_MS),
-            image=SimpleNamespace(topic_by_id=names.get),
-            preparing=SimpleNamespace(begin=lambda partition, records: None),
-        )
-        self.context = Context(services, "PLAINTEXT", "10.0.0.9")  # type: ignore[arg-type]
-        self.short = 0  # requests that went the short way
-
-    def ask(self, version: int, body: bytes, *, may_be_short: bool) -> object:
-        """The answer's bytes, or by what the connection ends."""
-        route = self.routes[version]
-        self.context.version = version
-        frame = memoryview(bytearray(b"head" + body))
-        answer = None
-        if may_be_short:
-            answer = route.answer_at_once(frame, 4, 77, self.context)
-            self.short += answer is not None
-            if type(answer) is bytes:
-                return answer
-        try:
-            if answer is None:
-                answer = route.handle(route.decode(frame, 4)[0], self.context)
-        except (ProtocolError, CloseConnection, struct.error) as error:
-            return str(error)
-        if answer is None:
-            return None
-        parts = route.encode(answer)
-        return ANSWER_FLEXIBLE.pack(sum(map(len, parts)) + 5, 77, 0) + b"".join(parts)
-
-    def state(self) -> object:
-        return [_state_of(partition) for rows in self.partitions.values() for partition in rows.values()]
-
-
-def _missing(name: str, index: int) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index}")
-
-
-def _state_of(partition: Partition) -> object:
-    log = partition.log
-    segment = log._active
-    with suppress(KafkaError):
-        kept = contents(log)
-    return (
-        kept, log.log_end_offset, log.log_start_offset, log.epochs.entries(), log._positions, log._wall_ms,
-        log.is_noted,
-        [(number, entry.epoch, entry.timestamp, entry.batches) for number, entry in log.producers.items()],
-        [getattr(segment, name) for name in SEGMENT_FIELDS], segment.offsets.encode(), segment.times.last,
-        log.size_bytes, partition.high_watermark, partition.refusal, log.failure is None,
-        [getattr(partition.traffic, name) for name in traffic.NAMES],
-    )  # fmt: skip
-
-
-@st.composite
-def batches(draw, wrong: str | None) -> bytes:
-    """A batch that can be, but for the one field that may have any value."""
-
-    def field(name, value, others):
-        return draw(others) if name == wrong else value
-
-    count = draw(st.integers(1, 4))
-    body = draw(st.binary(max_size=60)) + bytes(draw(st.sampled_from([0, 0, 300])))
-    size = HEADER_SIZE + len(body)
-    producer_id, sequence = draw(st.sampled_from([(-1, -1), (-1, -1), (7, 0), (7, 3), (7, 6), (8, 0), (8, 5)]))
-    fields = [
-        field("base", 0, st.sampled_from([1, -1, MAX_INT64])),
-        field("length", size - 12, st.sampled_from([-1, 0, 48, 49, size - 13, size - 11, 2**31 - 1])),
-        draw(st.integers(-1, 3)),
-        field("magic", 2, st.sampled_from([-1, 0, 1, 3])),
-        0,
-        field("attributes", draw(st.integers(0, 4)), st.one_of(st.integers(5, 63), st.integers(-(2**15), 2**15 - 1))),
-        -1 if wrong == "nothing" else field("delta", count - 1, st.integers(-2, 5)),
-        field("first_time", NOW_MS, EXTREMES),
-        field("last_time", NOW_MS, EXTREMES),
-        producer_id,
-        field("epoch", 0, st.integers(-2, 2)),
-        field("sequence", sequence, st.integers(-2, 8)),
-        0 if wrong == "nothing" else field("count", count, st.integers(-1, 5)),
-    ]
-    checked = HEADER.pack(*fields)[21:] + body
-    fields[4] = field("crc", crc32c(checked), st.just(0))
-    return HEADER.pack(*fields)[:21] + checked
-
-
-@st.composite
-def requests(draw, version: int, wrong: str | None) -> bytes:
-    """The body of a request, in which at most one thing is wrong."""
-    topics = []
-    known = [name for name in TOPICS if name != "__consumer_offsets"]
-    unusual = draw(st.integers(0, 7)) == 0
-    names = draw(
-        st.lists(st.sampled_from([*TOPICS, "none"] if unusual else known), min_size=1, max_size=3, unique=not unusual)
-    )
-    for name in names:
-        indexes = st.integers(0, 3 if unusual else TOPICS[name] - 1)
-        rows = [
-            PartitionProduceData(index=index, records=draw(batches(wrong if not draw(st.integers(0, 1)) else None)))
-            for index in draw(st.lists(indexes, min_size=1, max_size=3, unique=not unusual))
-        ]
-        topics.append(TopicProduceData(name=name, topic_id=IDS.get(name, bytes(16)), partition_data=rows))
-    request = Request(
-        transactional_id=draw(st.sampled_from([None, "x"])) if unusual else None,
-        acks=draw(st.sampled_from([-1, 1, 0, 2] if unusual else [-1, 1])),
-        timeout_ms=1000,
-        topic_data=topics,
-    )
-    return b"".join(bytes(part) for part in APIS[0].request.encoder(version)(request))
-
 
 LIMITS = st.sampled_from(
     [
@@ -178,11 +46,64 @@ LIMITS = st.sampled_from(
         {"segment_bytes": 500},
         {"segment_ms": HOUR_MS},
         {"segment_jitter_ms": 5},
-        {"segment_index_bytes": 24, "index_interval_bytes": 100},
+        {"segment_index_bytes": 1024 + 24, "index_interval_bytes": 100},
+        {"index_interval_bytes": 0},
+        {"message_timestamp_after_max_ms": MAX_INT64},
+        {"message_timestamp_after_max_ms": 0},
     ]
 )
 OPTIONS = st.sampled_from([{}, {}, {}, {"min.insync.replicas": "2"}, {"mirror.link": "a"}])
-OTHER_WAYS = [{"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"}, {"compression_type": "lz4"}]
+OTHER_WAYS = [
+    {"cleanup_policy": "compact"},
+    {"message_timestamp_type": "LogAppendTime"},
+    {"message_timestamp_before_max_ms": HOUR_MS},
+    {"compression_type": "lz4"},
+]
+FIRST = {"producer_id": 7, "producer_epoch": 0}
+
+pytestmark = pytest.mark.skipif(not COMPILED, reason="plain Python has the long way only")
+
+
+def later(world: World, ms: int) -> None:
+    world.now_ms += ms
+
+
+def lead_anew(world: World) -> None:
+    for each in world.all():
+        each.become_leader(each.leader_epoch + 1)
+
+
+def forget_producers(world: World) -> None:
+    for each in world.all():
+        each.log.producers.expire(world.now_ms, 0)
+
+
+def sync(world: World) -> None:
+    for each in world.all():
+        if each.log.failure is None:
+            drive(each.log.sync())
+
+
+def refuse(world: World) -> None:
+    world.partitions["t"][1].refusal = "there was no room"
+
+
+def close(world: World) -> None:
+    world.partitions["t"][2].close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it has gone"))
+
+
+EVENTS = st.sampled_from(
+    [
+        *[lambda world: None] * 6,
+        lambda world: later(world, 1),
+        lambda world: later(world, 2 * HOUR_MS),
+        lead_anew,
+        forget_producers,
+        sync,
+        refuse,
+        close,
+    ]
+)
 
 
 @pytest.mark.parametrize("wrong", [None, *FIELDS])
@@ -191,14 +112,19 @@ OTHER_WAYS = [{"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppe
 def test_both_ways_end_alike(wrong, data):
     config = LogConfig(**data.draw(LIMITS))
     options = data.draw(OPTIONS)
-    full_at = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4]))  # the disk is full at this append
+    full_at = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4]))  # the disk refuses this append
+    code = data.draw(st.sampled_from([errno.ENOSPC, errno.EIO]))
+    start = data.draw(st.sampled_from([0, 0, 0, 0, MAX_INT64 - 2**32 - 3, MAX_INT64 - 5]))
     with tempfile.TemporaryDirectory() as folder:
-        short, long = (World(f"{folder}/{way}", config, options) for way in ("short", "other"))
+        short, long = (World(f"{folder}/{way}", config, options, log_start_offset=start) for way in ("short", "other"))
         for world in (short, long):
-            _fill_up(world.files, full_at)
-        for _ in range(data.draw(st.integers(1, 5))):
+            fill_up(world, full_at, code)
+        for _ in range(data.draw(st.integers(1, 7))):
+            event = data.draw(EVENTS)
+            event(short)
+            event(long)
             version = data.draw(st.integers(9, 13))
-            body = data.draw(requests(version, wrong))
+            body = data.draw(requests(version, wrong, short))
             if not data.draw(st.integers(0, 5)):
                 at = data.draw(st.integers(0, len(body) - 1))
                 head = body[:at]
@@ -207,42 +133,42 @@ def test_both_ways_end_alike(wrong, data):
             found = short.ask(version, body, may_be_short=True), short.state()
             expected = long.ask(version, body, may_be_short=False), long.state()
             assert repr(found).replace("/short/", "/other/") == repr(expected)
+        for partition in short.all():
+            _check_recovery(partition.log, config)
 
 
-def _fill_up(files: BrokenFiles, number: int) -> None:
-    appends = 0
-
-    def trap(kind: str, path: str) -> None:
-        nonlocal appends
-        appends += kind == "append"
-        if kind == "append" and appends == number:
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-
-    files.trap = trap
+def _check_recovery(log: Log, config: LogConfig) -> None:
+    """Who opens it after a kill knows what was known before, and of producers that had expired some more."""
+    found = drive(Log.open(log.files, log.directory, config, wall_ms=NOW_MS, log_start_offset=log.log_start_offset))
+    assert found.log_end_offset == log.log_end_offset
+    for number, entry in log.producers.items():
+        after = found.producers.get(number)
+        assert (after.epoch, after.batches[-len(entry.batches) :]) == (entry.epoch, entry.batches)
 
 
-def body_of(version: int, *rows: tuple[str, int, bytes]) -> bytes:
-    topics: dict[str, list[PartitionProduceData]] = {}
-    for name, index, records in rows:
-        topics.setdefault(name, []).append(PartitionProduceData(index=index, records=records))
-    request = Request(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[
-            TopicProduceData(name=name, topic_id=IDS[name], partition_data=data) for name, data in topics.items()
-        ],
-    )
-    return b"".join(bytes(part) for part in APIS[0].request.encoder(version)(request))
+# --- What goes the short way ------------------------------------------------------------------------------------------
+
+
+def ask_both(tmp_path, version: int, bodies: list[bytes], change=lambda world: None, **given: object) -> World:
+    """The world that went the short way where it could; the one that did not must be the same."""
+    config = given.pop("config", LogConfig())
+    short, long = (World(f"{tmp_path}/{way}", config, {}, **given) for way in ("short", "other"))
+    for world in (short, long):
+        change(world)
+    for body in bodies:
+        found = short.ask(version, body, may_be_short=True), short.state()
+        expected = long.ask(version, body, may_be_short=False), long.state()
+        assert repr(found).replace("/short/", "/other/") == repr(expected)
+    return short
 
 
 @pytest.mark.parametrize("version", range(9, 14))
 def test_control_what_is_plain_goes_the_short_way(version, tmp_path):
     world = World(str(tmp_path), LogConfig(), {})
-    first = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    first = FIRST | {"base_sequence": 0}
     world.ask(version, body_of(version, ("t", 0, batch(3, **first)), ("u", 0, batch(2))), may_be_short=True)
     assert world.short == 0  # the first batch of a producer
-    then = first | {"base_sequence": 3}
+    then = FIRST | {"base_sequence": 3}
     world.ask(
         version, body_of(version, ("t", 0, batch(3, **then)), ("u", 0, batch(2)), ("t", 2, batch(1))), may_be_short=True
     )
@@ -250,12 +176,165 @@ def test_control_what_is_plain_goes_the_short_way(version, tmp_path):
     assert world.partitions["t"][0].high_watermark == 6
 
 
+AT_LIMITS = {
+    "size": ({"max_message_bytes": len(batch(2))}, {}),
+    "segment": ({"segment_bytes": len(batch(2))}, {}),
+    "time": ({"message_timestamp_after_max_ms": 1}, {}),  # the second record is a millisecond later
+    "no time limit": ({"message_timestamp_after_max_ms": MAX_INT64}, {"timestamp": MAX_INT64 - 1}),
+    "codec": ({}, {"codec": "zstd"}),
+    "jitter": ({"segment_jitter_ms": 5}, {}),
+    "epoch of no producer": ({}, {"producer_epoch": -1}),
+}
+
+
+@pytest.mark.parametrize("limits,header", AT_LIMITS.values(), ids=AT_LIMITS)
+def test_what_is_just_allowed_goes_the_short_way(limits, header, tmp_path):
+    body = body_of(13, ("t", 1, batch(2, **header)))
+    assert ask_both(tmp_path, 13, [body, body], config=LogConfig(**limits)).short == 2
+
+
+def test_sequences_go_round_on_the_short_way(tmp_path):
+    bodies = [
+        body_of(12, ("t", 0, batch(2, **FIRST, base_sequence=sequence)))
+        for sequence in (2**31 - 5, 2**31 - 3, 2**31 - 1, 1, 1, 5, 3)
+    ]
+    world = ask_both(tmp_path, 12, bodies)
+    assert world.short == 4  # not the first, a repeated one, a gap
+    assert world.partitions["t"][0].log.producers.get(7).last_sequence == 4
+
+
+def stamped(stamp: int, size: int = 10) -> bytes:
+    return body_of(13, ("t", 1, batch(1, timestamp=stamp, size=size)))
+
+
+def of_many(count: int) -> bytes:
+    """A batch that claims so many records; nobody looks."""
+    data = bytearray(batch(1))
+    data[23:27], data[57:61] = (count - 1).to_bytes(4, "big"), count.to_bytes(4, "big")
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+ONE = len(batch(1))
+AT_ROLLS = {  # segments' limits, requests of which the last begins a segment, and how far the clock goes before each
+    "bytes": ({"segment_bytes": 2 * ONE}, [stamped(NOW_MS)] * 3, 0),
+    "a byte less": ({"segment_bytes": 2 * ONE - 1}, [stamped(NOW_MS)] * 2, 0),
+    "records' time": ({"segment_ms": 10}, [stamped(NOW_MS + ms) for ms in (0, 10, 11)], 0),
+    "our time": ({"segment_ms": 10}, [stamped(-1)] * 3, 5),
+    "our time where one has none": ({"segment_ms": 10}, [stamped(NOW_MS), stamped(-1), stamped(-1)], 5),
+    "index": ({"segment_index_bytes": 144 * 8, "index_interval_bytes": 0}, [stamped(NOW_MS)] * 146, 0),
+    "offsets": ({}, [body_of(13, ("t", 1, of_many(2**31 - 1))), stamped(NOW_MS), stamped(NOW_MS)], 0),
+}
+
+
+@pytest.mark.parametrize("limits,bodies,step_ms", AT_ROLLS.values(), ids=AT_ROLLS)
+def test_a_segment_ends_where_it_does_on_the_long_way(limits, bodies, step_ms, tmp_path):
+    short, long = (World(f"{tmp_path}/{way}", LogConfig(**limits), {}) for way in ("short", "other"))
+    counts = []
+    for body in bodies:
+        short.now_ms = long.now_ms = short.now_ms + step_ms
+        found = short.ask(13, body, may_be_short=True), short.state()
+        assert found == (long.ask(13, body, may_be_short=False), long.state())
+        counts.append(short.partitions["t"][1].log.segments_count)
+    assert counts == [1] * (len(bodies) - 1) + [2]
+    assert short.short == len(bodies)
+
+
+def test_a_producer_without_batches_goes_the_long_way(tmp_path):
+    def end(world: World) -> None:
+        world.partitions["t"][1].log.producers.end_transaction(7, 0, 0, NOW_MS)
+
+    body = body_of(13, ("t", 1, batch(1, **FIRST, base_sequence=0)))
+    assert ask_both(tmp_path, 13, [body], end).short == 0
+
+
+def test_an_answer_has_room_for_long_names_and_many_partitions(tmp_path):
+    name = "n" * 249
+    rows = [(name, index, batch(index % 3 + 1)) for index in range(200)]
+    for version in (9, 13):
+        world = ask_both(tmp_path / str(version), version, [body_of(version, *rows)] * 2, topics={name: 200})
+        assert world.short == 2
+
+
+@pytest.mark.parametrize("count,is_short", [(126, 1), (127, 0)])
+def test_as_many_topics_as_a_byte_tells(count, is_short, tmp_path):
+    names = [f"t{number}" for number in range(count)]
+    body = body_of(11, *((name, 0, batch(1)) for name in names))
+    assert ask_both(tmp_path, 11, [body], topics=dict.fromkeys(names, 1)).short == is_short
+
+
+# --- What does not ----------------------------------------------------------------------------------------------------
+
+
+def goes_the_short_way(world: World, version: int, body: bytes) -> bool:
+    frame = memoryview(bytearray(HEAD + body + BEYOND))[: len(HEAD) + len(body)]
+    world.context.version = version
+    return world.routes[version].answer_at_once(frame, len(HEAD), CORRELATION, world.context) is not None
+
+
 @pytest.mark.parametrize("change", OTHER_WAYS)
 def test_what_must_be_changed_or_looked_into_never_goes_the_short_way(change, tmp_path):
     world = World(str(tmp_path), LogConfig(**change), {})
-    world.ask(12, body_of(12, ("t", 0, batch(1))), may_be_short=True)
-    assert world.short == 0
+    assert not goes_the_short_way(world, 12, body_of(12, ("t", 0, batch(1))))
     assert not dataclasses.replace(LogConfig(), **change).keeps_batches
+
+
+AGAINST_IT = {
+    "failure": KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken"),
+    "refusal": "full",
+    "mirror_link": "a",
+    "line": SimpleNamespace(),
+    "_holds_back": True,
+    "isr": [],
+    "least_in_sync": 2,
+    "log": SimpleNamespace(),
+}
+
+
+@pytest.mark.parametrize("name", AGAINST_IT)
+def test_what_a_partition_has_against_it(name, tmp_path):
+    world = World(str(tmp_path), LogConfig(), {})
+    body = body_of(12, ("u", 0, batch(1)), ("t", 1, batch(1)))
+    assert goes_the_short_way(world, 12, body)
+    setattr(world.partitions["t"][1], name, AGAINST_IT[name])
+    assert not goes_the_short_way(world, 12, body)
+    assert world.partitions["u"][0].log.log_end_offset == 1  # all is looked at before anything is written
+
+
+def test_too_few_in_sync_are_enough_for_acks_of_the_leader(tmp_path):
+    world = World(str(tmp_path), LogConfig(), {"min.insync.replicas": "2"})
+    assert not goes_the_short_way(world, 12, body_of(12, ("u", 0, batch(1)), acks=-1))
+    assert goes_the_short_way(world, 12, body_of(12, ("u", 0, batch(1)), acks=1))
+
+
+def test_what_a_request_has_against_it(tmp_path):
+    world = World(str(tmp_path), LogConfig(), {})
+
+    def topic(*records: bytes | None) -> TopicProduceData:
+        data = [PartitionProduceData(index=0, records=each) for each in records]
+        return TopicProduceData(name="u", topic_id=id_of("u"), partition_data=data)
+
+    row, both, none = topic(batch(1)), topic(batch(1), batch(1)), topic(None)
+    for version in (12, 13):
+        good = encoded(version, [row])
+        wrong = [
+            encoded(version, [row, row]),
+            encoded(version, [both]),
+            encoded(version, [none]),
+            encoded(version, []),
+            encoded(version, [row], 0),
+            encoded(version, [row], 2),
+            encoded(version, [row], -1, "x"),
+            body_of(version, (INTERNAL, 0, batch(1))),
+            body_of(version, ("none", 0, batch(1))),
+            body_of(version, ("u", 1, batch(1))),
+            body_of(version, ("u", 0, batch(1) + batch(1))),
+            *(good[:-place] + b"\1\0\0" + good[len(good) - place + 1 :] for place in (1, 2, 3)),  # tagged fields
+            good.replace(b"\2" + bytes(4), b"\x82\0" + bytes(4), 1),  # a count with a byte more than it needs
+            *(good[:length] for length in range(len(good))),
+        ]
+        assert [goes_the_short_way(world, version, body) for body in wrong] == [False] * len(wrong)
+        assert goes_the_short_way(world, version, good)
 
 
 @pytest.mark.parametrize("version", range(3, 9))
@@ -263,10 +342,79 @@ def test_versions_before_the_flexible_ones_have_the_long_way_only(version):
     assert Routes()[version].answer_at_once is None
 
 
+# --- What goes wrong in the middle ------------------------------------------------------------------------------------
+
+
 def test_a_disk_that_is_full_is_told_in_its_partitions_row_alone(tmp_path):
     world = World(str(tmp_path), LogConfig(), {})
-    _fill_up(world.files, 2)
+    fill_up(world, 2)
     world.ask(11, body_of(11, ("t", 0, batch(1)), ("t", 1, batch(1)), ("t", 2, batch(1))), may_be_short=True)
     assert world.short == 1
     assert [each.high_watermark for each in world.partitions["t"].values()] == [1, 0, 1]
     assert "No space left" in world.partitions["t"][1].refusal
+
+
+def torn(world: World) -> None:
+    def trap(kind: str, path: str) -> None:
+        if kind == "append" and "t-1" in path:
+            raise TornWrite(errno.EIO, "Input/output error, and again on cutting it back", path)
+
+    world.files.trap = trap
+
+
+def no_new_files(world: World) -> None:
+    def trap(kind: str, path: str) -> None:
+        if kind == "open" and "t-1" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    world.files.trap = trap
+
+
+def woken_by_the_first(world: World, then) -> None:
+    world.partitions["t"][0].wait_for_data(lambda: then(world.partitions["t"][1]))
+
+
+def reading_fails(world: World) -> None:
+    woken_by_the_first(world, lambda partition: partition.log._tell_unreadable(OSError(errno.EIO, "broken")))
+
+
+def closing(world: World) -> None:
+    woken_by_the_first(
+        world, lambda partition: partition.close(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it was closed"))
+    )
+
+
+def letting_go(world: World) -> None:
+    def leave(partition) -> None:
+        drive(partition.log.leave())
+
+    woken_by_the_first(world, leave)
+
+
+@pytest.mark.parametrize("trouble", [torn, no_new_files, reading_fails, closing, letting_go])
+def test_what_happens_between_two_appends_of_a_request(trouble, tmp_path):
+    row = ("t", 1, batch(2, size=100))
+    worlds = []
+    for way in ("short", "other"):
+        world = World(f"{tmp_path}/{way}", LogConfig(segment_bytes=400), {})
+        world.ask(12, body_of(12, row), may_be_short=False)
+        trouble(world)
+        answer = world.ask(12, body_of(12, ("t", 0, batch(1)), row, ("t", 2, batch(1))), may_be_short=way == "short")
+        partitions = world.partitions["t"].values()
+        counts = [(each.traffic.appends, each.traffic.failed_appends) for each in partitions]
+        ends = [each.log.log_end_offset for each in partitions]
+        worlds.append((str(answer).replace(f"/{way}/", ""), counts, ends, world.wakes, world.short))
+    assert worlds[0][:-1] == worlds[1][:-1]
+    assert (worlds[0][2], worlds[0][-1], worlds[1][-1]) == ([1, 2, 1], 1, 0)
+
+
+def test_a_producer_that_is_forgotten_in_the_middle_leaves_the_log_as_it_was(tmp_path):
+    world = World(str(tmp_path), LogConfig(), {})
+    rows = ("t", 0, batch(1)), ("t", 1, batch(1, **FIRST, base_sequence=0))
+    world.ask(12, body_of(12, *rows), may_be_short=True)
+    woken_by_the_first(world, lambda partition: partition.log.producers.clear())
+    rows = ("t", 0, batch(1)), ("t", 1, batch(1, **FIRST, base_sequence=1))
+    with pytest.raises(KeyError):
+        world.ask(12, body_of(12, *rows), may_be_short=True)
+    log = world.partitions["t"][1].log
+    assert (log.log_end_offset, log.size_bytes) == (1, len(batch(1, **FIRST, base_sequence=0)))
