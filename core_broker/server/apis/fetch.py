@@ -112,8 +112,9 @@ def _refused(request: Request, version: int) -> Response:
 def _knows_any(asked: Mapping[Key, Wanted], context: Context) -> bool:
     """Whether there is anything to read in one of the partitions."""
     image = context.services.image
-    for (topic, index), wanted in asked.items():
-        found = image.topics.get(wanted.topic or "") if isinstance(topic, str) else image.topic_by_id(topic)
+    for (_, index), wanted in asked.items():
+        name = wanted.topic  # which a session keeps, whatever has become of the topic's id
+        found = image.topic_by_id(wanted.topic_id) if name is None else image.topics.get(name)
         if found is not None and index in found.partitions:
             return True
     return False

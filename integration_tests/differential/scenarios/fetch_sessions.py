@@ -344,6 +344,17 @@ def session_at_an_isolation_level_that_is_none(case: Case) -> None:
     ask(case, session, 5)
 
 
+@SCENARIOS.error(1, since=IDS_SINCE, ends=True)
+def session_of_a_topic_made_again_at_an_isolation_level_that_is_none(case: Case) -> None:
+    topic_id = case.topic()
+    fill(case, topic_id)
+    session = opened(case, topic_id, {0: 3})
+    case.delete_topic()
+    case.topic()
+    ask(case, session, 1, isolation_level=2)
+    ask(case, session, 2)
+
+
 @SCENARIOS.error(1, ends=True)
 def an_isolation_level_that_is_none_where_nothing_is_read(case: Case) -> None:
     topic_id = case.topic()
