@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
-from isthmus.client.errors import ClientError
+from isthmus.client.errors import ClientError, no_topic
 from isthmus.client.producer import partition_for_key
 from isthmus.protocol.errors import KafkaError
 
@@ -31,6 +31,8 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
     """Write what is not yet in the topic, at most `rate` records a second (0: all there is); how many that was."""
     await client.refresh_metadata([topic])
     count = len(client.partitions(topic))
+    if not count:
+        raise no_topic(topic)
     planned: dict[int, list[Event]] = {p: [] for p in range(count)}
     for event in events:
         planned[target(event, count)].append(event)
