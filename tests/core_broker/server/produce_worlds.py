@@ -30,6 +30,7 @@ HOUR_MS = 60 * 60 * 1000
 MAX_INT64 = 2**63 - 1
 INTERNAL = "__consumer_offsets"
 TOPICS = {"t": 3, "u": 1, INTERNAL: 1}
+FIRST = {"producer_id": 7, "producer_epoch": 0}
 FIELDS = "base length magic crc attributes delta first_time last_time epoch sequence count nothing".split()
 HEAD, CORRELATION = b"head", -77
 BEYOND = bytes(64)  # what lies behind a frame: read as if it were of it, it would be taken for empty fields
@@ -191,15 +192,16 @@ def batches(draw, wrong: str | None, log: Log | None, now_ms: int) -> bytes:
     count = draw(st.integers(1, 4))
     body = draw(st.binary(max_size=60)) + bytes(draw(st.sampled_from([0, 0, 300])))
     size = HEADER_SIZE + len(body)
-    producer_id, epoch, sequence = draw(
-        st.sampled_from([(-1, -1, -1), (7, 0, 0), (7, 1, 0), (7, 0, 3), (8, 0, 5), (9, 2, 2**31 - 2), (9, 2, 1)])
-    )
-    if log is not None and draw(st.booleans()):
-        known = {number: entry for number, entry in log.producers.items() if entry.last_sequence >= 0}
-        if known:
-            producer_id = draw(st.sampled_from(sorted(known)))
-            entry = known[producer_id]
-            epoch, sequence = entry.epoch, (entry.last_sequence + 1) % 2**31
+    kind = draw(st.sampled_from(["none"] * 5 + ["next"] * 4 + ["any"]))
+    known = {} if log is None else {number: each for number, each in log.producers.items() if each.last_sequence >= 0}
+    producer_id = epoch = sequence = -1
+    if kind == "next" and known:
+        producer_id = draw(st.sampled_from(sorted(known)))
+        epoch, sequence = known[producer_id].epoch, (known[producer_id].last_sequence + 1) % 2**31
+    elif kind != "none":
+        producer_id, epoch, sequence = draw(
+            st.sampled_from([(7, 0, 0), (7, 1, 0), (7, 0, 3), (8, 0, 5), (9, 2, 2**31 - 2), (9, 2, 1)])
+        )
     last_time = draw(st.sampled_from([now_ms, now_ms, -1, now_ms - 1, now_ms - 3 * HOUR_MS, now_ms + HOUR_MS]))
     fields = [
         field("base", 0, st.sampled_from([1, -1, 2**32, MAX_INT64])),
@@ -247,7 +249,7 @@ def requests(draw, version: int, wrong: str | None, world: World) -> bytes:
     for name in names:
         indexes = st.integers(0, 3 if unusual else TOPICS[name] - 1)
         rows = []
-        for index in draw(st.lists(indexes, min_size=1, max_size=3, unique=not unusual)):
+        for index in draw(st.lists(indexes, min_size=1, max_size=2, unique=not unusual)):
             partition = world.partitions.get(name, {}).get(index)
             log = None if partition is None else partition.log
             given = draw(batches(wrong if not draw(st.integers(0, 1)) else None, log, world.now_ms))
