@@ -308,15 +308,17 @@ def letting_go(world: World) -> None:
     woken_by_the_first(world, leave)
 
 
+@pytest.mark.parametrize("version", [12, 13])  # topics by name, and by id
 @pytest.mark.parametrize("trouble", [torn, no_new_files, reading_fails, closing, letting_go])
-def test_what_happens_between_two_appends_of_a_request(trouble, tmp_path):
+def test_what_happens_between_two_appends_of_a_request(trouble, version, tmp_path):
     row = ("t", 1, batch(2, size=100))
     worlds = []
     for way in ("short", "other"):
         world = World(f"{tmp_path}/{way}", LogConfig(segment_bytes=400), {})
-        world.ask(12, body_of(12, row), may_be_short=False)
+        world.ask(version, body_of(version, row), may_be_short=False)
         trouble(world)
-        answer = world.ask(12, body_of(12, ("t", 0, batch(1)), row, ("t", 2, batch(1))), may_be_short=way == "short")
+        body = body_of(version, ("t", 0, batch(1)), row, ("t", 2, batch(1)))
+        answer = world.ask(version, body, may_be_short=way == "short")
         partitions = world.partitions["t"].values()
         counts = [(each.traffic.appends, each.traffic.failed_appends) for each in partitions]
         ends = [each.log.log_end_offset for each in partitions]
