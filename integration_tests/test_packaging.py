@@ -19,7 +19,7 @@ NOT_SOURCES = shutil.ignore_patterns(
 )
 COMPILED = re.findall(r'^    "(.*/_[a-z]*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
 USE = """
-import asyncio, sys
+import asyncio, tempfile
 import isthmus.protocol._records as compiled_or_not
 from isthmus.protocol import compaction, records
 assert compaction.COMPILED == records.COMPILED
@@ -30,9 +30,10 @@ from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.storage.log import Log, Origin
 from isthmus.core_broker.storage.real_files import RealFiles
 assert COMPILED == records.COMPILED
-log = asyncio.run(Log.open(RealFiles(), sys.argv[1]))
-for number in range(3):
-    assert log.append(batch, Origin.CLIENT, 0, 1).first_offset == number
+with tempfile.TemporaryDirectory() as folder:
+    log = asyncio.run(Log.open(RealFiles(), f"{folder}/t-0"))
+    for number in range(3):
+        assert log.append(batch, Origin.CLIENT, 0, 1).first_offset == number
 print(compiled_or_not.__file__)
 """
 CONTEXT = """
@@ -68,7 +69,7 @@ def use(wheel: Path, folder: Path) -> str:
     """Round a record through the installed wheel; the file that its loops were loaded from."""
     zipfile.ZipFile(wheel).extractall(folder / "installed")
     environment = {**os.environ, "PYTHONPATH": str(folder / "installed")}
-    command = [sys.executable, "-c", USE, str(folder / "t-0")]
+    command = [sys.executable, "-c", USE]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     where = done.stdout.strip()

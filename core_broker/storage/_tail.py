@@ -8,7 +8,8 @@ The short way of an append is here, too, where compiled: one batch of a client t
 nearly every append is. It does what `Log.append` would do with it, without an object made for each field; whatever is
 out of the ordinary is left to that one.
 
-Compiled, one core: 1.2 µs an append beside its checksum and the write; the long way 9 µs.
+Compiled, one core, three batches of 2 KB a request: 2.3 µs a batch from a request's bytes to its answer's, checksum
+included, beside the write; the long way 9.7 µs.
 """
 
 import cython
