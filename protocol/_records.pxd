@@ -13,9 +13,11 @@ cdef long long _OFFSET_MAX
 cdef Py_ssize_t _RECORD_MIN
 cdef Py_ssize_t _RECORD_MAX
 
-# Also used by _compaction.py and _walk.py.
+# Also used by the other compiled modules.
 cdef Py_ssize_t _varint_size(long long v) noexcept
 cdef Py_ssize_t _put_varint(unsigned char* out, Py_ssize_t at, long long v) noexcept
+cdef Py_ssize_t _uvarint_size(unsigned long long z) noexcept
+cdef Py_ssize_t _put_uvarint(unsigned char* out, Py_ssize_t at, unsigned long long z) noexcept
 cdef int _int16(const unsigned char* b, Py_ssize_t p) noexcept
 cdef long long _uint32(const unsigned char* b, Py_ssize_t p) noexcept
 cdef long long _int32(const unsigned char* b, Py_ssize_t p) noexcept

@@ -687,7 +687,13 @@ def _zigzag(v: cython.longlong) -> cython.ulonglong:
 @cython.inline
 @cython.exceptval(check=False)
 def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = _zigzag(v)
+    return _uvarint_size(_zigzag(v))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uvarint_size(z: cython.ulonglong) -> cython.Py_ssize_t:
     n: cython.Py_ssize_t = 1
     while z > 127:
         z >>= 7
@@ -699,7 +705,13 @@ def _varint_size(v: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, at: cython.Py_ssize_t, v: cython.longlong) -> cython.Py_ssize_t:
-    z: cython.ulonglong = _zigzag(v)
+    return _put_uvarint(out, at, _zigzag(v))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, z: cython.ulonglong) -> cython.Py_ssize_t:
     while z > 127:
         out[at] = (z & 127) | 128
         z >>= 7

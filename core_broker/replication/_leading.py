@@ -10,8 +10,6 @@ import cython
 from ...protocol.errors import KafkaError
 from ..storage._tail import LogTail
 
-COMPILED = cython.compiled
-
 
 @cython.cclass
 class Counts:

@@ -6,9 +6,8 @@ from ...protocol.errors import KafkaError
 from ..storage.log import Log
 from .traffic import Traffic
 
-COMPILED: bool
-
 class Counts:
+    __slots__: tuple[str, ...]
     appends: int
     failed_appends: int
     bytes_in: int

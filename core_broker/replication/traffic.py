@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from ._leading import Counts
 
-NAMES = (
-    "appends",
-    "bytes_in",
-    "bytes_out",
-    "bytes_refused",
-    "failed_appends",
-    "failed_fetches",
-    "fetches",
-    "messages_in",
-)
-
 
 class Traffic(Counts):
     """Counts of one partition, or of all that are gone. Whoever serves adds to them in place."""
@@ -33,5 +22,5 @@ class Traffic(Counts):
 
     def add(self, other: Traffic) -> None:
         """Take in the counts of another."""
-        for name in NAMES:
+        for name in Counts.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 from isthmus.core_broker.replication._leading cimport Leading
-from isthmus.protocol._records cimport _int16, _int32
+from isthmus.protocol._records cimport _int16, _int32, _put_uvarint, _uvarint_size
 
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _HEAD_BYTES

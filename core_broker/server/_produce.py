@@ -121,7 +121,7 @@ class ProduceFrame:
         if partitions is None or topic.name in _INTERNAL or count < 1 or count > self.end - self.p:
             return None
         topic.parts = []
-        self.answer_bytes += len(topic.topic) + _size_uvarint(count + 1) + count * _ROW_BYTES + 1
+        self.answer_bytes += len(topic.topic) + _uvarint_size(count + 1) + count * _ROW_BYTES + 1
         for _i in range(count):
             part = self.read_part(partitions, wall_ms)
             if part is None:
@@ -205,7 +205,7 @@ class ProduceFrame:
             told = topic.topic
             memcpy(out + n, PyBytes_AS_STRING(told), len(told))
             n += len(told)
-            n += _put_uvarint(out + n, len(topic.parts) + 1)
+            n = _put_uvarint(out, n, len(topic.parts) + 1)
             for part in topic.parts:
                 _put32(out + n, part.index)
                 out[n + 4] = out[n + 5] = 0
@@ -276,27 +276,3 @@ def _put32(out: cython.p_uchar, value: cython.longlong) -> cython.void:
 def _put64(out: cython.p_uchar, value: cython.longlong) -> cython.void:
     _put32(out, value >> 32)
     _put32(out + 4, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _size_uvarint(value: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    size: cython.Py_ssize_t = 1
-    while value > 0x7F:
-        value >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_uvarint(out: cython.p_uchar, value: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    n: cython.Py_ssize_t = 0
-    while value > 0x7F:
-        out[n] = (value & 0x7F) | 0x80
-        value >>= 7
-        n += 1
-    out[n] = value
-    return n + 1

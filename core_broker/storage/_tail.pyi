@@ -1,5 +1,3 @@
-from typing import Any
-
 from ...protocol.errors import KafkaError
 from .config import LogConfig
 from .epochs import LeaderEpochs
@@ -57,4 +55,3 @@ class LogTail:
     _active: Segment
     _positions: dict[int, int]
     _wall_ms: int
-    def __init__(self, *given: Any) -> None: ...

@@ -151,26 +151,31 @@ def test_control_a_partition_that_is_not_told_offline_is_seen(
     assert wrong is not None and "calm-0" in wrong
 
 
-def test_control_a_partition_that_does_not_come_back_when_there_is_room_is_seen(
-    calls: list[Call], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "place", "how", "comes_back", "said"),
+    [
+        ("append", "calm-0", "full", (WantOfRoom, "_begin"), "there is room again, but not for"),
+        (
+            "sync", "__cluster_metadata-0", "", (Controller, "_want_room"),
+            "there is room again, but not for {('__cluster_metadata', 0)",
+        ),
+    ],
+)  # fmt: skip
+def test_control_what_does_not_come_back_when_there_is_room_is_seen(
+    kind: str,
+    place: str,
+    how: str,
+    comes_back: tuple[type, str],
+    said: str,
+    calls: list[Call],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    number = last(calls, "append", "calm-0")
-    outcome = refuse((number, errno.ENOSPC, "full"))
+    refused = last(calls, kind, place), errno.ENOSPC, how
+    outcome = refuse(refused)
     assert outcome.error is None and outcome.counters["wanted_room"]
-    monkeypatch.setattr(WantOfRoom, "_begin", lambda self: None)
-    wrong = refuse((number, errno.ENOSPC, "full")).error
-    assert wrong is not None and "there is room again, but not for" in wrong
-
-
-def test_control_metadata_that_does_not_come_back_when_there_is_room_is_seen(
-    calls: list[Call], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = last(calls, "sync", "__cluster_metadata-0")
-    outcome = refuse((number, errno.ENOSPC, ""))
-    assert outcome.error is None and outcome.counters["wanted_room"]
-    monkeypatch.setattr(Controller, "_want_room", lambda self: None)
-    wrong = refuse((number, errno.ENOSPC, "")).error
-    assert wrong is not None and "there is room again, but not for {('__cluster_metadata', 0)" in wrong
+    monkeypatch.setattr(*comes_back, lambda self: None)
+    wrong = refuse(refused).error
+    assert wrong is not None and said in wrong
 
 
 def test_control_a_record_that_is_lost_is_seen(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:

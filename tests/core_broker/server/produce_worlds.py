@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from hypothesis import strategies as st
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
-from isthmus.core_broker.replication import traffic
+from isthmus.core_broker.replication._leading import Counts
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import CloseConnection, Context
@@ -159,7 +159,7 @@ def _state_of(partition: Partition) -> object:
         ],
         [getattr(segment, name) for name in SEGMENT_FIELDS], segment.offsets.encode(), segment.times.encode(),
         log.size_bytes, partition.high_watermark, partition.refusal, partition.failure is None, log.failure is None,
-        [getattr(partition.traffic, name) for name in traffic.NAMES],
+        [getattr(partition.traffic, name) for name in Counts.__slots__],
     )  # fmt: skip
 
 
