@@ -111,6 +111,7 @@ def test_a_demo_that_is_killed_takes_its_topology_with_it_and_the_next_one_its_f
         assert process.stdout
         while "replaying" not in process.stdout.readline():
             assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)  # or it may be through, and tidy up, before the next one has started
         assert left_behind(tmp_path)
         [folder] = temporary.glob("isthmus-demo-*")
         next_one()
