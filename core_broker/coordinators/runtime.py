@@ -3,8 +3,7 @@
 Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker comes to
 lead it; from then on a handler makes records, they are appended and replayed, and the answer is given once the high
 watermark has passed them. What the topic is about, the shard's state alone knows. A shard that could not be read for
-want of descriptors or memory goes on from where it was: after RETRY_FIRST_S, then ever less often, down to once in
-RETRY_MOST_S.
+want of descriptors or memory is tried again, ever less often, and goes on from where it was.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from ...protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
-from ..replication.room import RETRY_FIRST_S, RETRY_MOST_S
 from ..storage.errors import StorageError, is_passing
 from ..storage.log import Origin
+from ..storage.pauses import RetryDelay
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
 LOAD_SLICE = 200  # records replayed at one go, so that the loop is not held up: some milliseconds
@@ -90,7 +89,7 @@ class CoordinatorRuntime(Generic[S]):
         self._loader: asyncio.Task[None] | None = None
         self._wanting: list[Shard[S]] = []  # could not be read for now
         self._retry: asyncio.TimerHandle | None = None
-        self._retry_s = RETRY_FIRST_S
+        self._retry_delay = RetryDelay()
         self._is_stopped = False
 
     # --- Which shards there are ---------------------------------------------------------------------------------------
@@ -158,8 +157,7 @@ class CoordinatorRuntime(Generic[S]):
         shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
         self._wanting.append(shard)
         if self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._load_again)
-            self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
+            self._retry = asyncio.get_running_loop().call_later(self._retry_delay.next_s(), self._load_again)
 
     def _load_again(self) -> None:
         self._retry = None
@@ -188,7 +186,7 @@ class CoordinatorRuntime(Generic[S]):
             )
             shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
             return
-        self._retry_s = RETRY_FIRST_S
+        self._retry_delay.reset()
         if self.shards.get(shard.index) is shard:
             shard.failure = None
             shard.written = shard.partition.log.log_end_offset

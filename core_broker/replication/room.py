@@ -1,27 +1,24 @@
 """Partitions that want room, on the disk or of descriptors, and how they come back once there is some.
 
 Of two kinds: those whose logs could not be opened or made, which are offline, and those that serve what they have and
-refuse appends. One task looks after all of them: after RETRY_FIRST_S, then ever less often, down to once in
-RETRY_MOST_S, for as long as any wants room. It tries one of each kind, and others only when that one has found room:
-thousands of them on a full disk cost as much as one.
+refuse appends. One task looks after all of them, ever less often, for as long as any wants room. It tries one of each
+kind, and others only when that one has found room: thousands of them on a full disk cost as much as one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
 from ..storage.errors import wants_room
+from ..storage.pauses import Pauses, RetryDelay
 
 if TYPE_CHECKING:
     from .partition import Partition
 
-RETRY_FIRST_S = 1.0
-RETRY_MOST_S = 30.0
 OPENED_AT_ONCE = 32  # once there is room for the first
 
 Key = tuple[str, int]  # topic, partition
@@ -37,7 +34,7 @@ class WantOfRoom:
         self._being_opened: Sequence[Key] = ()
         self._opened = asyncio.Event()  # nothing is being opened
         self._opened.set()
-        self._stopping = asyncio.Event()
+        self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
     def waits(self, key: Key) -> None:
@@ -63,35 +60,32 @@ class WantOfRoom:
 
     async def stop(self) -> None:
         """End after the try that is under way."""
-        self._stopping.set()
+        self._pauses.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def _begin(self) -> None:
-        if self._task is None and not self._stopping.is_set():
+        if self._task is None and not self._pauses.is_stopping:
             self._task = asyncio.get_running_loop().create_task(self._try_again(), name="partitions that want room")
 
     async def _try_again(self) -> None:
-        delay_s = RETRY_FIRST_S
+        delay = RetryDelay()
         try:
             while self._unopened or self._refusing:
-                await self._pause(delay_s)
-                if self._stopping.is_set():
+                await self._pauses.pause(delay.next_s())
+                if self._pauses.is_stopping:
                     return
                 has_some = await self._try_opening()
                 has_some |= await self._try_writing()
-                delay_s = RETRY_FIRST_S if has_some else min(2 * delay_s, RETRY_MOST_S)
+                if has_some:
+                    delay.reset()
         finally:
             self._task = None
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _try_opening(self) -> bool:
         """Whether any could be."""
         count, has_some = 1, False
-        while self._unopened and not self._stopping.is_set():
+        while self._unopened and not self._pauses.is_stopping:
             keys = list(islice(self._unopened, count))
             for key in keys:
                 del self._unopened[key]
@@ -112,7 +106,7 @@ class WantOfRoom:
         has_some = False
         for partition in list(self._refusing):
             size_bytes = self._refusing.pop(partition)
-            if not partition.refusal or partition.failure is not None or self._stopping.is_set():
+            if not partition.refusal or partition.failure is not None or self._pauses.is_stopping:
                 continue
             try:
                 await partition.log.try_room(size_bytes)

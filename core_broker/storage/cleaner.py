@@ -8,7 +8,6 @@ what is undecided, and before segments younger than min.compaction.lag.ms. The w
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ...runtime import Runtime
 from .cleaning import Plan, Replacement, Round
 from .errors import StorageError
 from .log import Log
+from .pauses import Pauses
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Cleaner:
         self._complaints: dict[Key, str] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._started = False
-        self._stopping = asyncio.Event()
+        self._pauses = Pauses()
 
     def start(self) -> None:
         """Begin; ends with `stop`."""
@@ -122,7 +122,7 @@ class Cleaner:
     def reconfigure(self, config: CleanerConfig) -> None:
         """Take other options; a round that is under way goes on with its own."""
         self.config = config
-        if self._started and not self._stopping.is_set():
+        if self._started and not self._pauses.is_stopping:
             loop = asyncio.get_running_loop()
             for number in range(config.threads):
                 if number not in self._tasks:
@@ -130,20 +130,16 @@ class Cleaner:
 
     async def stop(self) -> None:
         """End after the steps that run now. What is left of unfinished rounds the next start removes."""
-        self._stopping.set()
+        self._pauses.stop()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
             self._tasks.clear()
 
     async def _recur(self, number: int) -> None:
-        while not self._stopping.is_set() and number < self.config.threads:
+        while not self._pauses.is_stopping and number < self.config.threads:
             if not await self.clean_filthiest():
-                await self._pause(self.config.backoff_ms / 1000)
+                await self._pauses.pause(self.config.backoff_ms / 1000)
         del self._tasks[number]
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def clean_filthiest(self) -> bool:
         """Compact the log that needs it most; False when none does, or this one could not be."""
@@ -221,8 +217,8 @@ class Cleaner:
                     handled += step
                     ahead_s = handled / (max(config.max_bytes_per_s, 1.0) / share) - (loop.time() - started)
                     if ahead_s > 0:
-                        await self._pause(ahead_s)
-                if self._stopping.is_set() or not log.config.compacts:
+                        await self._pauses.pause(ahead_s)
+                if self._pauses.is_stopping or not log.config.compacts:
                     break
             else:
                 if work.end_offset <= plan.first_dirty_offset:
@@ -238,7 +234,7 @@ class Cleaner:
             if log.failure is not None or (log.cuts == cuts and all(map(log.has, ahead))):
                 raise  # else a truncation or retention took away what was read
         finally:
-            if work.unfinished is not None and not self._stopping.is_set():
+            if work.unfinished is not None and not self._pauses.is_stopping:
                 await log.end_cleaning(work.unfinished)
 
     def _finished(self, log: Log, work: Round, seconds: float) -> None:

@@ -7,7 +7,6 @@ never looked at, so thousands of them cost nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from ...runtime import Runtime
 from .config import MAX_INT64
 from .due import Due
 from .log import Log
+from .pauses import Pauses
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Duties:
         self._aging_due = asyncio.Event()
         self._unflushed: dict[Key, Log] = {}  # logs with a closed segment that may not be on disk
         self._flush_due = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._pauses = Pauses()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str) -> None:
@@ -65,7 +65,7 @@ class Duties:
 
     async def stop(self) -> None:
         """Not by a cancellation: what was begun is finished."""
-        self._stopping.set()
+        self._pauses.stop()
         self._flush_due.set()
         self._aging_due.set()
         if self._tasks:
@@ -92,10 +92,9 @@ class Duties:
     async def _recur(self) -> None:
         loop = asyncio.get_running_loop()
         due = [loop.time() + job.interval_ms / 1000 for job in self._jobs]
-        while not self._stopping.is_set():
-            wait_s = max(0.0, min(due) - loop.time())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait_s)
+        while not self._pauses.is_stopping:
+            await self._pauses.pause(max(0.0, min(due) - loop.time()))
+            if self._pauses.is_stopping:
                 return
             for number, job in enumerate(self._jobs):
                 if due[number] <= loop.time():
@@ -124,10 +123,10 @@ class Duties:
 
     async def _flush_closed(self) -> None:
         """Put segments on disk that were closed, one after the other, and say how far: what a start need not read."""
-        while not self._stopping.is_set():
+        while not self._pauses.is_stopping:
             await self._flush_due.wait()
             self._flush_due.clear()
-            while self._unflushed and not self._stopping.is_set():
+            while self._unflushed and not self._pauses.is_stopping:
                 key, log = next(iter(self._unflushed.items()))
                 del self._unflushed[key]
                 if log.failure is None:
@@ -138,12 +137,12 @@ class Duties:
 
     async def _flush_by_age(self) -> None:
         """Keep flush.ms of the logs that have it and have appends that are not on disk; nobody looks at the others."""
-        while not self._stopping.is_set():
+        while not self._pauses.is_stopping:
             if not self.aging:
                 self._aging_due.clear()
                 await self._aging_due.wait()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), FLUSH_TICK_MS / 1000)
+            await self._pauses.pause(FLUSH_TICK_MS / 1000)
+            if self._pauses.is_stopping:
                 return
             await self.flush_old()
 

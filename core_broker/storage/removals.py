@@ -8,13 +8,13 @@ the name and lets the delay pass anew.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 from .errors import StorageError
 from .files import Files
+from .pauses import Pauses
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ class Removals:
         self._files = files
         self._delay_ms = delay_ms
         self._waiting: deque[tuple[float, str]] = deque()  # when they were added, by the loop's time
-        self._wake = asyncio.Event()
-        self._is_stopping = False
+        self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -46,12 +45,12 @@ class Removals:
     @delay_ms.setter
     def delay_ms(self, delay_ms: int) -> None:
         self._delay_ms = delay_ms
-        self._wake.set()
+        self._pauses.wake()
 
     def add(self, directory: str) -> None:
         """It is nobody's any more, and its name is on disk."""
         self._waiting.append((asyncio.get_running_loop().time(), directory))
-        self._wake.set()
+        self._pauses.wake()
 
     def start(self, name: str) -> None:
         """Begin; ends with `stop`."""
@@ -59,15 +58,14 @@ class Removals:
 
     async def stop(self) -> None:
         """After the piece at hand; what is left stays for the next start."""
-        self._is_stopping = True
-        self._wake.set()
+        self._pauses.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task = None
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_stopping:
+        while not self._pauses.is_stopping:
             due = self._due(loop.time())
             if due:
                 count, failures = await self._files.run(remove_piece, self._files, due)
@@ -76,10 +74,8 @@ class Removals:
                 for _ in range(count):
                     self._waiting.popleft()
                 continue
-            self._wake.clear()
             wait_s = self._waiting[0][0] + self._delay_ms / 1000 - loop.time() if self._waiting else None
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+            await self._pauses.pause(wait_s)
 
     def _due(self, now_s: float) -> list[str]:
         """The next few whose time has come, in the order of their coming."""

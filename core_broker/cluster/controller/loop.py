@@ -7,7 +7,6 @@ command is answered, so that what was created can be used when its creator hears
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 from collections import deque
@@ -18,13 +17,13 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...config import BrokerConfig
 from ...storage.errors import wants_room
+from ...storage.pauses import Pauses, RetryDelay
 from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
 from .quorum import Quorum, Voter
 
 MAX_WAITING_COMMANDS = 10_000
-RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0  # pauses between tries of a log that wants room
 
 Answered = Callable[[Any], None]
 React = Callable[[Delta], Awaitable[None] | None]
@@ -50,7 +49,7 @@ class Controller:
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # by a command and what follows it, or by who opens it again
         self._coming_back: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._pauses = Pauses()
         self._closed = False
         log.on_want_of_room = self._want_room
 
@@ -99,7 +98,7 @@ class Controller:
             _answer(callback, command.fail(refused))
         if self._task is not None:
             await self._task
-        self._stopping.set()
+        self._pauses.stop()
         if self._coming_back is not None:
             await asyncio.wait([self._coming_back])
         try:
@@ -120,28 +119,23 @@ class Controller:
             self._task = None
 
     def _want_room(self) -> None:
-        if self._coming_back is None and not self._stopping.is_set():
+        if self._coming_back is None and not self._pauses.is_stopping:
             task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that wants room")
             self._coming_back = task
 
     async def _come_back(self) -> None:
         """Have the log online again once there is room."""
-        delay_s = RETRY_FIRST_S
+        delay = RetryDelay()
         try:
             while True:
-                await self._pause(delay_s)
-                if self._stopping.is_set():
+                await self._pauses.pause(delay.next_s())
+                if self._pauses.is_stopping:
                     return
                 async with self._using_log:
                     if await self._try_again():
                         return
-                delay_s = min(2 * delay_s, RETRY_MOST_S)
         finally:
             self._coming_back = None
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _try_again(self) -> bool:
         """Whether that need not be tried once more."""

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.cluster.controller import Controller, CreateTopics, RegisterBroker, new_topic
-from isthmus.core_broker.cluster.controller.loop import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.core_broker.cluster.image import Delta, Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.config import BrokerConfig
+from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles
+from tests.core_broker.ticked import TickedPauses
 
 NOTE = "sync-failed"
 LOG = "00000000000000000000.log"
@@ -35,8 +36,7 @@ class Node:
         self.file = path / DIRECTORY / LOG
         self.files = BrokenFiles()
         self.seen: list[str] = []  # topics whose creation rooms were told of
-        self.pauses: list[float] = []
-        self._ticks: list[asyncio.Future[None]] = []
+        self.pauses = TickedPauses()
 
     async def start(self) -> Node:
         runtime = Runtime(random.Random(1), lambda: 1_000, lambda: 0)
@@ -45,21 +45,13 @@ class Node:
         await self.log.replay(self.image)
         self.controller = Controller(self.image, self.log, BrokerConfig(), runtime)
         self.controller.subscribe(self._react)
-        self.controller._pause = self._pause  # type: ignore[method-assign]
+        self.controller._pauses = self.pauses
         register = RegisterBroker(1, bytes(16), {"PLAINTEXT": Endpoint("h", 1)})
         assert not (await self.controller.submit_wait(register)).error_code
         return self
 
     def _react(self, delta: Delta) -> None:
         self.seen += delta.created
-
-    async def _pause(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        tick = asyncio.get_running_loop().create_future()
-        self._ticks.append(tick)
-        stopped = asyncio.ensure_future(self.controller._stopping.wait())
-        await asyncio.wait([tick, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
 
     async def create(self, name: str) -> tuple[int, str | None]:
         """Error code and message."""
@@ -79,10 +71,10 @@ class Node:
     async def tick(self) -> None:
         """Have the log tried once more; returns when that is over."""
         await asyncio.sleep(0)
-        task, pauses = self.controller._coming_back, len(self.pauses)
-        assert task is not None and self._ticks, "nobody looks for room"
-        self._ticks.pop(0).set_result(None)
-        while not task.done() and len(self.pauses) == pauses:
+        task = self.controller._coming_back
+        assert task is not None, "nobody looks for room"
+        self.pauses.tick()
+        while not task.done() and not self.pauses.is_pausing:
             await asyncio.sleep(0)
 
     @property
@@ -165,7 +157,7 @@ def test_tries_that_find_no_room_come_ever_less_often(tmp_path: Path, kinds: tup
         node.refuse(FULL, *kinds)
         for _ in range(7):
             await node.tick()
-        assert node.pauses == [RETRY_FIRST_S * 2**n for n in range(5)] + [RETRY_MOST_S] * 3
+        assert node.pauses.lengths_s == [RETRY_FIRST_S * 2**n for n in range(5)] + [RETRY_MOST_S] * 3
         node.heal()
         await node.tick()
         assert list(node.image.topics) == ["a", "b"] and not node.is_looking

@@ -6,8 +6,6 @@ import asyncio
 import errno
 from pathlib import Path
 
-import pytest
-
 from isthmus.protocol.messages import metadata_records as r
 
 from .wanting import ID, OTHER_ID, World, at_a_try, during_a_try, partition, settle
@@ -72,15 +70,13 @@ def test_other_topics_do_not_wait_for_a_try(world: World) -> None:
     world.run(history)
 
 
-def test_deletion_takes_the_files_of_what_could_not_be_opened(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletion_takes_the_files_of_what_could_not_be_opened(world: World, tmp_path: Path) -> None:
     async def fill() -> None:
         await world.topic(0)
         world.append()
 
     world.run(fill)
-    after = World(tmp_path, monkeypatch)
+    after = World(tmp_path)
 
     async def history() -> None:
         after.refuse(errno.ENOSPC, ("open",))

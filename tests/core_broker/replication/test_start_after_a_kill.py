@@ -56,11 +56,9 @@ async def killed(world: World) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_as_many_logs_are_synced_at_once_as_the_pool_has_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
-    asyncio.run(killed(World(tmp_path, monkeypatch)))
-    world = World(tmp_path, monkeypatch, BrokerConfig({"file.pool.threads": str(threads)}))
+def test_as_many_logs_are_synced_at_once_as_the_pool_has_threads(tmp_path: Path, threads: int) -> None:
+    asyncio.run(killed(World(tmp_path)))
+    world = World(tmp_path, BrokerConfig({"file.pool.threads": str(threads)}))
     syncs = Syncs(world)
 
     async def history() -> None:
@@ -73,9 +71,9 @@ def test_as_many_logs_are_synced_at_once_as_the_pool_has_threads(
     world.run(history)
 
 
-def test_one_that_cannot_be_synced_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.run(killed(World(tmp_path, monkeypatch)))
-    world = World(tmp_path, monkeypatch)
+def test_one_that_cannot_be_synced_does_not_keep_the_others(tmp_path: Path) -> None:
+    asyncio.run(killed(World(tmp_path)))
+    world = World(tmp_path)
 
     async def history() -> None:
         world.refuse(errno.EIO, ("sync",), part="/t-3/")

@@ -14,7 +14,6 @@ import pytest
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager
-from isthmus.core_broker.replication.room import WantOfRoom
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -22,6 +21,7 @@ from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import system
 from tests.core_broker.storage.support import BrokenFiles
+from tests.core_broker.ticked import TickedPauses
 
 ID, OTHER_ID = b"\1" * 16, b"\2" * 16
 BATCH = build_batch([(system().wall_ms(), b"k", b"v", ())])
@@ -30,26 +30,15 @@ BATCH = build_batch([(system().wall_ms(), b"k", b"v", ())])
 class World:
     """A replica manager on a disk to break. Time stands still: `tick` lets the next pause of the task be over."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, config: BrokerConfig | None = None) -> None:
+    def __init__(self, path: Path, config: BrokerConfig | None = None) -> None:
         self.path = path
         self.files = BrokenFiles()
         self.image = MetadataImage("cluster")
         self.logs = LogManager(self.files, str(path), system())
         self.replicas = ReplicaManager(self.image, self.logs, config or BrokerConfig(), system(), 1)
-        self.pauses: list[float] = []
+        self.pauses = self.replicas._room._pauses = TickedPauses()
         self.returned: list[tuple[str, int]] = []
         self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))
-        self._ticks: list[asyncio.Future[None]] = []
-
-        async def pause(wanting: WantOfRoom, seconds: float) -> None:
-            self.pauses.append(seconds)
-            tick = asyncio.get_running_loop().create_future()
-            self._ticks.append(tick)
-            stopped = asyncio.ensure_future(wanting._stopping.wait())
-            await asyncio.wait([tick, stopped], return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-
-        monkeypatch.setattr(WantOfRoom, "_pause", pause)
 
     def run(self, history: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
@@ -70,14 +59,13 @@ class World:
     async def tick(self, times: int = 1) -> None:
         for _ in range(times):
             await settle()
-            assert self._ticks, "nobody waits"
-            self._ticks.pop(0).set_result(None)
+            self.pauses.tick()
             await settle()
 
     async def ended(self) -> None:
         """Nothing wants room any more."""
         while self.is_looking:
-            assert not self._ticks, "it waits once more"
+            assert not self.pauses.is_pausing, "it waits once more"
             await asyncio.sleep(0)
 
     @property

@@ -261,7 +261,7 @@ def test_speed_is_bounded(tmp_path: Path) -> None:
     async def pause(seconds: float) -> None:
         waits.append(seconds)
 
-    bench.cleaner._pause = pause  # type: ignore[method-assign]
+    bench.cleaner._pauses.pause = pause  # type: ignore[method-assign,assignment]
     read = bench.log.size_bytes - bench.log.active_segment.size_bytes
     assert bench.clean()
     assert max(waits) > read / 10_000 / 2
