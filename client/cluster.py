@@ -110,7 +110,7 @@ class Client:
     async def back_off(self, attempt: int) -> None:
         """Sleep before attempt number `attempt` + 1: doubling, with jitter."""
         ms = min(BACKOFF_MIN_MS * 2 ** min(attempt, 10), BACKOFF_MAX_MS)
-        await asyncio.sleep(ms * (0.5 + self.runtime.random.random() / 2) / 1000)
+        await asyncio.sleep(self.runtime.jittered(ms) / 1000)
 
     # --- Connections --------------------------------------------------------------------------------
 

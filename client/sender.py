@@ -285,7 +285,7 @@ class Sender:
 
     def _retry_at(self, failures: int) -> float:
         ms = min(RETRY_MIN_MS * 2 ** min(failures, 8), RETRY_MAX_MS)
-        return self._loop.time() + ms * (0.5 + self.client.runtime.random.random() / 2) / 1000
+        return self._loop.time() + self.client.runtime.jittered(ms) / 1000
 
     def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
         """Tell the senders of a batch; where nothing more may be written, of all that wait behind it too."""

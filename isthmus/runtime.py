@@ -32,6 +32,10 @@ class Runtime:
         raw[8] = raw[8] & 0x3F | 0x80
         return bytes(raw)
 
+    def jittered(self, length: float) -> float:
+        """Between half of a pause and all of it, so that many who begin theirs together do not end them together."""
+        return length * (0.5 + self.random.random() / 2)
+
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -90,7 +90,7 @@ class Carrier:
                     parcels = await self._fetch(node, ready, asked_bytes)
                 except TROUBLE as error:
                     self.source_trouble(error, ready)
-                    await self._pause(limits.backoff_min_ms)
+                    await asyncio.sleep(self.runtime.jittered(2 * limits.backoff_min_ms) / 1000)
                     await self._refresh_source()
                     continue
                 finally:
@@ -323,7 +323,7 @@ class Carrier:
             elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self.mismatches_total += 1  # another worker of the link was here: its log ends elsewhere
                 each.doubt()
-                each.retry_at = asyncio.get_running_loop().time() + self._jitter(self.link.limits.backoff_min_ms)
+                each.retry_at = self._retry_at(self.link.limits.backoff_min_ms)
             else:
                 code = ErrorCode(answer.error_code).name
                 self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
@@ -427,14 +427,10 @@ class Carrier:
     def _back_off(self, each: PartitionMirror) -> None:
         limits = self.link.limits
         each.backoff_ms = min(max(2 * each.backoff_ms, limits.backoff_min_ms), limits.backoff_max_ms)
-        each.retry_at = asyncio.get_running_loop().time() + self._jitter(each.backoff_ms)
+        each.retry_at = self._retry_at(each.backoff_ms)
 
-    def _jitter(self, ms: float) -> float:
-        """Seconds, from half of it on."""
-        return ms * (0.5 + self.runtime.random.random() / 2) / 1000
-
-    async def _pause(self, ms: float) -> None:
-        await asyncio.sleep(2 * self._jitter(ms))
+    def _retry_at(self, backoff_ms: float) -> float:
+        return asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000
 
     async def _wait(self, event: asyncio.Event) -> None:
         """Until the event, or until a back-off of some partition may be over."""

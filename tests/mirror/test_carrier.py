@@ -17,6 +17,7 @@ from isthmus.mirror.partition import PartitionMirror, State
 from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import mirror_append
+from isthmus.runtime import Runtime
 
 ID = b"t" * 16
 
@@ -71,7 +72,7 @@ def make(partitions: int = 1, **limits: Any) -> tuple[Carrier, Target, list[Part
         cluster_id="source", topic_id=lambda topic: ID, leader=lambda tp: 1, refresh_metadata=_nothing
     )
     target = Target()
-    runtime = SimpleNamespace(wall_ms=lambda: 1_000, random=random.Random(1))
+    runtime = Runtime(random.Random(1), lambda: 1_000, lambda: 0)
     made = Carrier(MirrorLink("l", "a", ["t"], limits=Limits(**limits)), source, target, runtime)  # type: ignore[arg-type]
     for index in range(partitions):
         each = made.partitions[TopicPartition("t", index)] = PartitionMirror("t", index, "a.t", ID, 0)
