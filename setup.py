@@ -11,6 +11,7 @@ MODULES = (
     "protocol/_records",
     "protocol/_compaction",
     "protocol/_walk",
+    "core_broker/storage/_appended",
     "core_broker/storage/_tail",
     "core_broker/replication/_leading",
     "core_broker/server/_produce",

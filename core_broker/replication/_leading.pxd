@@ -29,5 +29,5 @@ cdef class Leading:
     cdef public long long high_watermark
     cdef public bint _holds_back
 
-    cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, object batch, int acks, long long wall_ms) except? -1
-    cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, object batch, long long records, long long wall_ms) except? -1
+    cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, int acks, long long wall_ms) except? -1
+    cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, long long records, long long wall_ms) except? -1

@@ -53,7 +53,6 @@ class Leading:
         self,
         b: cython.p_const_uchar,
         size: cython.Py_ssize_t,
-        batch,
         acks: cython.int,
         wall_ms: cython.longlong,
     ) -> cython.longlong:
@@ -70,7 +69,7 @@ class Leading:
         ):
             return -2
         log = self.log
-        return log.records_plain(b, size, batch, wall_ms)
+        return log.records_plain(b, size, wall_ms)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -78,7 +77,6 @@ class Leading:
         self,
         b: cython.p_const_uchar,
         size: cython.Py_ssize_t,
-        batch,
         records: cython.longlong,
         wall_ms: cython.longlong,
     ) -> cython.longlong:
@@ -93,7 +91,7 @@ class Leading:
             raise self.failure.with_traceback(None)
         traffic.appends += 1
         try:
-            base = log.append_plain(b, size, batch, self.leader_epoch, wall_ms)
+            base = log.append_plain(b, size, self.leader_epoch, wall_ms)
         except KafkaError as error:
             self._append_failed(error, size)
             raise

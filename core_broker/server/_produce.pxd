@@ -15,7 +15,6 @@ cdef int _TOPIC_IDS_SINCE
 
 cdef class Part:
     cdef Leading leader
-    cdef object batch
     cdef const unsigned char* b
     cdef Py_ssize_t size
     cdef long long records

@@ -28,7 +28,7 @@ _INTERNAL = frozenset(INTERNAL_TOPICS)
 @cython.final
 @cython.cclass
 class Part:
-    """A partition's part: `batch` is its memory, whose first byte is at b."""
+    """A partition's part, whose batch begins at b."""
 
 
 @cython.final
@@ -149,8 +149,7 @@ class ProduceFrame:
             return None
         part.leader = leader
         part.b = self.b + self.p
-        part.batch = self.frame[self.p : self.p + part.size]
-        part.records = part.leader.records_plain(part.b, part.size, part.batch, self.acks, wall_ms)
+        part.records = part.leader.records_plain(part.b, part.size, self.acks, wall_ms)
         self.p += part.size
         if part.records < 0 or self.b[self.p]:
             return None
@@ -167,7 +166,7 @@ class ProduceFrame:
         for topic in self.topics:
             for part in topic.parts:
                 try:
-                    part.base_offset = part.leader.append_plain(part.b, part.size, part.batch, part.records, wall_ms)
+                    part.base_offset = part.leader.append_plain(part.b, part.size, part.records, wall_ms)
                 except KafkaError as error:
                     part.base_offset, part.error = -1, error
                     well = False

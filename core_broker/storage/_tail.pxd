@@ -1,7 +1,9 @@
 # C declarations for _tail.py, read by the compiler only, as protocol/_records.pxd is.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
 
+from isthmus.core_broker.storage._appended cimport FileTail, OffsetTail, Positions, TimeTail
 from isthmus.protocol._records cimport _int16, _int32, _int64, _uint32
 
 cdef long long _NOT_PLAIN
@@ -9,7 +11,6 @@ cdef long long _SEQUENCE_MASK
 cdef long long _OFFSETS_PLAIN
 cdef long long _MAX_RELATIVE
 cdef int _BATCHES_KEPT
-cdef int _POSITIONS_KEPT
 cdef int _NOT_FOR_CLIENTS
 
 # Where the fields of a batch are.
@@ -40,8 +41,8 @@ cdef class AppendLimits:
 
 cdef class SegmentTail:
     cdef public object file
-    cdef public object offsets
-    cdef public object times
+    cdef public OffsetTail offsets
+    cdef public TimeTail times
     cdef public long long base_offset
     cdef public long long created_ms
     cdef public long long last_offset
@@ -77,11 +78,11 @@ cdef class LogTail:
     cdef public object epochs
     cdef public object failure
     cdef public SegmentTail _active
-    cdef public dict _positions
+    cdef public Positions _positions
     cdef public long long log_start_offset
     cdef public long long log_end_offset
     cdef public long long _wall_ms
     cdef public bint is_noted
 
-    cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, object batch, long long wall_ms) except? -1
-    cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, object batch, long long leader_epoch, long long wall_ms) except? -1
+    cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, long long wall_ms) except? -1
+    cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, long long leader_epoch, long long wall_ms) except? -1

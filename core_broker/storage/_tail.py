@@ -15,6 +15,7 @@ included, beside the write; the long way 9.7 µs.
 import cython
 
 from ...protocol.crc import crc32c
+from ._appended import FileTail, Positions
 
 COMPILED = cython.compiled
 
@@ -24,7 +25,6 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 _MAX_RELATIVE = 2**31 - 1  # of offsets in a segment above its base
 _OFFSETS_PLAIN = 2**63 - 1 - 2**32  # up to here no batch can reach past the last offset there is
 _BATCHES_KEPT = 5  # a producer has at most five requests in flight
-_POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
 _NOT_FOR_CLIENTS = 0x38  # attributes: control, transactional, LogAppendTime
 
 _LENGTH = 8
@@ -42,7 +42,6 @@ _HEADER_SIZE = 61
 _PREFIX_SIZE = 16  # base offset, length, leader epoch: outside the CRC
 
 BATCHES_KEPT = _BATCHES_KEPT
-POSITIONS_KEPT = _POSITIONS_KEPT
 
 
 @cython.final
@@ -115,7 +114,7 @@ class SegmentTail:
         wall_ms: cython.longlong,
     ) -> cython.bint:
         """Whether `Segment.must_roll` need not be asked."""
-        held: cython.longlong = self.file.size
+        held: cython.longlong = _size_bytes(self.file)
         if last - self.base_offset > _MAX_RELATIVE:
             return False
         if not held:
@@ -125,6 +124,30 @@ class SegmentTail:
         if self.first_timestamp >= 0 and stamp >= 0:
             return stamp - self.first_timestamp <= limits.roll_ms
         return wall_ms - self.created_ms <= limits.roll_ms
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _size_bytes(file) -> cython.longlong:
+    tail: FileTail
+    if isinstance(file, FileTail):
+        tail = file
+        return tail.size
+    return file.size
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _append_to(
+    file, head: cython.p_const_uchar, head_bytes: cython.Py_ssize_t, rest: cython.p_const_uchar, size: cython.Py_ssize_t
+) -> cython.int:
+    tail: FileTail
+    if isinstance(file, FileTail):
+        tail = file
+        tail.append_batch(head, head_bytes, rest, size)
+    else:  # a simulated one
+        file.append([head[:head_bytes], rest[:size]])
+    return 0
 
 
 @cython.cfunc
@@ -143,8 +166,9 @@ def _note(
         segment.max_timestamp = max_timestamp
         segment.max_timestamp_offset = last_offset
     if segment.bytes_since_index > interval_bytes:
-        segment.offsets.append(last_offset - segment.base_offset, position)
-        segment.times.append(segment.max_timestamp, segment.max_timestamp_offset - segment.base_offset)
+        assert segment.offsets is not None and segment.times is not None
+        segment.offsets.take(last_offset - segment.base_offset, position)
+        segment.times.take(segment.max_timestamp, segment.max_timestamp_offset - segment.base_offset)
         segment.bytes_since_index = 0
     segment.bytes_since_index += size_bytes
     segment.last_offset = last_offset
@@ -256,7 +280,7 @@ class ProducerTails:
 
 @cython.cclass
 class LogTail:
-    """The end of a log. `_positions`: of recent batches in the active segment, by the offset that begins there."""
+    """The end of a log. `_positions`: of recent batches in the active segment, None when it has had none lately."""
 
     __slots__ = (
         "_active",
@@ -274,11 +298,11 @@ class LogTail:
     @cython.cfunc
     @cython.exceptval(-1)
     def records_plain(
-        self, b: cython.p_const_uchar, size: cython.Py_ssize_t, batch, wall_ms: cython.longlong
+        self, b: cython.p_const_uchar, size: cython.Py_ssize_t, wall_ms: cython.longlong
     ) -> cython.longlong:
         """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing.
 
-        b: its first byte, `batch`: the same memory. All that `check` in append.py asks of it.
+        b: its first byte. All that `check` in append.py asks of it.
         """
         limits: AppendLimits = self.config.limits
         delta: cython.longlong
@@ -312,7 +336,8 @@ class LogTail:
                 return _NOT_PLAIN
             if sequence != (entry._last_sequences[entry._kept - 1] + 1) & _SEQUENCE_MASK:
                 return _NOT_PLAIN
-        if crc32c(batch[_ATTRIBUTES:]) != _uint32(b, _CRC):
+        view = PyMemoryView_FromMemory(cython.cast(cython.p_char, b + _ATTRIBUTES), size - _ATTRIBUTES, PyBUF_READ)
+        if crc32c(view) != _uint32(b, _CRC):
             return _NOT_PLAIN
         return delta + 1
 
@@ -322,7 +347,6 @@ class LogTail:
         self,
         b: cython.p_const_uchar,
         size: cython.Py_ssize_t,
-        batch,
         leader_epoch: cython.longlong,
         wall_ms: cython.longlong,
     ) -> cython.longlong:
@@ -338,25 +362,23 @@ class LogTail:
         producer_id: cython.longlong = _int64(b, _PRODUCER_ID)
         position: cython.longlong
         entry: ProducerTail = None
-        head: cython.p_uchar
+        head: cython.uchar[16]
         i: cython.int
-        positions: dict
+        positions: Positions
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         if producer_id >= 0:
             entry = self.producers.entries[producer_id]
         if not segment._surely_fits(limits, size, last, stamp, wall_ms):
             segment = self._segment_for(base, last, size, stamp, wall_ms)
-        position = segment.file.size
-        prefix = PyBytes_FromStringAndSize(cython.NULL, _PREFIX_SIZE)
-        head = cython.cast(cython.p_uchar, PyBytes_AS_STRING(prefix))
+        position = _size_bytes(segment.file)
         for i in range(8):
             head[i] = (base >> (56 - 8 * i)) & 0xFF
         for i in range(4):
             head[8 + i] = b[8 + i]
             head[12 + i] = (leader_epoch >> (24 - 8 * i)) & 0xFF
         try:
-            segment.file.append([prefix, batch[_PREFIX_SIZE:]])
+            _append_to(segment.file, head, _PREFIX_SIZE, b + _PREFIX_SIZE, size - _PREFIX_SIZE)
         except OSError as error:
             raise self._append_failed(error) from error
         # The batch is in the log; nothing below may refuse it.
@@ -371,7 +393,7 @@ class LogTail:
             self._note_append(wall_ms)
         self.log_end_offset = last + 1
         positions = self._positions
-        positions[last + 1] = position + size
-        if len(positions) > _POSITIONS_KEPT:
-            del positions[next(iter(positions))]
+        if positions is None:
+            positions = self._positions = Positions()
+        positions.take(last + 1, position + size)
         return base

@@ -1,4 +1,5 @@
 from ...protocol.errors import KafkaError
+from ._appended import Positions
 from .config import LogConfig
 from .epochs import LeaderEpochs
 from .files import File
@@ -8,7 +9,6 @@ from .segment import Segment
 
 COMPILED: bool
 BATCHES_KEPT: int
-POSITIONS_KEPT: int
 
 class AppendLimits:
     def __init__(self, config: LogConfig) -> None: ...
@@ -53,5 +53,5 @@ class LogTail:
     log_end_offset: int
     is_noted: bool
     _active: Segment
-    _positions: dict[int, int]
+    _positions: Positions | None
     _wall_ms: int

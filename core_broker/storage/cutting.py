@@ -50,7 +50,7 @@ class LogCutting(LogUpkeep):
         files = self.files
         self._cut = True
         self.cuts += 1
-        self._positions.clear()
+        self._positions = None
         while len(self._segments) > 1 and self._bases[-1] >= offset:
             self._segments.pop().unlink(files)
             self._bases.pop()
@@ -85,7 +85,7 @@ class LogCutting(LogUpkeep):
         self._active = Segment.create(self.files, self.directory, offset, self._wall_ms)
         self._segments.append(self._active)
         self._bases[:] = [offset]
-        self._positions.clear()
+        self._positions = None
         self.epochs.clear()
         self.producers.clear()
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset

@@ -15,6 +15,7 @@ import sys
 from array import array
 from bisect import bisect_right
 
+from ._appended import OffsetTail, TimeTail
 from .files import File, Files
 
 OFFSET_ENTRY = struct.Struct(">ii")
@@ -31,10 +32,10 @@ def _big_endian(values: array) -> array:
     return copy
 
 
-class OffsetIndex:
+class OffsetIndex(OffsetTail):
     """Relative offset -> position of a batch that begins at or before it."""
 
-    __slots__ = ("_before", "_positions", "_relative", "_written")
+    __slots__ = ("_written",)
 
     def __init__(self, before: int = 0) -> None:
         """before: entries that the file has and memory has not."""
@@ -43,17 +44,10 @@ class OffsetIndex:
         self._before = before
         self._written = before  # entries that the file has
 
-    def __len__(self) -> int:
-        return self._before + len(self._relative)
-
     @property
     def is_whole(self) -> bool:
         """Whether all of it is in memory."""
         return not self._before
-
-    def append(self, relative_offset: int, position: int) -> None:
-        self._positions.append(position)  # before what a search on another thread goes by
-        self._relative.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int | None:
         """Where to begin to look for an offset: the last entry at or below it, else the segment's start.
@@ -96,10 +90,10 @@ class OffsetIndex:
         return index
 
 
-class TimeIndex:
+class TimeIndex(TimeTail):
     """Timestamp -> relative offset of a batch, all batches before which are older."""
 
-    __slots__ = ("_before", "_last_before", "_relative", "_timestamps", "_written")
+    __slots__ = ("_written",)
 
     def __init__(self, before: int = 0, last: tuple[int, int] = NO_TIME) -> None:
         """before: entries that the file has and memory has not, the last of which is `last`."""
@@ -109,20 +103,10 @@ class TimeIndex:
         self._last_before = last
         self._written = before
 
-    def __len__(self) -> int:
-        return self._before + len(self._timestamps)
-
     @property
     def is_whole(self) -> bool:
         """Whether all of it is in memory."""
         return not self._before
-
-    def append(self, timestamp: int, relative_offset: int) -> None:
-        """Takes an entry only when its timestamp is larger than all before it."""
-        timestamps = self._timestamps
-        if timestamp > (timestamps[-1] if timestamps else self._last_before[0]):
-            self._relative.append(relative_offset)  # before what a search on another thread goes by
-            timestamps.append(timestamp)
 
     def lookup(self, timestamp: int) -> int | None:
         """The relative offset of the last entry at or below a timestamp, else 0. None when the file must be asked."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ._tail import POSITIONS_KEPT
+from ._appended import Positions
 from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .cutting import LogCutting
@@ -143,10 +143,9 @@ class Log(LogCutting):
         if not self.is_noted:
             self._note_append(wall_ms)
         self.log_end_offset = end = last_offset + 1
-        positions = self._positions
-        positions[end] = position
-        if len(positions) > POSITIONS_KEPT:
-            del positions[next(iter(positions))]
+        if self._positions is None:
+            self._positions = Positions()
+        self._positions.append(end, position)
         return AppendInfo(
             first_offset, last_offset, end, max_timestamp, append_time, self.log_start_offset, records, size, False
         )

@@ -57,7 +57,7 @@ class LogReader(LogTail):
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._active = loaded.segments[-1]
-        self._positions = {}
+        self._positions = None
         self.windows = IndexWindows()  # the manager has one for all logs
         self.cuts = 0  # how often the log was truncated
         self._unreadable = self._tell_unreadable  # made once, for all ranges that are given out
@@ -143,7 +143,7 @@ class LogReader(LogTail):
 
         The segment's end if there is none. Raises BlockingIOError where it may not wait for the disk and would have to.
         """
-        if segment is self._active:
+        if segment is self._active and self._positions is not None:
             position = self._positions.get(offset)
             if position is not None:
                 return position, 0

@@ -1,5 +1,5 @@
 """The operating system's files: the only place of the broker that opens, reads, writes, syncs or renames one, and the
-only one with threads.
+only one with threads (but for a batch that is appended, which is written by `_appended.py` where that is compiled).
 
 A `RealFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
 sake is opened again by its name when it is used. So partitions may be more than descriptors.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ._appended import FileTail
 from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, TornWrite, Volume
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
@@ -108,20 +109,17 @@ class OpenFiles:
                     file.let_go()
 
 
-class RealFile:
-    """A file of the operating system."""
+class RealFile(FileTail):
+    """A file of the operating system. What appends to it touch is in FileTail."""
 
     __slots__ = (
         "__weakref__",
-        "_descriptor",
         "_inode",
         "_is_closed",
         "_is_new",
         "_open_files",
         "is_kept",
-        "is_used",
         "path",
-        "size",
     )
 
     def __init__(self, path: str, open_files: OpenFiles, *, create: bool, later: bool = False) -> None:

@@ -190,7 +190,7 @@ class LogUpkeep(LogReader):
         self._segments.append(segment)
         self._bases.append(base_offset)
         self._active = segment
-        self._positions.clear()
+        self._positions = None
         if self.on_roll is not None:
             self.on_roll(self)
         return segment

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ("isthmus.core_broker.storage._tail", "isthmus.core_broker.replication._leading")
+PLAIN = tuple(f"isthmus.core_broker.{name}" for name in ("storage._appended", "storage._tail", "replication._leading"))
 TESTS = (
     "storage/test_append.py",
+    "storage/test_files.py",
+    "storage/test_index.py",
     "storage/test_producers.py",
     "storage/test_read.py",
     "replication/test_partition.py",

@@ -24,7 +24,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
 
-from ..storage.support import NOW_MS, BrokenFiles, contents, drive
+from ..storage.support import NOW_MS, BrokenFiles, FilesAtOnce, contents, drive
 
 HOUR_MS = 60 * 60 * 1000
 MAX_INT64 = 2**63 - 1
@@ -53,9 +53,11 @@ class World:
         options: dict[str, str],
         topics: dict[str, int] = TOPICS,
         log_start_offset: int = 0,
+        files: FilesAtOnce | None = None,
     ) -> None:
+        """files: those of a broker; if none are given, some that can be made to refuse."""
         self.folder = folder
-        self.files = BrokenFiles()
+        self.files = files or BrokenFiles()
         self.partitions: dict[str, dict[int, Partition]] = {}
         self.routes = Routes()
         self.now_ms = NOW_MS
@@ -151,7 +153,8 @@ def _state_of(partition: Partition) -> object:
     with suppress(KafkaError):
         kept = contents(log)
     return (
-        kept, log.log_end_offset, log.log_start_offset, log.epochs.entries(), log.epochs.dirty, log._positions,
+        kept, log.log_end_offset, log.log_start_offset, log.epochs.entries(), log.epochs.dirty,
+        log._positions and log._positions.rows(),
         log._wall_ms, log.is_noted, log.unsynced_since_ms, [each.base_offset for each in log._segments],
         [
             (number, entry.epoch, entry.timestamp, entry.coordinator_epoch, entry.transaction_start, entry.batches)

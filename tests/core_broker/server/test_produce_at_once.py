@@ -20,7 +20,7 @@ from isthmus.core_broker.storage.log import Log
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
-from ..storage.support import NOW_MS, batch, drive
+from ..storage.support import NOW_MS, FilesAtOnce, batch, contents, drive, files_may_have
 from .produce_worlds import (
     BEYOND,
     CORRELATION,
@@ -118,13 +118,20 @@ EVENTS = st.sampled_from(
 def test_both_ways_end_alike(wrong, data):
     config = LogConfig(**data.draw(LIMITS))
     options = data.draw(OPTIONS)
-    full_at = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4]))  # the disk refuses this append
+    few_open = data.draw(st.sampled_from([0, 0, 1, 100]))  # files, and none that can be made to refuse
+    full_at = 0 if few_open else data.draw(st.sampled_from([0, 0, 0, 1, 2, 4]))  # the disk refuses this append
     code = data.draw(st.sampled_from([errno.ENOSPC, errno.EIO]))
     start = data.draw(st.sampled_from([*[0] * 10, MAX_INT64 - 2**32 - 3, MAX_INT64 - 5]))
     with tempfile.TemporaryDirectory() as folder:
-        short, long = (World(f"{folder}/{way}", config, options, log_start_offset=start) for way in ("short", "other"))
+        short, long = (
+            World(
+                f"{folder}/{way}", config, options, log_start_offset=start, files=few_open and FilesAtOnce(1, few_open)
+            )
+            for way in ("short", "other")
+        )
         for world in (short, long):
-            fill_up(world, full_at, code)
+            if full_at:
+                fill_up(world, full_at, code)
         for _ in range(data.draw(st.integers(1, 7))):
             event = data.draw(EVENTS)
             event(short)
@@ -269,6 +276,21 @@ def test_a_disk_that_is_full_is_told_in_its_partitions_row_alone(tmp_path):
     assert world.short == 1
     assert [each.high_watermark for each in world.partitions["t"].values()] == [1, 0, 1]
     assert "No space left" in world.partitions["t"][1].refusal
+
+
+@pytest.mark.parametrize("room_bytes", [0, 5, 16, 40, 129])  # within the first batch, and none of it
+def test_a_file_that_may_not_grow_is_cut_back(room_bytes, tmp_path):
+    world = World(str(tmp_path), LogConfig(), {}, files=FilesAtOnce(1))
+    log = world.partitions["t"][0].log
+    world.ask(11, body_of(11, ("t", 0, batch(1))), may_be_short=True)
+    before = contents(log)
+    with files_may_have(len(before) + room_bytes):
+        answer = world.ask(11, body_of(11, ("t", 0, batch(20))), may_be_short=True)
+    assert world.short == 2
+    assert b"File too large" in answer and log.failure is not None  # it is none of the faults that pass
+    assert os.path.getsize(log._active.file.path) == len(before)
+    found = drive(Log.open(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
+    assert (contents(found), found.log_end_offset) == (before, 1)
 
 
 def torn(world: World) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+import resource
+import signal
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from isthmus.core_broker.storage.files import Descriptor, File
@@ -70,7 +73,33 @@ class Died(BaseException):
     """The process is gone: nothing after the chosen call happens."""
 
 
-class BrokenFiles(RealFiles):
+@contextlib.contextmanager
+def files_may_have(size_bytes: int) -> Iterator[None]:
+    """No file of this process may grow past so many bytes; what begins below is written up to there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, previous)
+
+
+class FilesAtOnce(RealFiles):
+    """Those of the operating system, of which everything is done by who asks for it."""
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
+    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
+    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
+        return fn(*args)
+
+
+class BrokenFiles(FilesAtOnce):
     """Files that count their calls. `trap(kind, path)` may raise, before the call does anything."""
 
     def __init__(self) -> None:
@@ -122,15 +151,6 @@ class BrokenFiles(RealFiles):
     def sync_directory(self, path: str) -> None:
         self._call("sync_directory", path)
         super().sync_directory(path)
-
-    async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        return fn(*args)
-
-    async def compute(self, fn: Callable[..., T], *args: Any) -> T:
-        return fn(*args)
-
-    async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
-        return fn(*args)
 
 
 class BrokenFile:

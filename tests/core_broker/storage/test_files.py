@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 
 import pytest
 
 from isthmus.core_broker.storage.files import DirectoryLocked, FileRange, TornWrite
 
-from .support import run
+from .support import files_may_have, run
 
 
 def test_append_takes_more_buffers_than_one_call_does(files, tmp_path):
@@ -26,17 +25,8 @@ def test_append_takes_more_buffers_than_one_call_does(files, tmp_path):
 def test_append_that_does_not_fit_is_cut_back(files, tmp_path):
     file = files.open(str(tmp_path / "a"))
     file.append([b"a" * 100])
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    import signal
-
-    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (150, hard))
-    try:
-        with pytest.raises(OSError) as caught:
-            file.append([b"b" * 30, b"c" * 30])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, previous)
+    with files_may_have(150), pytest.raises(OSError) as caught:
+        file.append([b"b" * 30, b"c" * 30])
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(tmp_path / "a")
     assert not isinstance(caught.value, TornWrite)

@@ -142,7 +142,7 @@ def test_a_fetch_that_must_wait_for_more_still_does(tmp_path):
 
     async def work(serving):
         topic_id, partition = await fill(serving, 3, 1000)
-        partition.log._positions.clear()
+        partition.log._positions = None
         files.chill()
         asked = request((0, 1), wait_ms=60_000, min_bytes=5000, topic_id=topic_id)
         waiting = asyncio.ensure_future(serving.ask(asked))

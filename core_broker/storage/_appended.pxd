@@ -1,0 +1,59 @@
+# C declarations for _appended.py, read by the compiler only, as protocol/_records.pxd is.
+
+from cpython.array cimport array, resize_smart
+
+cdef extern from *:
+    """
+    #include <sys/uio.h>
+
+    static inline Py_ssize_t isthmus_write_two(
+        int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
+    {
+        struct iovec two[2] = {{(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}};
+        return pwritev(fd, two, 2, position);
+    }
+    """
+    Py_ssize_t _write_two "isthmus_write_two" (
+        int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
+        long long position) noexcept nogil
+
+cdef long long _POSITIONS_KEPT
+
+
+cdef class FileTail:
+    cdef public object _descriptor
+    cdef public bint is_used
+    cdef public long long size
+
+    cdef int append_batch(
+        self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1
+
+
+cdef class OffsetTail:
+    cdef public Py_ssize_t _before
+    cdef public array _positions
+    cdef public array _relative
+
+    cdef int take(self, int relative_offset, int position) except? -1
+
+
+cdef class TimeTail:
+    cdef public Py_ssize_t _before
+    cdef public tuple _last_before
+    cdef public array _relative
+    cdef public array _timestamps
+
+    cdef int take(self, long long timestamp, int relative_offset) except? -1
+
+
+cdef class Positions:
+    cdef long long _count
+    cdef long long _offsets[64]
+    cdef long long _positions[64]
+
+    cdef void take(self, long long offset, long long position) noexcept
+
+
+cdef int _push_int(array values, int value) except? -1
+cdef int _push_long(array values, long long value) except? -1
+cdef long long _last_long(array values) noexcept

@@ -1,0 +1,185 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: F821  (names declared in _appended.pxd)
+# mypy: ignore-errors
+"""What grows with every append: a file, a segment's indexes, and the list of where the last few appends end.
+
+`RealFile`, `OffsetIndex` and `TimeIndex` are made of these classes and of all that is done less often.
+"""
+
+from array import array
+
+import cython
+
+# A C variable when compiled, see _appended.pxd.
+_POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
+
+POSITIONS_KEPT = _POSITIONS_KEPT
+
+
+@cython.cclass
+class FileTail:
+    """The end of a file of the operating system.
+
+    size: what this object has written or found; _descriptor: None while it is closed; is_used: see OpenFiles.
+    """
+
+    __slots__ = (
+        "_descriptor",
+        "is_used",
+        "size",
+    )
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def append_batch(
+        self,
+        head: cython.p_const_uchar,
+        head_bytes: cython.Py_ssize_t,
+        rest: cython.p_const_uchar,
+        rest_bytes: cython.Py_ssize_t,
+    ) -> cython.int:
+        """`File.append` of two pieces of memory."""
+        held = self._descriptor
+        fd: cython.int
+        start: cython.longlong = self.size
+        total: cython.Py_ssize_t = head_bytes + rest_bytes
+        written: cython.Py_ssize_t
+        self.is_used = True
+        if held is None:
+            held = self._open_again()
+        fd = held.fd
+        with cython.nogil:
+            written = _write_two(fd, head, head_bytes, rest, rest_bytes, start)
+        if written == total:
+            self.size = start + total
+        else:  # once more, by what goes on after a short write and tells what an error is of
+            self.append([head[:head_bytes], rest[:rest_bytes]])
+        return 0
+
+
+@cython.cclass
+class OffsetTail:
+    """What of an offset index is in memory; _before: how many entries only its file has. See OffsetIndex."""
+
+    __slots__ = (
+        "_before",
+        "_positions",
+        "_relative",
+    )
+
+    def __len__(self):
+        return self._before + len(self._relative)
+
+    def append(self, relative_offset: cython.int, position: cython.int):
+        self.take(relative_offset, position)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def take(self, relative_offset: cython.int, position: cython.int) -> cython.int:
+        _push_int(self._positions, position)  # before what a search on another thread goes by
+        _push_int(self._relative, relative_offset)
+        return 0
+
+
+@cython.cclass
+class TimeTail:
+    """What of a time index is in memory; _last_before: the last entry that only its file has. See TimeIndex."""
+
+    __slots__ = (
+        "_before",
+        "_last_before",
+        "_relative",
+        "_timestamps",
+    )
+
+    def __len__(self):
+        return self._before + len(self._timestamps)
+
+    def append(self, timestamp: cython.longlong, relative_offset: cython.int):
+        """Takes an entry only when its timestamp is larger than all before it."""
+        self.take(timestamp, relative_offset)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def take(self, timestamp: cython.longlong, relative_offset: cython.int) -> cython.int:
+        newest: cython.longlong = _last_long(self._timestamps) if len(self._timestamps) else self._last_before[0]
+        if timestamp > newest:
+            _push_int(self._relative, relative_offset)  # before what a search on another thread goes by
+            _push_long(self._timestamps, timestamp)
+        return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _push_int(values: array, value: cython.int) -> cython.int:
+    at: cython.Py_ssize_t = len(values)
+    if cython.compiled:
+        resize_smart(values, at + 1)
+        values.data.as_ints[at] = value
+    else:
+        values.append(value)
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _push_long(values: array, value: cython.longlong) -> cython.int:
+    at: cython.Py_ssize_t = len(values)
+    if cython.compiled:
+        resize_smart(values, at + 1)
+        values.data.as_longlongs[at] = value
+    else:
+        values.append(value)
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _last_long(values: array) -> cython.longlong:
+    if cython.compiled:
+        return values.data.as_longlongs[len(values) - 1]
+    else:
+        return values[-1]
+
+
+@cython.final
+@cython.cclass
+class Positions:
+    """Where the last POSITIONS_KEPT appends to a segment end, by the offset that the next batch begins with."""
+
+    __slots__ = ("_count", "_offsets", "_positions")
+
+    def __init__(self):
+        self._count = 0
+        if not cython.compiled:
+            self._offsets, self._positions = [0] * _POSITIONS_KEPT, [0] * _POSITIONS_KEPT
+
+    def append(self, offset: cython.longlong, position: cython.longlong):
+        self.take(offset, position)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def take(self, offset: cython.longlong, position: cython.longlong) -> cython.void:
+        at: cython.longlong = self._count % _POSITIONS_KEPT
+        self._offsets[at] = offset
+        self._positions[at] = position
+        self._count += 1
+
+    def get(self, offset: cython.longlong):
+        """The position of a batch, None if it is not known."""
+        i: cython.longlong
+        for i in range(self._count - 1, max(self._count - _POSITIONS_KEPT, 0) - 1, -1):
+            if self._offsets[i % _POSITIONS_KEPT] == offset:
+                return self._positions[i % _POSITIONS_KEPT]
+        return None
+
+    def rows(self):
+        """(offset, position) of each, oldest first."""
+        i: cython.longlong
+        found: list = []
+        for i in range(max(self._count - _POSITIONS_KEPT, 0), self._count):
+            found.append((self._offsets[i % _POSITIONS_KEPT], self._positions[i % _POSITIONS_KEPT]))
+        return found
