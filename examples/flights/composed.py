@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from isthmus.deploy.compose import compose_file, published
+from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import PORT_BASE
 from isthmus.deploy.project import ComposeProject
 from isthmus.deploy.supervisor import State, Status
@@ -19,6 +22,7 @@ from .stage import TOPOLOGY, DemoError
 
 PROJECT = "isthmus-demo"
 COMPOSE_FILE = "compose.yaml"
+PROJECT_FILE = "project"  # with the project's name; written before anything is made
 
 
 class Stopped(Exception):
@@ -55,6 +59,7 @@ class Composed:
 
     async def start(self, say: Callable[[str], None]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / PROJECT_FILE).write_text(self.project.name)
         self.file.write_text(compose_file(TOPOLOGY, self.file, self.port_base))
         (self.folder / "addresses.json").write_text(json.dumps(self.addresses, indent=1))
         say(f"{' '.join(self.project.command[:-4])} brings up the project {self.project.name}")
@@ -88,3 +93,34 @@ class Composed:
     def next_steps(self) -> Sequence[str]:
         command = " ".join([*self.project.command[:-1], os.path.relpath(self.file)])
         return [f"{command} ps", f"{command} down -v && rm -r {os.path.relpath(self.folder)}"]
+
+
+def was_composed(folder: Path) -> bool:
+    """Whether a demo that kept its things in `folder` may have made containers."""
+    return os.path.exists(folder / PROJECT_FILE)  # a folder of another user's says no
+
+
+def end_left(folder: Path, say: Callable[[str], None]) -> None:
+    """Take down what a demo that was killed has left, and remove its folder. DemoError.
+
+    Another run that is at it is waited for. Containers that another compose file made are another run's: this one's
+    were ended by hand, and the name of the project is in use anew.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # another run was faster, or it is another user's
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_uid != os.geteuid() or not was_composed(folder):
+            return
+        name = (folder / PROJECT_FILE).read_text()  # empty where the kill came in between: then nothing was made
+        project = ComposeProject(folder.resolve() / COMPOSE_FILE, name)
+        if name and project.left() and all(each.file == str(project.file) for each in project.containers().values()):
+            say(f"project {name} is of a demo that was killed: takes it down")
+            project.down()
+        shutil.rmtree(folder)
+    except (DeployError, OSError) as error:
+        raise DemoError(f"what a demo that was killed has left in {folder} cannot be ended: {error}") from error
+    finally:
+        os.close(lock)

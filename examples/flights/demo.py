@@ -25,10 +25,10 @@ from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import PORT_BASE, python
 from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor
 from isthmus.deploy.topology import Topology, load
-from isthmus.testing.owner import make_folder, remove_left_folders
+from isthmus.testing.owner import left_folders, make_folder, remove_left_folders
 
 from . import check, report
-from .composed import COMPOSE_FILE, Composed
+from .composed import Composed, end_left, was_composed
 from .events import AIRPORTS, Flight, events_of, read_flights
 from .replay import FAULTS
 from .screen import Screen
@@ -49,19 +49,27 @@ MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    # What a kill -9 left. Containers that it may have left, too, are ended by their compose file.
-    remove_left_folders(PREFIX, spare=lambda folder: (folder / COMPOSE_FILE).exists())
-    demo = Demo(options)
     try:
-        return asyncio.run(demo.run())
+        remove_left(options.compose)
+        demo = Demo(options)
+        try:
+            return asyncio.run(demo.run())
+        finally:
+            demo.clean()
     except (DemoError, DeployError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nstopped: nothing of it runs any more", file=sys.stderr)
         return 130
-    finally:
-        demo.clean()
+
+
+def remove_left(composed: bool) -> None:
+    """What a kill -9 left; containers only where Docker is asked for anyway. DemoError."""
+    remove_left_folders(PREFIX, spare=was_composed)
+    if composed:
+        for folder in left_folders(PREFIX):
+            end_left(folder, print)
 
 
 def parser() -> argparse.ArgumentParser:

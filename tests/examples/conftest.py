@@ -1,0 +1,3 @@
+from tests.deploy.conftest import commands, docker
+
+__all__ = ["commands", "docker"]
