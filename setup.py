@@ -14,6 +14,7 @@ MODULES = (
     "core_broker/storage/_appended",
     "core_broker/storage/_tail",
     "core_broker/replication/_leading",
+    "core_broker/server/_frames",
     "core_broker/server/_produce",
 )
 

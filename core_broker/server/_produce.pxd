@@ -1,10 +1,10 @@
 # C declarations for _produce.py, read by the compiler only, as protocol/_records.pxd is.
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 from isthmus.core_broker.replication._leading cimport Leading
+from isthmus.core_broker.server._frames cimport Asking, AtOnce
 from isthmus.protocol._records cimport _int16, _int32, _put_uvarint, _uvarint_size
 
 cdef Py_ssize_t _ROW_BYTES
@@ -30,7 +30,6 @@ cdef class Asked:
 
 
 cdef class ProduceFrame:
-    cdef object frame
     cdef const unsigned char* b
     cdef Py_ssize_t p
     cdef Py_ssize_t end
@@ -45,3 +44,10 @@ cdef class ProduceFrame:
     cdef bint append(self, long long wall_ms) except? -1
     cdef list outcomes(self, int version)
     cdef bytes answer(self, long long correlation)
+
+
+cdef class ProduceAtOnce(AtOnce):
+    cdef object failed
+    cdef int version
+
+    cdef object answer(self, const unsigned char* b, Py_ssize_t body, Py_ssize_t end, long long correlation, Asking context)

@@ -12,6 +12,7 @@ import cython
 
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
+from ._frames import Asking, AtOnce
 
 COMPILED = cython.compiled
 
@@ -101,7 +102,7 @@ class ProduceFrame:
             self.p += 16
             if self.p > self.end:
                 return None
-            topic.topic = bytes(self.frame[start : self.p])
+            topic.topic = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + start, self.p - start)
             image = services.image.topic_by_id(topic.topic)
             if image is None:
                 return None
@@ -111,7 +112,7 @@ class ProduceFrame:
             if count < 1 or count > self.end - self.p:
                 return None
             self.p += count
-            topic.topic = bytes(self.frame[start : self.p])
+            topic.topic = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + start, self.p - start)
             try:
                 topic.name = topic.topic[-count:].decode()
             except UnicodeDecodeError:
@@ -221,32 +222,42 @@ class ProduceFrame:
         return made
 
 
-def produce(failed, version: cython.int, frame, at: cython.Py_ssize_t, correlation: cython.longlong, context):
-    """Answer a request whose body begins at frame[at]: bytes, or None when it has to go the long way.
+@cython.final
+@cython.cclass
+class ProduceAtOnce(AtOnce):
+    """The short way of one version.
 
     failed: what makes an answer of [(topic, its id if the request has it, [(partition, base offset, error or None)])],
     where an append was refused though nothing spoke against it.
     """
-    view: Py_buffer
-    asked: ProduceFrame = ProduceFrame.__new__(ProduceFrame)
-    wall_ms: cython.longlong
-    PyObject_GetBuffer(frame, cython.address(view), PyBUF_SIMPLE)
-    try:
-        asked.frame = frame
-        asked.b = cython.cast(cython.p_const_uchar, view.buf)
-        asked.p = at
-        asked.end = view.len
+
+    def __init__(self, failed, version: cython.int):
+        self.failed = failed
+        self.version = version
+
+    @cython.cfunc
+    def answer(
+        self,
+        b: cython.p_const_uchar,
+        body: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        correlation: cython.longlong,
+        context: Asking,
+    ):
+        asked: ProduceFrame = ProduceFrame.__new__(ProduceFrame)
+        wall_ms: cython.longlong
+        asked.b = b
+        asked.p = body
+        asked.end = end
         asked.topics = []
         asked.answer_bytes = 0
         services = context.services
         wall_ms = services.runtime.wall_ms()
-        if not asked.read(version, services, wall_ms):
+        if not asked.read(self.version, services, wall_ms):
             return None
         if asked.append(wall_ms):
             return asked.answer(correlation)
-        return failed(asked.outcomes(version))
-    finally:
-        PyBuffer_Release(cython.address(view))
+        return self.failed(asked.outcomes(self.version))
 
 
 @cython.cfunc

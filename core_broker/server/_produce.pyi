@@ -3,10 +3,11 @@ from typing import Any
 
 from ...protocol.errors import KafkaError
 from ..replication.partition import Partition
-from .context import Context
+from ._frames import AtOnce
 
 COMPILED: bool
 
 Failed = Callable[[list[tuple[str, bytes, list[tuple[Partition, int, KafkaError | None]]]]], Any]
 
-def produce(failed: Failed, version: int, frame: memoryview, at: int, correlation: int, context: Context) -> Any: ...
+class ProduceAtOnce(AtOnce):
+    def __init__(self, failed: Failed, version: int) -> None: ...

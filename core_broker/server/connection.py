@@ -13,11 +13,13 @@ import asyncio
 import logging
 import socket
 import struct
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.errors import ProtocolError
 from ..purgatory import Pending
+from ._frames import Receiving
 from .context import CloseConnection, Context
 from .due import Due, DueAnswers
 from .sending import BUFFERS, JOIN_BYTES, Sender
@@ -28,62 +30,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SIZE = struct.Struct(">i")
-HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 ANSWER = struct.Struct(">ii")  # size, correlation id
 ANSWER_FLEXIBLE = struct.Struct(">iib")  # and no tagged fields
-MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
-GROWTH = 8  # a held buffer is at most this many times what has arrived
-REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 PRODUCE, API_VERSIONS = 0, 18
-PRODUCE_KEY = b"\0\0"
 TCP_ESTABLISHED = 1  # Linux' tcp_states.h
-HEAD_SIZE = HEAD.size
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Receiving, asyncio.BufferedProtocol):
     """A client's connection to one listener."""
 
-    __slots__ = (
-        "_api_version",
-        "_client",
-        "_due",
-        "_filled",
-        "_held",
-        "_need",
-        "_out",
-        "_paused",
-        "_scratch",
-        "_sender",
-        "_sending",
-        "_server",
-        "_transport",
-        "_waits_for_due",
-        "busy",
-        "context",
-        "listener",
-        "tick",
-        "writable",
-    )
+    __slots__ = ("_paused", "_sender", "_sending", "listener")
 
     def __init__(self, listener: Listener) -> None:
         server = listener.server
         self.listener = listener
         self._server = server
         self._scratch = server.scratch
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self.context: Context = None  # type: ignore[assignment]
-        self.tick = server.tick  # of the last whole request or answer; half frames do not count
-        self._held: bytearray | None = None  # bytes read and not yet handled
-        self._filled = 0
-        self._need = 0  # bytes of _held without which nothing can be done
+        self._transport = None  # type: ignore[assignment]
+        self.context = None  # type: ignore[assignment]
+        self.tick = server.tick
+        self._held = None
+        self._filled = self._need = 0
         self._paused = False
         self.writable = True
-        self.busy = False  # a request is waiting or its answer is being sent
+        self.busy = False
         self._client = b""
-        self._due: DueAnswers | None = None  # made when the first request has to wait
-        self._waits_for_due = False  # the next request does
-        self._out: list[Any] = []  # answers of this turn, sent together
+        self._due = None  # made when the first request has to wait
+        self._waits_for_due = False
+        self._out = []
         self._sender: Sender | None = None
         self._sending = False
 
@@ -119,80 +93,13 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.busy:
             self._continue()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._held is None:
-            return self._scratch
-        if self._filled == len(self._held):
-            self._grow()
-        return memoryview(self._held)[self._filled :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._held is None:
-            if self.busy or not self.writable:
-                self._hold(self._scratch[:nbytes])
-                self._pause()
-                return
-            done = self._frames(self._scratch, nbytes)
-            if done < nbytes:
-                self._hold(self._scratch[done:nbytes])
-            return
-        self._filled += nbytes
-        if self._filled < self._need:
-            return
-        if self.busy or not self.writable:
-            self._pause()
-        else:
-            self._handle_held()
-
     # --- bytes that wait ----------------------------------------------------------------------------------------------
-
-    def _hold(self, rest: memoryview) -> None:
-        """Keep what cannot be handled now."""
-        filled = len(rest)
-        self._need = 4
-        size = MIN_HELD_BYTES
-        if filled >= 4:
-            self._need = SIZE.unpack_from(rest)[0] + 4
-            size = max(min(self._need, GROWTH * filled), MIN_HELD_BYTES)
-        held = self._server.buffers.take(max(size, filled))
-        memoryview(held)[:filled] = rest
-        self._held, self._filled = held, filled
-        self._server.held(self, len(held))
-        if filled >= 4 and not 0 <= self._need - 4 <= self._server.max_request_bytes:
-            self._need = 4  # a bad length: let _frames see it
-        if filled >= self._need and not self.busy and self.writable:
-            self._pause()  # others have their turn first
-            asyncio.get_running_loop().call_soon(self._next)
-
-    def _grow(self) -> None:
-        old = self._held
-        assert old is not None
-        size = max(min(self._need, GROWTH * self._filled), self._filled + MIN_HELD_BYTES)
-        held = self._server.buffers.take(size)
-        memoryview(held)[: self._filled] = memoryview(old)[: self._filled]
-        self._held = held
-        self._server.held(self, len(held) - len(old))
-        self._server.buffers.give(old)
 
     def _drop_held(self) -> None:
         if self._held is not None:
             self._server.held(self, -len(self._held))
             self._server.buffers.give(self._held)
             self._held = None
-
-    def _handle_held(self) -> None:
-        held, filled = self._held, self._filled
-        assert held is not None
-        if filled >= 4 and self._need == 4:
-            self._need = SIZE.unpack_from(held)[0] + 4
-            if 4 <= self._need <= self._server.max_request_bytes + 4 and self._need > filled:
-                return
-        self._held = None
-        done = self._frames(memoryview(held), filled)
-        if done < filled and not self._transport.is_closing():
-            self._hold(memoryview(held)[done:filled])
-        self._server.held(self, -len(held))
-        self._server.buffers.give(held)
 
     def _pause(self) -> None:
         if not self._paused:
@@ -213,10 +120,13 @@ class Connection(asyncio.BufferedProtocol):
             if not self._due:
                 self.close()
         elif self._held is not None and self._filled >= self._need:
-            asyncio.get_running_loop().call_soon(self._next)  # not from within another connection's handler
+            self._call_next()  # not from within another connection's handler
         elif self._paused and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()
+
+    def _call_next(self) -> None:
+        asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         if self._server.is_draining and self.is_idle:
@@ -233,85 +143,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _frames(self, view: memoryview, end: int) -> int:
-        """Handle the whole frames of view[:end] until one has to wait; the position after them."""
-        position = 0
-        left = REQUESTS_A_TURN
-        limit = self._server.max_request_bytes
-        while end - position >= 4:
-            size = SIZE.unpack_from(view, position)[0]
-            if not HEAD_SIZE <= size <= limit:
-                self.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
-                return end
-            position += 4
-            stop = position + size
-            if stop > end:
-                position -= 4
-                break
-            if self._due and (self._due.is_full or view[position : position + 2] != PRODUCE_KEY):
-                self.busy = self._waits_for_due = True
-                position -= 4
-                break
-            try:
-                self._request(view[position:stop])
-            except (ProtocolError, struct.error) as error:
-                self.close(str(error))
-                return end
-            position = stop
-            left -= 1
-            if self.busy or not left:
-                break
-        if self._out:
-            self._flush()
-        return end if self._transport.is_closing() else position
-
-    def _request(self, frame: memoryview) -> None:
-        server = self._server
-        context = self.context
-        key, version, correlation, client_length = HEAD.unpack_from(frame)
-        route = server.routes[key << 16 | version]
-        body = HEAD_SIZE
-        if route is None:
-            route = self._unknown(key, version)
-            if route is None:
-                return
-            body = -1
-        else:
-            if client_length > 0:
-                body += client_length
-                client = frame[HEAD_SIZE:body]
-                if client != self._client:
-                    self._client = bytes(client)
-                    context.client_id = self._client.decode("utf-8", "replace")
-            elif self._client:
-                self._client, context.client_id = b"", ""
-            if route.flexible_request:
-                body = skip_tags(frame, body)
-        route.requests += 1
-        clock = server.clock
-        began_ns = 0 if clock is None else clock()
-        context.version = version
-        try:
-            answer = None
-            if route.answer_at_once is not None and not self._due:
-                answer = route.answer_at_once(frame, body, correlation, context)
-            if answer is None:
-                request = route.decode(frame, body)[0] if body >= 0 else None
-                answer = route.handle(request, context)
-            elif type(answer) is bytes:
-                self._out.append(answer)
-                answer = None
-        except CloseConnection as error:
-            self.close(str(error))
-            return
-        except ProtocolError as error:
-            self.close(f"{route.api.name} v{version}: {error}")
-            return
-        except Exception:
-            log.exception("%s v%d from %s: closing the connection", route.api.name, version, context.client_host)
-            self.close()
-            return
-        self.tick = server.tick
+    def _respond(
+        self, route: Route, key: int, correlation: int, clock: Callable[[], int] | None, began_ns: int, answer: Any
+    ) -> bool:
+        """Send what a handler gave, once it is its turn; False when the answer itself is yet to come."""
         if isinstance(answer, Pending):
             if not answer.done:
                 if self._due is None:
@@ -321,18 +156,26 @@ class Connection(asyncio.BufferedProtocol):
                 if clock is not None:
                     route.latency.began(clock() - began_ns)
                 answer.when_done(partial(self._answered, due))
-                return
+                return False
             answer = answer.answer
         if answer is not None:
             if self._due:
                 self._due.add(route, correlation, 0, None, answer)
             else:
                 self._answer(route, correlation, answer)
-        if clock is not None:
-            elapsed_ns = clock() - began_ns
-            route.latency.answered(elapsed_ns)
-            if server.tell is not None:
-                server.tell(route, correlation, context, elapsed_ns)
+        return True
+
+    def _failed(self, route: Route, error: Exception) -> None:
+        """A handler's error ends the connection."""
+        context = self.context
+        if isinstance(error, CloseConnection):
+            self.close(str(error))
+        elif isinstance(error, ProtocolError):
+            self.close(f"{route.api.name} v{context.version}: {error}")
+        else:
+            said = "%s v%d from %s: closing the connection"
+            log.error(said, route.api.name, context.version, context.client_host, exc_info=error)
+            self.close()
 
     def _unknown(self, key: int, version: int) -> Route | None:
         """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
@@ -410,13 +253,6 @@ class Connection(asyncio.BufferedProtocol):
     def send_failed(self, error: OSError) -> None:
         self.close(None if isinstance(error, ConnectionError) else str(error))
 
-    def _flush(self) -> None:
-        out = self._out
-        if not out:
-            return
-        self._out = []
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-
     def close(self, reason: str | None = None) -> None:
         """End the connection now; earlier answers that are not sent yet are lost."""
         if self._transport.is_closing():
@@ -451,31 +287,3 @@ class Connection(asyncio.BufferedProtocol):
         except OSError:
             return True
         return state != TCP_ESTABLISHED
-
-
-def skip_tags(frame: memoryview, position: int) -> int:
-    """The position after the tagged fields of a request header."""
-    if position < len(frame) and frame[position] == 0:
-        return position + 1
-    count, position = _uvarint(frame, position)
-    for _ in range(count):
-        _, position = _uvarint(frame, position)
-        size, position = _uvarint(frame, position)
-        position += size
-        if position > len(frame):
-            break
-    if position > len(frame):
-        raise ProtocolError("the tagged fields of a request header pass its end")
-    return position
-
-
-def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(frame) and shift < 35:
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ProtocolError("a varint of a request header has no end")

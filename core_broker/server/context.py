@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..loggers import Loggers
+from ._frames import Asking
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ class Services:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
 
 
-class Context:
+class Context(Asking):
     """One for a connection, which has one request in flight; `version` and `client_id` are of that request."""
 
-    __slots__ = ("client_host", "client_id", "listener", "services", "version")
+    __slots__ = ()
 
     def __init__(self, services: Services, listener: str, client_host: str) -> None:
         self.services = services
@@ -90,5 +91,3 @@ class CloseConnection(Exception):
 
 
 Handler = Callable[[Any, Context], Any]  # (request, context) -> Response | Pending | None
-# (frame, where its body begins, correlation id, context) -> the answer's bytes, a Response, or None: not for this way
-AtOnce = Callable[[memoryview, int, int, Context], Any]

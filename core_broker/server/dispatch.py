@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from ...protocol.messages import APIS
-from .context import AtOnce, Handler
+from ._frames import AtOnce, Routed
+from .context import Handler
 from .latency import Latency
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
@@ -86,21 +87,10 @@ def handler_modules() -> list[str]:
     return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
 
 
-class Route:
+class Route(Routed):
     """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
 
-    __slots__ = (
-        "answer_at_once",
-        "api",
-        "decode",
-        "encode",
-        "flexible_request",
-        "flexible_response",
-        "handle",
-        "latency",
-        "requests",
-        "version",
-    )
+    __slots__ = ("api", "encode", "flexible_response")
 
     def __init__(
         self, key: int, version: int, handle: Handler, latency: Latency, answer_at_once: AtOnce | None = None

@@ -13,15 +13,15 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import BrokerConfig, ConfigError
+from ._frames import Serving
 from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
-from .context import Context, Services
+from .context import Services
 from .dispatch import Route, Routes
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,6 @@ class Listener:
     @property
     def name(self) -> str:
         return self.address.name
-
-
-Tell = Callable[[Route, int, Context, int], None]  # an API's version, correlation id, whose, time in nanoseconds
 
 
 class ListenError(Exception):
@@ -123,20 +120,20 @@ def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
     return [(listener, told.get(listener.name, listener)) for listener in listeners]
 
 
-class Server:
+class Server(Serving):
     """All listeners and connections of a broker."""
 
     services: Services  # from `serve` on
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.routes: dict[int, Any] = Routes()
+        self.routes = Routes()
         self.unsupported_api_versions = _unsupported_route(self.routes)
-        self.clock: Callable[[], int] | None = None  # nanoseconds; set where somebody asks how long requests take
-        self.tell: Tell | None = None  # where each request is told; needs the clock
+        self.clock = None  # nanoseconds; set where somebody asks how long requests take
+        self.tell = None  # told of each request: route, correlation id, context, nanoseconds; needs the clock
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.buffers = Buffers()
-        self.max_request_bytes: int = config["socket.request.max.bytes"]
+        self.max_request_bytes = config["socket.request.max.bytes"]
         self.turn_bytes: int = config["send.turn.bytes"]
         self.tick = 0
         self.is_draining = False

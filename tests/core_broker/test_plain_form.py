@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = tuple(f"isthmus.core_broker.{name}" for name in ("storage._appended", "storage._tail", "replication._leading"))
+PLAIN = tuple(
+    f"isthmus.core_broker.{name}"
+    for name in ("storage._appended", "storage._tail", "replication._leading", "server._frames")
+)
 TESTS = (
     "storage/test_append.py",
     "storage/test_files.py",
@@ -16,6 +19,9 @@ TESTS = (
     "storage/test_read.py",
     "replication/test_partition.py",
     "server/apis/test_produce.py",
+    "server/test_connection.py",
+    "server/test_due.py",
+    "server/test_frames.py",
 )
 RUN = """
 import importlib.abc, importlib.util, sys
@@ -29,9 +35,10 @@ class Plain(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Plain())
 sys.modules["isthmus.core_broker.server._produce"] = module = type(sys)("_produce")  # it is of compiled code alone
-module.COMPILED, module.produce = False, None
+module.COMPILED, module.ProduceAtOnce = False, None
 from isthmus.core_broker.storage import _tail
-assert _tail.__file__.endswith(".py") and not _tail.COMPILED
+from isthmus.core_broker.server import _frames
+assert all(each.__file__.endswith(".py") and not each.COMPILED for each in (_tail, _frames))
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,8 +29,9 @@ from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
 from ...storage.log import AppendInfo, Origin
-from .._produce import COMPILED, produce
-from ..context import AtOnce, CloseConnection, Context
+from .._frames import AtOnce
+from .._produce import COMPILED, ProduceAtOnce
+from ..context import CloseConnection, Context
 from ..leaders import leader_of
 from ..preparing import Work
 from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_plain, named_once, sorted_out, whole_request_error
@@ -67,7 +67,7 @@ def short_way(version: int) -> AtOnce | None:
     """What answers a request of this version from its bytes, where it can; see `_produce.py`."""
     if not COMPILED or version < FLEXIBLE_SINCE:
         return None
-    return partial(produce, _some_failed, version)
+    return ProduceAtOnce(_some_failed, version)
 
 
 def _some_failed(topics: list[tuple[str, bytes, list[tuple[Partition, int, KafkaError | None]]]]) -> Response:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from isthmus.core_broker.purgatory import Pending
+from isthmus.core_broker.server._frames import GROWTH, Routed, Serving, skip_tags
 from isthmus.core_broker.server.buffers import Buffers
-from isthmus.core_broker.server.connection import ANSWER, GROWTH, Connection, skip_tags
+from isthmus.core_broker.server.connection import ANSWER, Connection
 from isthmus.core_broker.server.latency import Latency
 from isthmus.protocol.errors import DecodeError, ProtocolError
 
@@ -63,7 +64,18 @@ class Kind(Pending):
     """A room may have its own kind of Pending."""
 
 
-class FakeServer:
+class FakeRoute(Routed):
+    def __init__(self, decode, handle, *, flexible=False, answer_at_once=None):
+        self.api = SimpleNamespace(name="Echo")
+        self.version = self.requests = 0
+        self.flexible_request = flexible
+        self.flexible_response = False
+        self.decode, self.handle, self.encode = decode, handle, lambda body: [body]
+        self.answer_at_once = answer_at_once
+        self.latency = Latency()
+
+
+class FakeServer(Serving):
     """What a connection asks of its server; a request's body decides how it is answered."""
 
     def __init__(self):
@@ -83,13 +95,7 @@ class FakeServer:
         self.seen = []
         self.pending = []
         self.connections = []
-        api = SimpleNamespace(name="Echo")
-        route = SimpleNamespace(
-            answer_at_once=None,
-            api=api, version=0, flexible_request=False, flexible_response=False,
-            decode=self.decode, handle=self.handle, encode=lambda body: [body], requests=0, latency=Latency(),
-        )  # fmt: skip
-        self.routes = {7 << 16: route, -1: None, 8 << 16: None}
+        self.routes = {7 << 16: FakeRoute(self.decode, self.handle), -1: None, 8 << 16: None}
         self.unsupported_api_versions = None
 
     def decode(self, frame, position):
