@@ -12,10 +12,12 @@ MODULES = (
     "protocol/_compaction",
     "protocol/_walk",
     "core_broker/storage/_appended",
+    "core_broker/storage/_data_file",
     "core_broker/storage/_tail",
     "core_broker/replication/_leading",
     "core_broker/server/_frames",
     "core_broker/server/_produce",
+    "core_broker/server/_sending",
 )
 
 extensions = cythonize(

@@ -102,6 +102,7 @@ _EDGES = (
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
 _FILES = f"{_BROKER}.storage.real_files"
+_DATA_FILE = f"{_BROKER}.storage._data_file"
 BANS = (
     Ban(
         "clocks and chance come from isthmus.runtime",
@@ -129,7 +130,7 @@ BANS = (
         ("isthmus.client", _BROKER, "isthmus.mirror", "isthmus.streams", "isthmus.connectors"),
     ),
     Ban(
-        "a broker's files are touched in storage/real_files.py only",
+        "a broker's files are touched in storage/real_files.py and _data_file.py only",
         (
             "open io.open io.FileIO pathlib.Path shutil tempfile mmap glob os.open os.fdopen os.read os.write os.pread "
             "os.pwrite os.preadv os.pwritev os.readv os.writev os.fsync os.fdatasync os.rename os.replace os.unlink "
@@ -137,7 +138,7 @@ BANS = (
             "os.truncate os.ftruncate os.link os.symlink os.path.exists os.path.isfile os.path.isdir os.path.getsize "
             "os.path.getmtime fcntl"
         ).split(),
-        (_FILES, *_EDGES),
+        (_FILES, _DATA_FILE, *_EDGES),
         (_BROKER,),
     ),
 )  # fmt: skip

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ...protocol.errors import ProtocolError
 from ..purgatory import Pending
 from ._frames import Receiving
+from ._sending import JOIN_BYTES, Sender, is_buffer
 from .context import CloseConnection, Context
 from .due import Due, DueAnswers
-from .sending import BUFFERS, JOIN_BYTES, Sender
 
 if TYPE_CHECKING:
     from .dispatch import Route
@@ -224,7 +224,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
             ranges = False
         else:
             size = sum(map(len, parts)) + 4
-            ranges = not all(type(part) in BUFFERS for part in parts)
+            ranges = not all(map(is_buffer, parts))
         if route.flexible_response:
             out.append(ANSWER_FLEXIBLE.pack(size + 1, correlation, 0))
         else:

@@ -2,31 +2,7 @@
 
 from cpython.array cimport array, resize_smart
 
-cdef extern from *:
-    """
-    #include <sys/uio.h>
-
-    static inline Py_ssize_t isthmus_write_two(
-        int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
-    {
-        struct iovec two[2] = {{(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}};
-        return pwritev(fd, two, 2, position);
-    }
-    """
-    Py_ssize_t _write_two "isthmus_write_two" (
-        int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
-        long long position) noexcept nogil
-
 cdef long long _POSITIONS_KEPT
-
-
-cdef class FileTail:
-    cdef public object _descriptor
-    cdef public bint is_used
-    cdef public long long size
-
-    cdef int append_batch(
-        self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1
 
 
 cdef class OffsetTail:

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 # ruff: noqa: F821  (names declared in _appended.pxd)
 # mypy: ignore-errors
-"""What grows with every append: a file, a segment's indexes, and the list of where the last few appends end.
+"""What grows with appends besides the file: a segment's indexes, and the list of where the last few appends end.
 
-`RealFile`, `OffsetIndex` and `TimeIndex` are made of these classes and of all that is done less often.
+`OffsetIndex` and `TimeIndex` are made of these classes and of all that is done less often.
 """
 
 from array import array
@@ -14,47 +14,6 @@ import cython
 _POSITIONS_KEPT = 64  # of recent appends, so that readers at the tail need no search
 
 POSITIONS_KEPT = _POSITIONS_KEPT
-
-
-@cython.cclass
-class FileTail:
-    """The end of a file of the operating system.
-
-    size: what this object has written or found; _descriptor: None while it is closed; is_used: see OpenFiles.
-    """
-
-    __slots__ = (
-        "_descriptor",
-        "is_used",
-        "size",
-    )
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def append_batch(
-        self,
-        head: cython.p_const_uchar,
-        head_bytes: cython.Py_ssize_t,
-        rest: cython.p_const_uchar,
-        rest_bytes: cython.Py_ssize_t,
-    ) -> cython.int:
-        """`File.append` of two pieces of memory."""
-        held = self._descriptor
-        fd: cython.int
-        start: cython.longlong = self.size
-        total: cython.Py_ssize_t = head_bytes + rest_bytes
-        written: cython.Py_ssize_t
-        self.is_used = True
-        if held is None:
-            held = self._open_again()
-        fd = held.fd
-        with cython.nogil:
-            written = _write_two(fd, head, head_bytes, rest, rest_bytes, start)
-        if written == total:
-            self.size = start + total
-        else:  # once more, by what goes on after a short write and tells what an error is of
-            self.append([head[:head_bytes], rest[:rest_bytes]])
-        return 0
 
 
 @cython.cclass

@@ -1,13 +1,6 @@
 from array import array
 
-from .files import Descriptor
-
 POSITIONS_KEPT: int
-
-class FileTail:
-    size: int
-    is_used: bool
-    _descriptor: Descriptor | None
 
 class OffsetTail:
     _before: int

@@ -3,7 +3,8 @@
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
-from isthmus.core_broker.storage._appended cimport FileTail, OffsetTail, Positions, TimeTail
+from isthmus.core_broker.storage._appended cimport OffsetTail, Positions, TimeTail
+from isthmus.core_broker.storage._data_file cimport DataFile
 from isthmus.protocol._records cimport _int16, _int32, _int64, _uint32
 
 cdef long long _NOT_PLAIN

@@ -15,7 +15,8 @@ included, beside the write; the long way 9.7 µs.
 import cython
 
 from ...protocol.crc import crc32c
-from ._appended import FileTail, Positions
+from ._appended import Positions
+from ._data_file import DataFile
 
 COMPILED = cython.compiled
 
@@ -129,10 +130,10 @@ class SegmentTail:
 @cython.cfunc
 @cython.exceptval(-1)
 def _size_bytes(file) -> cython.longlong:
-    tail: FileTail
-    if isinstance(file, FileTail):
-        tail = file
-        return tail.size
+    data_file: DataFile
+    if isinstance(file, DataFile):
+        data_file = file
+        return data_file.size
     return file.size
 
 
@@ -141,10 +142,10 @@ def _size_bytes(file) -> cython.longlong:
 def _append_to(
     file, head: cython.p_const_uchar, head_bytes: cython.Py_ssize_t, rest: cython.p_const_uchar, size: cython.Py_ssize_t
 ) -> cython.int:
-    tail: FileTail
-    if isinstance(file, FileTail):
-        tail = file
-        tail.append_batch(head, head_bytes, rest, size)
+    data_file: DataFile
+    if isinstance(file, DataFile):
+        data_file = file
+        data_file.append_batch(head, head_bytes, rest, size)
     else:  # a simulated one
         file.append([head[:head_bytes], rest[:size]])
     return 0

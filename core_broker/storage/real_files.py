@@ -1,5 +1,5 @@
 """The operating system's files: the only place of the broker that opens, reads, writes, syncs or renames one, and the
-only one with threads (but for a batch that is appended, which is written by `_appended.py` where that is compiled).
+only one with threads; with `_data_file.py`, which has what requests do with a file.
 
 A `RealFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
 sake is opened again by its name when it is used. So partitions may be more than descriptors.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ._appended import FileTail
+from ._data_file import DataFile
 from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, TornWrite, Volume
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
@@ -30,9 +30,6 @@ READ_THREADS = 4  # of its pool for reads that clients wait for
 COMPUTE_THREADS = 2  # of its pool for what takes a processor long
 MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
-CACHED_BYTES_MIN = 4096  # that `pread_cached` gives, if so much was asked for and is there
-LOOK_BYTES = 256 * 1024  # `is_cached` looks at the first byte of each so many
-_LOOK = (bytearray(1),)  # where what it looked at goes
 _READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 IOV_MAX = 1024  # buffers in one writev (Linux)
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
@@ -109,8 +106,8 @@ class OpenFiles:
                     file.let_go()
 
 
-class RealFile(FileTail):
-    """A file of the operating system. What appends to it touch is in FileTail."""
+class RealFile(DataFile):
+    """A file of the operating system. What requests do with it is in DataFile."""
 
     __slots__ = (
         "__weakref__",
@@ -119,7 +116,6 @@ class RealFile(FileTail):
         "_is_new",
         "_open_files",
         "is_kept",
-        "path",
     )
 
     def __init__(self, path: str, open_files: OpenFiles, *, create: bool, later: bool = False) -> None:
@@ -145,11 +141,6 @@ class RealFile(FileTail):
         self.size = about.st_size
         self._inode = about.st_ino
         open_files.admit(self)
-
-    def _opened(self) -> Descriptor:
-        """What calls go to. Whoever refers to it keeps it open, though another thread may take it from here."""
-        self.is_used = True
-        return self._descriptor or self._open_again()
 
     def _open_again(self) -> Descriptor:
         if self._is_closed:
@@ -179,16 +170,13 @@ class RealFile(FileTail):
     def keep(self) -> None:
         if self._inode:
             self._open_files.keep(self)
-            self._opened()
+            self.hold()
 
     def renamed(self, path: str) -> None:
         self.path = path
         if self.is_kept:
             self.is_kept = False
             self._open_files.admit(self)
-
-    def hold(self) -> Descriptor | None:
-        return self._opened()
 
     def append(self, parts: Sequence[Buffer]) -> None:
         start = self.size
@@ -229,54 +217,8 @@ class RealFile(FileTail):
                 view = view[n:]
         assert written == total
 
-    def pread(self, n: int, position: int) -> bytes:
-        held = self._opened()
-        try:
-            data = os.pread(held.fd, n, position)
-            if len(data) == n or not data:
-                return data
-            pieces = [data]  # a read stops short at 2 GiB or a signal
-            got = len(data)
-            while got < n:
-                data = os.pread(held.fd, n - got, position + got)
-                if not data:
-                    break
-                pieces.append(data)
-                got += len(data)
-            return b"".join(pieces)
-        except OSError as error:
-            error.filename = self.path
-            raise
-
-    def pread_cached(self, n: int, position: int) -> bytes:
-        held = self._opened()
-        data = bytearray(n)
-        try:
-            got = os.preadv(held.fd, (data,), position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:
-                return self.pread(n, position)  # a file system that cannot say, such as an overlay
-            error.filename = self.path
-            raise
-        if got < min(n, CACHED_BYTES_MIN, self.size - position):
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
-        return bytes(memoryview(data)[:got])
-
-    def is_cached(self, position: int, n: int) -> bool:
-        fd = self._opened().fd
-        try:
-            for at in range(position, position + n, LOOK_BYTES):
-                os.preadv(fd, _LOOK, at, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # it cannot be told, or who reads it is told what is wrong
-        return True
-
     def pwrite(self, data: Buffer, position: int) -> None:
-        held = self._opened()
+        held = self.hold()
         view = memoryview(data)
         try:
             while len(view):
@@ -289,7 +231,7 @@ class RealFile(FileTail):
         self.size = max(self.size, position)
 
     def truncate(self, size: int) -> None:
-        held = self._opened()
+        held = self.hold()
         try:
             os.ftruncate(held.fd, size)
         except OSError as error:
@@ -298,7 +240,7 @@ class RealFile(FileTail):
         self.size = size
 
     def sync(self) -> None:
-        held = self._opened()
+        held = self.hold()
         try:
             os.fdatasync(held.fd)
         except OSError as error:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = tuple(
-    f"isthmus.core_broker.{name}"
-    for name in ("storage._appended", "storage._tail", "replication._leading", "server._frames")
+MODULES = (
+    "storage._appended storage._data_file storage._tail replication._leading server._frames server._sending".split()
 )
+PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)
 TESTS = (
     "storage/test_append.py",
     "storage/test_files.py",
@@ -19,9 +19,7 @@ TESTS = (
     "storage/test_read.py",
     "replication/test_partition.py",
     "server/apis/test_produce.py",
-    "server/test_connection.py",
-    "server/test_due.py",
-    "server/test_frames.py",
+    "server/test_sending.py",
 )
 RUN = """
 import importlib.abc, importlib.util, sys

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.server.cold_sends import ColdSends
-from isthmus.core_broker.server.sending import SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.storage.files import FileRange
 from isthmus.core_broker.storage.real_files import RealFiles
 

@@ -8,7 +8,8 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.files import DirectoryLocked, FileRange, TornWrite
+from isthmus.core_broker.storage._data_file import LOOK_BYTES
+from isthmus.core_broker.storage.files import Descriptor, DirectoryLocked, FileRange, TornWrite
 
 from .support import files_may_have, run
 
@@ -82,6 +83,37 @@ def test_range_outlives_the_name_of_its_file(files, tmp_path):
     assert (len(part), part.read()) == (5, b"23456")
 
 
+def test_what_is_cached_is_told_without_waiting(files, tmp_path):
+    file = files.open(str(tmp_path / "a"))
+    file.append([bytes(range(256)) * 4096])
+    assert file.pread_cached(5, 250) == bytes(range(250, 255))
+    assert file.pread_cached(10_000, 1024 * 1024 - 3) == b"\xfd\xfe\xff"
+    assert file.is_cached(0, file.size)
+    file._descriptor = Descriptor(os.open(file.path, os.O_WRONLY))
+    assert file.is_cached(0, file.size)  # it cannot be told; who reads it is told why not
+    with pytest.raises(OSError) as caught:
+        file.pread_cached(5, 0)
+    assert (caught.value.errno, caught.value.filename) == (errno.EBADF, file.path)
+
+
+def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
+    """As Python's own call tells it: a file system in memory has nothing that is not cached."""
+    file = files.open(str(tmp_path / "a"))
+    file.append([bytes(1024 * 1024)])
+    file.sync()
+    fd = file.hold().fd
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        os.preadv(fd, [bytearray(1)], 600_000, os.RWF_NOWAIT)
+    except BlockingIOError:
+        assert not file.is_cached(600_000, 1)
+        assert not file.is_cached(600_000 - LOOK_BYTES, LOOK_BYTES + 1)
+        with pytest.raises(BlockingIOError, match=file.path):
+            file.pread_cached(5000, 600_000)
+    else:
+        assert file.is_cached(600_000, 1)
+
+
 def test_open_without_create_misses(files, tmp_path):
     with pytest.raises(FileNotFoundError):
         files.open(str(tmp_path / "a"), create=False)
@@ -110,7 +142,6 @@ def test_blocking_work_runs_beside_the_loop(files):
     ("call", "use"),
     [
         ("pread", lambda file: file.pread(10, 0)),
-        ("preadv", lambda file: file.pread_cached(10, 0)),
         ("pwrite", lambda file: file.pwrite(b"x", 0)),
         ("pwritev", lambda file: file.append([b"x"])),
         ("ftruncate", lambda file: file.truncate(0)),

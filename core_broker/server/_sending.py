@@ -1,3 +1,5 @@
+# cython: auto_pickle=False
+# mypy: ignore-errors
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
@@ -10,37 +12,35 @@ until sent, and a range keeps its file open. What is not in the page cache is se
 sender waits for that, the loop does not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
 
-from .cold_sends import PIECE_BYTES, ColdSends
+import cython
 
-BUFFERS = frozenset((bytes, bytearray, memoryview))
-JOIN_BYTES = 256 * 1024  # bytes parts are joined up to here, so that one write takes them
-SMALL_RANGE_BYTES = 16 * 1024  # a copy of so many, of a range or its beginning, costs less than a packet of their own
+from .cold_sends import PIECE_BYTES
 
+# C variables when compiled, see _sending.pxd.
+_JOIN_BYTES = 256 * 1024
+_SMALL_RANGE_BYTES = 16 * 1024
+_PIECE_BYTES = PIECE_BYTES
 
-class Owner(Protocol):
-    """What a sender must know of its connection."""
-
-    writable: bool  # False from pause_writing to resume_writing
-
-    def sent(self) -> None: ...
-    def send_failed(self, error: OSError) -> None: ...
+JOIN_BYTES = _JOIN_BYTES  # bytes parts are joined up to here, so that one write takes them
+SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many, of a range or its beginning, costs less than a packet
 
 
+@cython.final
+@cython.cclass
 class Sender:
-    """The parts of one connection that are on their way. Used only while there are ranges among them."""
+    """The parts of one connection that are on their way. Used only while there are ranges among them.
+
+    Its owner is a connection: `writable` (False from pause_writing to resume_writing), `sent()`, `send_failed(error)`.
+    """
 
     __slots__ = (
         "_cold_sends",
         "_dup",
         "_fd",
+        "_first",
         "_left",
         "_loop",
         "_owner",
@@ -52,11 +52,12 @@ class Sender:
         "_waits_for_disk",
     )
 
-    def __init__(self, owner: Owner, transport: asyncio.Transport, turn_bytes: int, cold_sends: ColdSends) -> None:
+    def __init__(self, owner, transport, turn_bytes: cython.longlong, cold_sends):
         self._owner = owner
         self._transport = transport
         self._turn_bytes = turn_bytes
-        self._parts: deque[Any] = deque()
+        self._parts = []  # bytes and ranges, of which ...
+        self._first = 0  # ... so many are sent
         self._position = 0  # in the range that is being sent
         self._left = -1  # bytes of it; -1: not begun
         self._cold_sends = cold_sends
@@ -64,32 +65,41 @@ class Sender:
         self._waits_for_disk = False
         self._dup = -1
         self._fd = socket_fd(transport)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = None
 
-    def send(self, parts: list[Any]) -> bool:
+    def send(self, parts: list):
         """Take over `parts`; True when all are sent by now, else `owner.sent()` is called later."""
-        self._parts.extend(parts)
+        self._parts += parts
         return self._run()
 
-    def resume(self) -> None:
+    def resume(self):
         """The transport's buffer is empty again."""
         if self._dup < 0:
             self._finish(self._run())
 
-    def close(self) -> None:
+    def close(self):
         """Let go of all parts; nothing more is sent."""
         self._stop_waiting()
-        self._parts.clear()
+        self._let_go()
 
-    def _finish(self, done: bool) -> None:
+    @cython.cfunc
+    def _let_go(self):
+        self._parts.clear()
+        self._first = 0
+
+    @cython.cfunc
+    def _finish(self, done: cython.bint):
         if done:
             self._owner.sent()
 
-    def _run(self) -> bool:
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _run(self) -> cython.bint:
+        budget: cython.longlong = self._turn_bytes
+        sent: cython.longlong
         if self._waits_for_disk:
             return False
-        budget = self._turn_bytes
-        while self._parts:
+        while self._first < len(self._parts):
             if self._transport.is_closing():
                 self.close()
                 return False
@@ -101,23 +111,27 @@ class Sender:
             if sent < 0:
                 return False
             budget -= sent
-            if budget <= 0 and self._parts:
+            if budget <= 0 and self._first < len(self._parts):
                 self._wait_writable()
                 return False
         self._stop_waiting()
+        self._let_go()
         return True
 
-    def _write_joined(self) -> bool:
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _write_joined(self) -> cython.bint:
         """Write the bytes and small cached ranges that come first, with the beginning of a larger one, as one.
 
         False where there are none.
         """
-        joined: list[Any] = []
-        size = 0
-        while self._parts and size < JOIN_BYTES:
-            part = self._parts[0]
-            if type(part) not in BUFFERS:
-                is_whole = part.size_bytes <= SMALL_RANGE_BYTES
+        joined: list = []
+        size: cython.longlong = 0
+        is_whole: cython.bint
+        while self._first < len(self._parts) and size < _JOIN_BYTES:
+            part = self._parts[self._first]
+            if not is_buffer(part):
+                is_whole = part.size_bytes <= _SMALL_RANGE_BYTES
                 if self._fd < 0 or not (is_whole or joined):
                     break
                 data = _beginning(part)
@@ -128,7 +142,7 @@ class Sender:
                     self._position, self._left = part.position + len(data), part.size_bytes - len(data)
                     break
                 part = data
-            self._parts.popleft()
+            self._pop()
             size += len(part)
             joined.append(part)
         if not joined:
@@ -136,9 +150,13 @@ class Sender:
         self._transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
         return True
 
-    def _send_some(self, budget: int) -> int:
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def _send_some(self, budget: cython.longlong) -> cython.longlong:
         """Bytes of the first range that went out; -1 when the socket is full or broken."""
-        source = self._parts[0]
+        source = self._parts[self._first]
+        size: cython.longlong
+        sent: cython.longlong
         if self._left < 0:
             self._position, self._left = source.position, source.size_bytes
         if self._left == 0:
@@ -175,13 +193,15 @@ class Sender:
         self._advance(sent)
         return sent
 
-    def _advance(self, sent: int) -> None:
+    @cython.cfunc
+    def _advance(self, sent: cython.longlong):
         self._position += sent
         self._left -= sent
         if self._left == 0:
             self._range_done()
 
-    def _cause(self, source: Any, error: OSError) -> OSError:
+    @cython.cfunc
+    def _cause(self, source, error):
         """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
         if isinstance(error, ConnectionError):
             return error
@@ -192,14 +212,16 @@ class Sender:
             return OSError(refused.errno, os.strerror(refused.errno or 0), source.file.path)
         return error
 
-    def _is_ready(self, source: Any) -> bool:
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _is_ready(self, source) -> cython.bint:
         """Whether the next piece of a range is cached; else the pool sends it, and `_sent_cold` goes on."""
-        size = min(self._left, PIECE_BYTES)
+        size: cython.longlong = min(self._left, _PIECE_BYTES)
+        fd: cython.int = -1
         if not self._cold_sends.is_cold(source.file, self._position, size):
             self._ready_to = self._position + size
             return True
         self._stop_waiting()
-        fd = -1
         if self._fd >= 0:
             try:
                 fd = os.dup(self._fd)
@@ -210,11 +232,11 @@ class Sender:
         self._cold_sends.send(source.file, fd, self._position, size, self._sent_cold)
         return False
 
-    def _sent_cold(self, sent: int, data: bytes, error: OSError | None) -> None:
+    def _sent_cold(self, sent: cython.longlong, data: bytes, error):
         self._waits_for_disk = False
         if not self._parts:
             return  # closed meanwhile
-        source = self._parts[0]
+        source = self._parts[self._first]
         if error is not None:
             if self._fd < 0:
                 source.unreadable(error)
@@ -222,7 +244,7 @@ class Sender:
             else:
                 self._fail(self._cause(source, error))
             return
-        is_full = self._fd >= 0 and sent < min(self._left, PIECE_BYTES)
+        is_full: cython.bint = self._fd >= 0 and sent < min(self._left, _PIECE_BYTES)
         if data:
             self._transport.write(data)
         elif self._fd < 0:
@@ -234,12 +256,20 @@ class Sender:
         else:
             self._finish(self._run())
 
-    def _range_done(self) -> None:
+    @cython.cfunc
+    def _range_done(self):
         self._left = -1
         self._ready_to = 0
-        self._parts.popleft()
+        self._pop()
 
-    def _wait_writable(self) -> None:
+    @cython.cfunc
+    def _pop(self):
+        """The first part is sent: let go of it."""
+        self._parts[self._first] = None
+        self._first += 1
+
+    @cython.cfunc
+    def _wait_writable(self):
         if self._dup >= 0:
             return
         self._loop = asyncio.get_running_loop()
@@ -253,40 +283,52 @@ class Sender:
             return
         self._loop.add_writer(self._dup, self._on_writable)
 
-    def _on_writable(self) -> None:
+    def _on_writable(self):
         self._finish(self._run())
 
-    def _stop_waiting(self) -> None:
+    @cython.cfunc
+    def _stop_waiting(self):
         if self._dup >= 0:
             assert self._loop is not None
             self._loop.remove_writer(self._dup)
             os.close(self._dup)
             self._dup = -1
 
-    def _fail(self, error: OSError) -> None:
+    @cython.cfunc
+    def _fail(self, error):
         self.close()
         self._owner.send_failed(error)
 
 
-def _beginning(source: Any) -> bytes:
+@cython.ccall
+@cython.inline
+@cython.exceptval(check=False)
+def is_buffer(part) -> cython.bint:
+    """Whether it is memory, and no range of a file."""
+    kind = type(part)
+    return kind is bytes or kind is bytearray or kind is memoryview
+
+
+@cython.cfunc
+def _beginning(source):
     """The first bytes of a range; none where they are not cached or not to be had, which the long way tells."""
     try:
-        data: bytes = source.file.pread_cached(min(source.size_bytes, SMALL_RANGE_BYTES), source.position)
+        return source.file.pread_cached(min(source.size_bytes, _SMALL_RANGE_BYTES), source.position)
     except OSError:
         return b""
-    return data
 
 
-def _too_short(source: Any, position: int, left: int) -> OSError:
+@cython.cfunc
+def _too_short(source, position: cython.longlong, left: cython.longlong):
     return OSError(f"{source.file.path} ends before the range at {position}, {left} bytes")
 
 
-def socket_fd(transport: asyncio.BaseTransport) -> int:
+def socket_fd(transport):
     """The fd of a plain socket; -1 where there is none or where bytes must pass the transport (TLS)."""
     if transport.get_extra_info("sslcontext") is not None:
         return -1
     sock = transport.get_extra_info("socket")
     if sock is None:
         return -1
-    fileno: Callable[[], int] | None = getattr(sock, "fileno", None)
+    fileno = getattr(sock, "fileno", None)
     return -1 if fileno is None else fileno()

@@ -1,0 +1,40 @@
+# C declarations for _sending.py, read by the compiler only, as protocol/_records.pxd is.
+
+cdef long long _JOIN_BYTES
+cdef long long _SMALL_RANGE_BYTES
+cdef long long _PIECE_BYTES
+
+
+cdef class Sender:
+    cdef object _owner
+    cdef object _transport
+    cdef object _cold_sends
+    cdef object _loop
+    cdef readonly list _parts
+    cdef Py_ssize_t _first
+    cdef long long _turn_bytes
+    cdef long long _position
+    cdef long long _left
+    cdef long long _ready_to
+    cdef int _dup
+    cdef int _fd
+    cdef bint _waits_for_disk
+
+    cdef _let_go(self)
+    cdef _finish(self, bint done)
+    cdef bint _run(self) except? -1
+    cdef bint _write_joined(self) except? -1
+    cdef long long _send_some(self, long long budget) except? -2
+    cdef _advance(self, long long sent)
+    cdef _cause(self, source, error)
+    cdef bint _is_ready(self, source) except? -1
+    cdef _range_done(self)
+    cdef _pop(self)
+    cdef _wait_writable(self)
+    cdef _stop_waiting(self)
+    cdef _fail(self, error)
+
+
+cpdef bint is_buffer(part) noexcept
+cdef _beginning(source)
+cdef _too_short(source, long long position, long long left)

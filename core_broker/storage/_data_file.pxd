@@ -1,0 +1,47 @@
+# C declarations for _data_file.py, read by the compiler only, as protocol/_records.pxd is.
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <sys/uio.h>
+
+    static inline Py_ssize_t isthmus_write_two(
+        int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
+    {
+        struct iovec two[2] = {{(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}};
+        return pwritev(fd, two, 2, position);
+    }
+
+    static inline Py_ssize_t isthmus_preadv_now(int fd, void *data, Py_ssize_t n, long long position)
+    {
+        struct iovec one = {data, (size_t)n};
+        Py_ssize_t got;
+        do {
+            got = preadv2(fd, &one, 1, position, RWF_NOWAIT);
+        } while (got < 0 && errno == EINTR);
+        return got < 0 ? -errno : got;
+    }
+    """
+    Py_ssize_t _write_two "isthmus_write_two" (
+        int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
+        long long position) noexcept nogil
+    Py_ssize_t _preadv_now "isthmus_preadv_now" (int fd, void* data, Py_ssize_t n, long long position) noexcept nogil
+
+cdef Py_ssize_t _CACHED_BYTES_MIN
+cdef long long _LOOK_BYTES
+
+
+cdef class DataFile:
+    cdef public object _descriptor
+    cdef public bint is_used
+    cdef public str path
+    cdef public long long size
+
+    cdef opened(self)
+    cdef int append_batch(
+        self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1
+
+
+cdef Py_ssize_t _read_now(int fd, bytearray data, Py_ssize_t n, long long position) noexcept

@@ -1,0 +1,127 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: F821  (names declared in _data_file.pxd)
+# mypy: ignore-errors
+"""What requests do with a file of the operating system: append a batch, read, and look whether a read need not wait.
+
+`RealFile` is made of this class and of all that is done less often.
+"""
+
+import errno
+import os
+
+import cython
+
+# C variables when compiled, see _data_file.pxd.
+_CACHED_BYTES_MIN = 4096
+_LOOK_BYTES = 256 * 1024
+
+CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
+LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
+
+
+@cython.cclass
+class DataFile:
+    """A file by its name, and its descriptor while it is open.
+
+    size: what this object has written or found; is_used: see OpenFiles.
+    """
+
+    __slots__ = (
+        "_descriptor",
+        "is_used",
+        "path",
+        "size",
+    )
+
+    @cython.cfunc
+    def opened(self):
+        """The Descriptor. Whoever refers to it keeps it open, though another thread may take it from here."""
+        held = self._descriptor
+        self.is_used = True
+        return self._open_again() if held is None else held
+
+    def hold(self):
+        return self.opened()
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def append_batch(
+        self,
+        head: cython.p_const_uchar,
+        head_bytes: cython.Py_ssize_t,
+        rest: cython.p_const_uchar,
+        rest_bytes: cython.Py_ssize_t,
+    ) -> cython.int:
+        """`File.append` of two pieces of memory."""
+        held = self.opened()
+        fd: cython.int = held.fd
+        start: cython.longlong = self.size
+        total: cython.Py_ssize_t = head_bytes + rest_bytes
+        written: cython.Py_ssize_t
+        with cython.nogil:
+            written = _write_two(fd, head, head_bytes, rest, rest_bytes, start)
+        if written == total:
+            self.size = start + total
+        else:  # once more, by what goes on after a short write and tells what an error is of
+            self.append([head[:head_bytes], rest[:rest_bytes]])
+        return 0
+
+    def pread(self, n: cython.Py_ssize_t, position: cython.longlong):
+        held = self.opened()
+        got: cython.Py_ssize_t
+        data: bytes
+        try:
+            data = os.pread(held.fd, n, position)
+            got = len(data)
+            if got == n or not got:
+                return data
+            pieces = [data]  # a read stops short at 2 GiB or a signal
+            while got < n:
+                data = os.pread(held.fd, n - got, position + got)
+                if not data:
+                    break
+                pieces.append(data)
+                got += len(data)
+            return b"".join(pieces)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def pread_cached(self, n: cython.Py_ssize_t, position: cython.longlong):
+        held = self.opened()
+        data = bytearray(n)
+        got: cython.Py_ssize_t = _read_now(held.fd, data, n, position)
+        if got == -errno.EOPNOTSUPP:
+            return self.pread(n, position)  # a file system that cannot say, such as an overlay
+        if got >= 0 and got < min(n, _CACHED_BYTES_MIN, self.size - position):
+            got = -errno.EAGAIN
+        if got < 0:
+            raise OSError(-got, os.strerror(-got), self.path)
+        return bytes(data) if got == n else bytes(memoryview(data)[:got])
+
+    def is_cached(self, position: cython.longlong, n: cython.longlong):
+        held = self.opened()
+        fd: cython.int = held.fd
+        end: cython.longlong = position + n
+        got: cython.Py_ssize_t
+        look: bytearray = bytearray(1)
+        while position < end:
+            got = _read_now(fd, look, 1, position)
+            if got < 0:
+                return got != -errno.EAGAIN  # else it cannot be told, or who reads it is told what is wrong
+            position += _LOOK_BYTES
+        return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_now(fd: cython.int, data: bytearray, n: cython.Py_ssize_t, position: cython.longlong) -> cython.Py_ssize_t:
+    """How many bytes were read from the page cache, or -errno."""
+    if cython.compiled:
+        return _preadv_now(fd, PyByteArray_AS_STRING(data), n, position)
+    else:
+        try:
+            return os.preadv(fd, (data,), position, os.RWF_NOWAIT)
+        except OSError as error:
+            return -error.errno
