@@ -1,5 +1,7 @@
 # C declarations for _sending.py, read by the compiler only, as protocol/_records.pxd is.
 
+from isthmus.core_broker.storage._data_file cimport FileRange
+
 cdef long long _JOIN_BYTES
 cdef long long _SMALL_RANGE_BYTES
 cdef long long _PIECE_BYTES
@@ -26,8 +28,8 @@ cdef class Sender:
     cdef bint _write_joined(self) except? -1
     cdef long long _send_some(self, long long budget) except? -2
     cdef _advance(self, long long sent)
-    cdef _cause(self, source, error)
-    cdef bint _is_ready(self, source) except? -1
+    cdef _cause(self, FileRange source, error)
+    cdef bint _is_ready(self, FileRange source) except? -1
     cdef _range_done(self)
     cdef _pop(self)
     cdef _wait_writable(self)
@@ -36,5 +38,5 @@ cdef class Sender:
 
 
 cpdef bint is_buffer(part) noexcept
-cdef _beginning(source)
-cdef _too_short(source, long long position, long long left)
+cdef _beginning(FileRange source)
+cdef _too_short(FileRange source, long long position, long long left)

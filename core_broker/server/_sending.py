@@ -17,6 +17,7 @@ import os
 
 import cython
 
+from ..storage._data_file import FileRange
 from .cold_sends import PIECE_BYTES
 
 # C variables when compiled, see _sending.pxd.
@@ -128,18 +129,20 @@ class Sender:
         joined: list = []
         size: cython.longlong = 0
         is_whole: cython.bint
+        source: FileRange
         while self._first < len(self._parts) and size < _JOIN_BYTES:
             part = self._parts[self._first]
             if not is_buffer(part):
-                is_whole = part.size_bytes <= _SMALL_RANGE_BYTES
+                source = part
+                is_whole = source.size_bytes <= _SMALL_RANGE_BYTES
                 if self._fd < 0 or not (is_whole or joined):
                     break
-                data = _beginning(part)
-                if not data or (is_whole and len(data) < part.size_bytes):
+                data = _beginning(source)
+                if not data or (is_whole and len(data) < source.size_bytes):
                     break
                 if not is_whole:
                     joined.append(data)
-                    self._position, self._left = part.position + len(data), part.size_bytes - len(data)
+                    self._position, self._left = source.position + len(data), source.size_bytes - len(data)
                     break
                 part = data
             self._pop()
@@ -154,7 +157,7 @@ class Sender:
     @cython.exceptval(-2)
     def _send_some(self, budget: cython.longlong) -> cython.longlong:
         """Bytes of the first range that went out; -1 when the socket is full or broken."""
-        source = self._parts[self._first]
+        source: FileRange = self._parts[self._first]
         size: cython.longlong
         sent: cython.longlong
         if self._left < 0:
@@ -201,7 +204,7 @@ class Sender:
             self._range_done()
 
     @cython.cfunc
-    def _cause(self, source, error):
+    def _cause(self, source: FileRange, error):
         """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
         if isinstance(error, ConnectionError):
             return error
@@ -214,7 +217,7 @@ class Sender:
 
     @cython.cfunc
     @cython.exceptval(-1)
-    def _is_ready(self, source) -> cython.bint:
+    def _is_ready(self, source: FileRange) -> cython.bint:
         """Whether the next piece of a range is cached; else the pool sends it, and `_sent_cold` goes on."""
         size: cython.longlong = min(self._left, _PIECE_BYTES)
         fd: cython.int = -1
@@ -236,7 +239,7 @@ class Sender:
         self._waits_for_disk = False
         if not self._parts:
             return  # closed meanwhile
-        source = self._parts[self._first]
+        source: FileRange = self._parts[self._first]
         if error is not None:
             if self._fd < 0:
                 source.unreadable(error)
@@ -310,7 +313,7 @@ def is_buffer(part) -> cython.bint:
 
 
 @cython.cfunc
-def _beginning(source):
+def _beginning(source: FileRange):
     """The first bytes of a range; none where they are not cached or not to be had, which the long way tells."""
     try:
         return source.file.pread_cached(min(source.size_bytes, _SMALL_RANGE_BYTES), source.position)
@@ -319,7 +322,7 @@ def _beginning(source):
 
 
 @cython.cfunc
-def _too_short(source, position: cython.longlong, left: cython.longlong):
+def _too_short(source: FileRange, position: cython.longlong, left: cython.longlong):
     return OSError(f"{source.file.path} ends before the range at {position}, {left} bytes")
 
 

@@ -44,4 +44,11 @@ cdef class DataFile:
         self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1
 
 
+cdef class FileRange:
+    cdef readonly object file
+    cdef readonly long long position
+    cdef readonly Py_ssize_t size_bytes
+    cdef readonly object unreadable
+
+
 cdef Py_ssize_t _read_now(int fd, bytearray data, Py_ssize_t n, long long position) noexcept

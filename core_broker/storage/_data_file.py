@@ -3,7 +3,7 @@
 # mypy: ignore-errors
 """What requests do with a file of the operating system: append a batch, read, and look whether a read need not wait.
 
-`RealFile` is made of this class and of all that is done less often.
+`RealFile` is made of `DataFile` and of all that is done less often.
 """
 
 import errno
@@ -111,6 +111,41 @@ class DataFile:
                 return got != -errno.EAGAIN  # else it cannot be told, or who reads it is told what is wrong
             position += _LOOK_BYTES
         return True
+
+
+@cython.final
+@cython.cclass
+class FileRange:
+    """Bytes of a file to be sent or read. Holding the range holds the file open, even one deleted meanwhile.
+
+    unreadable: is told when the disk refuses to read it.
+    """
+
+    __slots__ = ("file", "position", "size_bytes", "unreadable")
+
+    def __init__(self, file, position: cython.longlong, size_bytes: cython.Py_ssize_t, unreadable=None):
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+        self.unreadable = _tell_nobody if unreadable is None else unreadable
+
+    def __len__(self):
+        return self.size_bytes
+
+    def __repr__(self):
+        return f"FileRange({self.file.path!r}, {self.position}, {self.size_bytes})"
+
+    def read(self):
+        """The bytes, copied out; may block when they are cold. Shorter when the file was truncated since."""
+        try:
+            return self.file.pread(self.size_bytes, self.position)
+        except OSError as error:
+            self.unreadable(error)
+            raise
+
+
+def _tell_nobody(error):
+    pass
 
 
 @cython.cfunc

@@ -1,4 +1,6 @@
-from .files import Descriptor
+from collections.abc import Callable
+
+from .files import Descriptor, File
 
 CACHED_BYTES_MIN: int
 LOOK_BYTES: int
@@ -12,3 +14,14 @@ class DataFile:
     def pread(self, n: int, position: int) -> bytes: ...
     def pread_cached(self, n: int, position: int) -> bytes: ...
     def is_cached(self, position: int, n: int) -> bool: ...
+
+class FileRange:
+    file: File
+    position: int
+    size_bytes: int
+    unreadable: Callable[[OSError], None]
+    def __init__(
+        self, file: File, position: int, size_bytes: int, unreadable: Callable[[OSError], None] | None = None
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def read(self) -> bytes: ...

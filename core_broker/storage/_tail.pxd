@@ -1,6 +1,7 @@
 # C declarations for _tail.py, read by the compiler only, as protocol/_records.pxd is.
 
 from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from isthmus.core_broker.storage._appended cimport OffsetTail, Positions, TimeTail
@@ -28,6 +29,7 @@ cdef Py_ssize_t _BASE_SEQUENCE
 cdef Py_ssize_t _COUNT
 cdef Py_ssize_t _HEADER_SIZE
 cdef Py_ssize_t _PREFIX_SIZE
+cdef long long _SCAN_BYTES
 
 
 cdef class AppendLimits:

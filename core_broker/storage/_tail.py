@@ -12,6 +12,8 @@ Compiled, one core, three batches of 2 KB a request: 2.3 µs a batch from a requ
 included, beside the write; the long way 9.7 µs.
 """
 
+import struct
+
 import cython
 
 from ...protocol.crc import crc32c
@@ -41,6 +43,10 @@ _BASE_SEQUENCE = 53
 _COUNT = 57
 _HEADER_SIZE = 61
 _PREFIX_SIZE = 16  # base offset, length, leader epoch: outside the CRC
+_SCAN_BYTES = 4096
+
+SCAN_BYTES = _SCAN_BYTES  # read at once when batches are looked through: what an index entry stands for by default
+_BOUNDS = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 
 BATCHES_KEPT = _BATCHES_KEPT
 
@@ -103,6 +109,39 @@ class SegmentTail:
     ):
         """Take a batch that was written at `position` into the indexes."""
         _note(self, position, size_bytes, last_offset, max_timestamp, interval_bytes)
+
+    def seek(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint):
+        """(position, size in bytes) of the first batch whose last offset is `offset` or later, (size of the file, 0) if
+        there is none. It is looked for from a position on that must be a batch's.
+
+        Raises BlockingIOError at what is not in the page cache, if it may not wait for the disk.
+        """
+        file = self.file
+        end: cython.longlong = _size_bytes(file)
+        chunk: bytes = b""
+        chunk_start: cython.longlong = position
+        at: cython.longlong
+        last: cython.longlong
+        length: cython.longlong
+        while end - position >= _HEADER_SIZE:
+            at = position - chunk_start
+            if at + _HEADER_SIZE > len(chunk):
+                chunk = (file.pread if may_wait else file.pread_cached)(min(_SCAN_BYTES, end - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < _HEADER_SIZE:
+                    break
+            if cython.compiled:
+                b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(chunk)) + at
+                last, length = _int64(b, 0) + _int32(b, _DELTA), _int32(b, _LENGTH)
+            else:
+                base, length, delta = _BOUNDS.unpack_from(chunk, at)
+                last = base + delta
+            if length < _HEADER_SIZE - _OVERHEAD or position + length + _OVERHEAD > end:
+                break
+            if last >= offset:
+                return position, length + _OVERHEAD
+            position += length + _OVERHEAD
+        return end, 0
 
     @cython.cfunc
     @cython.exceptval(-1)

@@ -8,6 +8,7 @@ from .producers import ProducerEntry, ProducerStates
 from .segment import Segment
 
 COMPILED: bool
+SCAN_BYTES: int
 BATCHES_KEPT: int
 
 class AppendLimits:
@@ -24,6 +25,7 @@ class SegmentTail:
     max_timestamp_offset: int
     first_timestamp: int
     bytes_since_index: int
+    def seek(self, offset: int, position: int, may_wait: bool) -> tuple[int, int]: ...
     def note(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int
     ) -> None: ...

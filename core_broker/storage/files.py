@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ._data_file import FileRange as FileRange  # compiled, as what sends it is
+
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
@@ -133,34 +135,6 @@ class Files(Protocol):
 
     async def compute(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args), which takes long for want of a processor, not of the disk."""
-
-
-class FileRange:
-    """Bytes of a file to be sent or read. Holding the range holds the file open, even one deleted meanwhile."""
-
-    __slots__ = ("file", "position", "size_bytes", "unreadable")
-
-    def __init__(
-        self, file: File, position: int, size_bytes: int, unreadable: Callable[[OSError], None] = lambda error: None
-    ) -> None:
-        self.file = file
-        self.position = position
-        self.size_bytes = size_bytes
-        self.unreadable = unreadable  # is told when the disk refuses to read it
-
-    def __len__(self) -> int:
-        return self.size_bytes
-
-    def __repr__(self) -> str:
-        return f"FileRange({self.file.path!r}, {self.position}, {self.size_bytes})"
-
-    def read(self) -> bytes:
-        """The bytes, copied out; may block when they are cold. Shorter when the file was truncated since."""
-        try:
-            return self.file.pread(self.size_bytes, self.position)
-        except OSError as error:
-            self.unreadable(error)
-            raise
 
 
 class Descriptor:

@@ -23,6 +23,7 @@ from .transactions import AbortedTransaction, TransactionIndex
 logger = logging.getLogger(__name__)
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
+ANY_OFFSET = -(2**63)
 SEARCHES_MAX = 10  # for one timestamp, each because the log has changed under the one before
 
 
@@ -154,15 +155,13 @@ class LogReader(LogTail):
                 if not may_wait:
                     raise BlockingIOError
                 start = segment.start_on_disk(self.files, offset)
-        for batch in segment.batches(start, may_wait=may_wait):
-            if batch.last_offset >= offset:
-                return batch.position, batch.size_bytes
-        return segment.file.size, 0
+        return segment.seek(offset, start, may_wait)
 
     def _size_at(self, segment: Segment, position: int, may_wait: bool) -> int:
         """The size of the batch at a position. Raises KafkaError CORRUPT_MESSAGE, and BlockingIOError as `_locate`."""
-        for batch in segment.batches(position, may_wait=may_wait):
-            return batch.size_bytes
+        size_bytes = segment.seek(ANY_OFFSET, position, may_wait)[1]
+        if size_bytes:
+            return size_bytes
         raise KafkaError.of(  # somebody else has changed the file
             ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path}: no batch at position {position}"
         )

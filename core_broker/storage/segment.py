@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.crc import crc32c
-from ._tail import SegmentTail
+from ._tail import SCAN_BYTES, SegmentTail
 from .config import LogConfig
 from .files import File, Files
 from .index import (
@@ -40,7 +40,6 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_IND
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 MAX_RELATIVE = 2**31 - 1
-SCAN_BYTES = 4096  # read at once when batches are looked through: what an index entry stands for by default
 
 # base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, record count

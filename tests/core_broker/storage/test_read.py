@@ -33,6 +33,26 @@ def test_every_offset_gives_the_batch_that_holds_it(files, tmp_path, reopened):
     assert contents(log, 120) == b""
 
 
+@pytest.mark.parametrize("sizes", [[1] * 200, [4000, 1, 4096, 30, 9000, 4016], [100, 70_000, 3]])
+def test_a_search_by_headers_finds_what_a_walk_finds(files, tmp_path, sizes):
+    """Headers that lie across what is read at once, and batches larger than that."""
+    log = open_log(files, tmp_path)
+    for size in sizes:
+        append(log, batch(2, size=size))
+    segment = log._active
+    batches = list(segment.batches())
+    assert [each.base_offset for each in batches] == list(range(0, 2 * len(sizes), 2))
+    for number, start in enumerate(batches):
+        for offset in range(2 * len(sizes) + 1):
+            rest = [each for each in batches[number:] if each.last_offset >= offset]
+            expected = (rest[0].position, rest[0].size_bytes) if rest else (segment.file.size, 0)
+            assert segment.seek(offset, start.position, True) == expected
+            assert segment.seek(offset, start.position, False) == expected
+    segment.file.truncate(segment.file.size - 1)
+    last = batches[-1]
+    assert segment.seek(last.last_offset, last.position, True) == (segment.file.size, 0)  # half a batch is none
+
+
 @pytest.mark.parametrize("offset", [-1, 121])
 def test_outside_of_the_log_is_out_of_range(files, tmp_path, offset):
     with pytest.raises(KafkaError) as caught:
