@@ -187,7 +187,7 @@ class Receiving:
         self._held = None
         view = memoryview(held)
         done = self._cut(view, filled)
-        if done < filled and not self._transport.is_closing():
+        if done < filled:
             self._hold(view, done, filled)
         server.held(self, -len(held))
         server.buffers.give(held)

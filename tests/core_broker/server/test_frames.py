@@ -27,6 +27,7 @@ from .frames_worlds import (
     FLEXIBLE_VERSION,
     FORMS,
     GOOD,
+    LIMIT,
     MANY_BYTES,
     PLAIN_VERSION,
     PRODUCE,
@@ -57,6 +58,7 @@ async def told(form, story, folder, fields):
     if not bench.transport.closed:
         bench.transport.closed = True
     bench.connection.connection_lost(None)
+    assert bench.server.buffers.taken == {}
     return states, bench.state(), world.state()
 
 
@@ -158,8 +160,9 @@ LIMITS = {
     "refused": (request(7, 0, 3, None, b"refuse"), b"", "refused"),
     "fault": (request(7, 0, 3, None, b"fault"), b"", None),
     "no tags": (request(7, 1, 3, None, b""), b"", "a varint of a request header has no end"),
-    "long tags": (request(7, 1, 3, None, b"\1\5\x7fx"), b"", "the tagged fields of a request header pass its end"),
-    "client past the end": (request(7, 1, 3, (9, b"x"), b""), b"", "a varint of a request header has no end"),
+    "long tags": (request(7, 1, 3, None, b"\1\5\2x"), b"", "the tagged fields of a request header pass its end"),
+    "client past the end": (request(7, 0, 3, (9, b"x"), b""), b"", "Echo v0: its client id passes its end"),
+    "client past the end, flexible": (request(7, 1, 3, (9, b"x"), b""), b"", "a varint of a request header has no end"),
     "unknown ApiVersions": (request(18, 99, 3, None, b"?"), ANSWER.pack(18, 3) + b"whatever it is", None),
 }
 
@@ -201,6 +204,48 @@ def test_so_many_requests_a_turn(form):
         return counts
 
     assert asyncio.run(main()) == [(REQUESTS_A_TURN, 1), (2 * REQUESTS_A_TURN, 2)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("before", [0, 10])  # bytes of the second request that are there when the socket is full
+def test_while_a_client_does_not_read_its_requests_wait(form, before):
+    async def main():
+        bench = Bench(form, Server(None, is_short=False))
+        bench.sent = request(PRODUCE, 0, 1, None, b"wait")
+        bench.read(10**6)
+        bench.sent = request(PRODUCE, 0, 2, None, b"second")
+        if before:
+            bench.read(before)
+        await bench.do("full")
+        bench.server.pending[0].complete(b"first")
+        bench.read(10**6)
+        assert bench.sent == b""
+        assert len(bench.server.seen) == 1 and not bench.transport.reading
+        await bench.do("writable")
+        await asyncio.sleep(0)
+        assert len(bench.server.seen) == 2 and bench.transport.reading
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [-1, 9, LIMIT + 1, 2**31 - 1])
+def test_a_bad_length_behind_an_answer_that_is_due_ends_the_connection_after_it(form, size):
+    async def main():
+        bench = Bench(form, Server(None, is_short=False))
+        for sent in (request(ECHO, 0, 1, None, b"wait"), struct.pack(">i", size) + bytes(9)):
+            bench.sent = sent
+            bench.read(10**6)
+        assert not bench.transport.closed
+        bench.server.pending[0].complete(b"answer")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert bench.transport.data == ANSWER.pack(10, 1) + b"answer"
+        assert bench.server.closed_for == [
+            ("10.0.0.9", f"a frame of {size} bytes (socket.request.max.bytes is {LIMIT})")
+        ]
+
+    asyncio.run(main())
 
 
 # --- The short way ----------------------------------------------------------------------------------------------------
