@@ -114,6 +114,28 @@ def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
         assert file.is_cached(600_000, 1)
 
 
+def test_where_no_file_system_tells_what_is_cached_it_is_read(files):
+    """One of the system's own has no answer; as Python's own call tells it."""
+    file = files.open("/proc/self/comm", create=False)
+    with pytest.raises(OSError) as caught:
+        os.preadv(file.hold().fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+    assert caught.value.errno == errno.EOPNOTSUPP
+    assert file.is_cached(0, 1)
+    assert file.pread_cached(100, 0) == files.read("/proc/self/comm") != b""
+
+
+def test_who_gave_a_range_is_told_that_it_cannot_be_read(files, tmp_path):
+    file = files.open(str(tmp_path / "a"))
+    file.append([b"0123"])
+    told = []
+    part = FileRange(file, 1, 2, told.append)
+    assert part.read() == b"12" and told == []
+    file._descriptor = Descriptor(os.open(file.path, os.O_WRONLY))
+    with pytest.raises(OSError) as caught:
+        part.read()
+    assert told == [caught.value]
+
+
 def test_open_without_create_misses(files, tmp_path):
     with pytest.raises(FileNotFoundError):
         files.open(str(tmp_path / "a"), create=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 
+from isthmus.core_broker.storage._appended import POSITIONS_KEPT, Positions
 from isthmus.core_broker.storage.index import (
     OffsetIndex,
     TimeIndex,
@@ -70,3 +71,24 @@ def test_file_follows_through_growth_and_truncation(files, tmp_path):
         if chance.random() < 0.3:
             index.write(files, path)
             assert files.read(path) == index.encode()
+
+
+def test_no_time_is_taken_that_is_not_after_the_last_in_the_file():
+    index = TimeIndex(3, (100, 5))
+    for timestamp in (50, 100):
+        index.append(timestamp, 6)
+    assert (len(index), index.last) == (3, (100, 5))
+    index.append(101, 7)
+    assert (len(index), index.last) == (4, (101, 7))
+
+
+def test_the_last_positions_of_appends_are_kept_and_no_others():
+    positions = Positions()
+    assert positions.rows() == [] and positions.get(0) is None
+    for number in range(1, 2 * POSITIONS_KEPT + 2):
+        positions.append(number * 10, number * 100)
+        first = max(number - POSITIONS_KEPT + 1, 1)
+        kept = [(each * 10, each * 100) for each in range(first, number + 1)]
+        assert positions.rows() == kept
+        assert [(offset, positions.get(offset)) for offset, _ in kept] == kept
+        assert positions.get((first - 1) * 10) is None

@@ -62,6 +62,18 @@ def test_one_that_is_used_stays_open_longer_than_those_that_are_not(few, tmp_pat
     assert idle.hold() is not at_first[1]
 
 
+@pytest.mark.parametrize(
+    "use", [lambda f: f.hold(), lambda f: f.pread(1, 0), lambda f: f.pread_cached(1, 0), lambda f: f.is_cached(0, 1)]
+)
+def test_what_was_read_since_the_last_look_has_a_second_chance(few, tmp_path, use):
+    read, idle, *rest = made(few, tmp_path, 4)
+    for file in (read, idle, *rest):
+        file.is_used = False
+    use(read)
+    rest.append(few.open(f"{tmp_path}/another"))
+    assert read._descriptor is not None and idle._descriptor is None
+
+
 def test_what_is_in_use_is_not_closed_under_who_uses_it(few, tmp_path):
     (file,) = made(few, tmp_path, 1)
     held = file.hold()

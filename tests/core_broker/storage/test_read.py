@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
+import struct
+
 import pytest
 
 from isthmus.core_broker.storage.log import LogConfig, Origin
+from isthmus.core_broker.storage.reader import ANY_OFFSET
+from isthmus.core_broker.storage.segment import Segment
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import CorruptBatch, iter_records
 
@@ -171,3 +177,35 @@ def test_search_by_time_does_not_unpack_a_bomb(files, tmp_path, monkeypatch):
     append(log, batch(50, timestamp=NOW_MS + 10, size=1000, codec="zstd"))
     found = run(log.offset_for_timestamp(NOW_MS + 30))
     assert (found.offset, found.timestamp) == (2, NOW_MS + 59)  # the batch's first: nothing later is missed
+
+
+def test_seek_finds_what_a_look_at_each_header_does(files, tmp_path):
+    """Batches of no record (61 bytes) and more, whose headers lie across each place where a read may end."""
+    segment = Segment.create(files, str(tmp_path), 0, 0)
+    chance, at, rows = random.Random(5), 0, []
+    for _ in range(300):
+        data, delta = bytearray(chance.choice([61, 62, 80, 121])), chance.randrange(3)
+        struct.pack_into(">qi11xi", data, 0, at, len(data) - 12, delta)
+        rows.append((segment.size_bytes, len(data), at + delta))
+        segment.file.append([data])
+        at += delta + 1 + chance.randrange(2)
+    assert [(each.position, each.size_bytes, each.last_offset) for each in segment.batches()] == rows
+    for offset in range(at + 2):
+        found = next(((position, size) for position, size, last in rows if last >= offset), (segment.size_bytes, 0))
+        assert segment.seek(offset, 0, True) == segment.seek(offset, 0, False) == found
+    for position, size, _ in rows:
+        assert segment.seek(ANY_OFFSET, position, True) == (position, size)
+        assert segment.seek(rows[-1][2], position, True) == rows[-1][:2]
+        assert segment.seek(at, position, True) == (segment.size_bytes, 0)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1, 23, 60, 61, 62, 121])
+def test_seek_in_a_file_that_somebody_has_cut_finds_nothing_after_its_end(files, tmp_path, kept_bytes):
+    segment = Segment.create(files, str(tmp_path), 0, 0)
+    for base in range(3):
+        segment.file.append([struct.pack(">qi11xi", base, 61 - 12, 0).ljust(61, b"\0")])
+    os.truncate(segment.file.path, kept_bytes)
+    last_whole = kept_bytes // 61 - 1
+    assert segment.seek(2, 0, True) == (183, 0)
+    if last_whole >= 0:
+        assert segment.seek(last_whole, 0, True) == (61 * last_whole, 61)
