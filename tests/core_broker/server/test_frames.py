@@ -184,6 +184,16 @@ def test_limits_and_what_is_told_of_them(form, sent, answer, reason):
     assert bench.server.closed_for == ([] if reason is None else [("10.0.0.9", reason)])
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("version", [PLAIN_VERSION, FLEXIBLE_VERSION])
+def test_a_client_id_that_passes_the_end_of_its_frame_takes_nothing_of_what_lies_behind(form, version):
+    bench = Bench(form, Server(None, is_short=False))
+    bench.server.scratch[:] = b"s" * len(bench.server.scratch)
+    bench.sent = request(ECHO, version, 3, (9, b"x"), b"")
+    bench.read(10**6)
+    assert bench.transport.closed and bench.connection.context.client_id == "x"
+
+
 def test_a_fault_of_ours_is_told_with_where_it_was(caplog):
     asyncio.run(told("compiled", [("send", request(7, 0, 1, None, b"fault")), ("read", 100)], tempfile.mkdtemp(), {}))
     [record] = caplog.records
