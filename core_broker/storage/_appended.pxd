@@ -10,7 +10,7 @@ cdef class OffsetTail:
     cdef public array _positions
     cdef public array _relative
 
-    cdef int take(self, int relative_offset, int position) except? -1
+    cdef int take(self, long long relative_offset, long long position) except? -1
 
 
 cdef class TimeTail:
@@ -19,7 +19,7 @@ cdef class TimeTail:
     cdef public array _relative
     cdef public array _timestamps
 
-    cdef int take(self, long long timestamp, int relative_offset) except? -1
+    cdef int take(self, long long timestamp, long long relative_offset) except? -1
 
 
 cdef class Positions:
@@ -30,6 +30,6 @@ cdef class Positions:
     cdef void take(self, long long offset, long long position) noexcept
 
 
-cdef int _push_int(array values, int value) except? -1
+cdef int _push_int(array values, long long value) except? -1
 cdef int _push_long(array values, long long value) except? -1
 cdef long long _last_long(array values) noexcept

@@ -34,7 +34,7 @@ class OffsetTail:
 
     @cython.cfunc
     @cython.exceptval(-1)
-    def take(self, relative_offset: cython.int, position: cython.int) -> cython.int:
+    def take(self, relative_offset: cython.longlong, position: cython.longlong) -> cython.int:
         _push_int(self._positions, position)  # before what a search on another thread goes by
         _push_int(self._relative, relative_offset)
         return 0
@@ -60,7 +60,7 @@ class TimeTail:
 
     @cython.cfunc
     @cython.exceptval(-1)
-    def take(self, timestamp: cython.longlong, relative_offset: cython.int) -> cython.int:
+    def take(self, timestamp: cython.longlong, relative_offset: cython.longlong) -> cython.int:
         newest: cython.longlong = _last_long(self._timestamps) if len(self._timestamps) else self._last_before[0]
         if timestamp > newest:
             _push_int(self._relative, relative_offset)  # before what a search on another thread goes by
@@ -71,9 +71,11 @@ class TimeTail:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1)
-def _push_int(values: array, value: cython.int) -> cython.int:
+def _push_int(values: array, value: cython.longlong) -> cython.int:
     at: cython.Py_ssize_t = len(values)
     if cython.compiled:
+        if not -2147483648 <= value <= 2147483647:
+            raise OverflowError(f"{value} is not of four bytes")  # as the array itself says, in other words
         resize_smart(values, at + 1)
         values.data.as_ints[at] = value
     else:

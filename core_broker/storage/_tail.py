@@ -301,7 +301,7 @@ def _take(
             entry._last_offsets[i] = entry._last_offsets[i + 1]
             entry._timestamps[i] = entry._timestamps[i + 1]
     entry._first_sequences[at] = base_sequence
-    entry._last_sequences[at] = (base_sequence + last_offset - base_offset) & _SEQUENCE_MASK
+    entry._last_sequences[at] = (base_sequence + (last_offset - base_offset)) & _SEQUENCE_MASK
     entry._first_offsets[at] = base_offset
     entry._last_offsets[at] = last_offset
     entry._timestamps[at] = timestamp

@@ -146,12 +146,13 @@ class RealFile(DataFile):
         if self._is_closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
+        size = self.size  # another thread may append or cut meanwhile: it has this size then, or the one it has after
         try:
             held = Descriptor(self._open_files.open(self.path, flags))
             about = os.fstat(held.fd)
             if not self._inode:
                 self._inode, self._is_new = about.st_ino, True
-            elif about.st_ino != self._inode or about.st_size < self.size:  # numbers of files that are gone come again
+            elif about.st_ino != self._inode or about.st_size < min(size, self.size):  # numbers come again
                 raise OSError(errno.ESTALE, "another file has taken its name", self.path)
         except OSError:
             kept = self._descriptor  # by another thread, which then took the name away

@@ -6,10 +6,11 @@ import errno
 import os
 import socket
 import threading
+import weakref
 
 import pytest
 
-from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
+from isthmus.core_broker.server._sending import JOIN_BYTES, SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.storage.files import FileRange
 from isthmus.core_broker.storage.real_files import RealFiles
@@ -233,6 +234,59 @@ def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders, ends):
     assert not senders  # the control: a range that is larger goes from file to socket
     assert sender.send([FileRange(file, 0, SMALL_RANGE_BYTES + 1)])
     assert senders
+
+
+def test_a_small_range_whose_file_was_cut_ends_the_connection(tmp_path, ends):
+    ours, _ = ends
+    file, _ = make_file(tmp_path, 1000)
+    transport, owner = Transport(ours), Owner()
+    assert not Sender(owner, transport, 1 << 20, ColdSends(FILES)).send([b"head", FileRange(file, 900, 500), b"never"])
+    assert "ends before the range at 1000, 400 bytes" in str(owner.error)
+    assert transport.writes == [b"head"] and owner.was_sent == 0
+
+
+def test_bytes_are_joined_up_to_a_bound(tmp_path):
+    file, _ = make_file(tmp_path, 10)
+    transport = Transport()
+    parts = [bytes(JOIN_BYTES // 2)] * 5 + [FileRange(file, 0, 10)]
+    assert Sender(Owner(), transport, 1 << 20, ColdSends(FILES)).send(parts)
+    assert list(map(len, transport.writes)) == [JOIN_BYTES, JOIN_BYTES, JOIN_BYTES // 2, 10]
+
+
+def test_each_range_is_asked_for_before_it_is_sent(tmp_path, ends):
+    ours, _ = ends
+    file, _ = make_file(tmp_path, 100_000)
+    asked = []
+
+    class Asked(ColdSends):
+        def is_cold(self, file, position, n):
+            asked.append((position, n))
+            return False
+
+    sender = Sender(Owner(), Transport(ours), 1 << 20, Asked(FILES))
+    assert sender.send([FileRange(file, 50_000, 40_000), FileRange(file, 0, 40_000)])
+    assert asked == [(50_000, 40_000), (0, 40_000)]
+
+
+def test_a_range_that_is_sent_is_let_go_of_while_others_wait(tmp_path, ends):
+    ours, _ = ends
+    first = RealFiles(1).open(str(tmp_path / "first"))
+    first.append([bytes(20_000)])
+    last, content = make_file(tmp_path, 8_000_000)
+
+    async def main(first):
+        held = weakref.ref(first)
+        owner = Owner()
+        sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES))
+        assert not sender.send([FileRange(first, 0, 20_000), FileRange(last, 0, len(content))])
+        del first
+        files.clear()
+        assert held() is None and owner.was_sent == 0
+        sender.close()
+
+    files = [first]
+    del first
+    asyncio.run(main(files[0]))
 
 
 def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders, ends):

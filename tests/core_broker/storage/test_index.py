@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import struct
 
+import pytest
+
 from isthmus.core_broker.storage._appended import POSITIONS_KEPT, Positions
 from isthmus.core_broker.storage.index import (
     OffsetIndex,
@@ -13,6 +15,7 @@ from isthmus.core_broker.storage.index import (
     search_time_index,
 )
 from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.segment import Segment
 
 from .support import NOW_MS, append, batch, open_log, run
 
@@ -92,3 +95,19 @@ def test_the_last_positions_of_appends_are_kept_and_no_others():
         assert positions.rows() == kept
         assert [(offset, positions.get(offset)) for offset, _ in kept] == kept
         assert positions.get((first - 1) * 10) is None
+
+
+@pytest.mark.parametrize("position,last_offset", [(2**31, 1), (1, 2**31), (1, -(2**31) - 1)])
+def test_what_an_entry_cannot_hold_is_refused(files, tmp_path, position, last_offset):
+    segment = Segment.create(files, str(tmp_path), 0, 0)
+    segment.bytes_since_index = 1
+    with pytest.raises(OverflowError):
+        segment.note(position, 100, last_offset, NOW_MS, 0)
+    assert len(segment.offsets) == 0
+
+
+def test_the_most_that_an_entry_holds_is_taken(files, tmp_path):
+    segment = Segment.create(files, str(tmp_path), 0, 0)
+    segment.bytes_since_index = 1
+    segment.note(2**31 - 1, 100, 2**31 - 1, NOW_MS, 0)
+    assert segment.offsets.encode() == struct.pack(">ii", 2**31 - 1, 2**31 - 1)

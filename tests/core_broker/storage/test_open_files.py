@@ -216,3 +216,34 @@ def test_reader_that_opens_a_file_again_while_its_name_goes_finds_what_was_kept(
     file.let_go()  # the control: of one that nobody keeps open there is nothing left
     with pytest.raises(OSError):
         file.pread(100, 0)
+
+
+@pytest.mark.parametrize("change", [lambda file: file.append([b"b"]), lambda file: file.truncate(file.size - 1)])
+def test_file_that_another_thread_changes_while_it_is_opened_again_is_the_same(few, tmp_path, change, monkeypatch):
+    [file] = made(few, tmp_path, 1)
+    file.let_go()
+    look, looks = os.fstat, []
+
+    def changed() -> None:
+        looks.append(file.size)
+        if len(looks) == 1:
+            change(file)
+            file.let_go()
+
+    def before(fd):
+        changed()
+        return look(fd)
+
+    def after(fd):
+        about = look(fd)
+        changed()
+        return about
+
+    for each in (after, before):
+        looks.clear()
+        file.append([b"more"])
+        file.let_go()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fstat", each)
+            file.hold()
+        assert len(looks) == 2
