@@ -100,7 +100,5 @@ def locate(files: Files, segment: Segment, offset: int) -> IndexWindow | None:
         relative = offset - segment.base_offset
         window = IndexWindow.load(files, segment, relative)
         start = window.lookup(relative)
-    for batch in segment.batches(start):
-        if batch.last_offset >= offset:
-            break
+    segment.seek(offset, start, may_wait=True)
     return window

@@ -182,8 +182,7 @@ class RealFile(DataFile):
     def append(self, parts: Sequence[Buffer]) -> None:
         start = self.size
         total = sum(map(len, parts))
-        self.is_used = True
-        held = self._descriptor or self._open_again()
+        held = self.hold()
         try:
             written = os.pwritev(held.fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
             if written != total:

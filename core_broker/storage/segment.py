@@ -192,20 +192,16 @@ class Segment(SegmentTail):
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
-    def batches(self, position: int = 0, limit: int | None = None, may_wait: bool = True) -> Iterator[BatchAt]:
-        """The batches from a position, which must be a batch's, to the end or `limit`, by their headers.
-
-        Raises BlockingIOError at what is not in the page cache, if it may not wait for the disk.
-        """
+    def batches(self, position: int = 0) -> Iterator[BatchAt]:
+        """The batches from a position, which must be a batch's, to the end, by their headers. May wait for the disk."""
         file = self.file
-        read = file.pread if may_wait else file.pread_cached
-        end = file.size if limit is None else limit
+        end = file.size
         chunk = b""
         chunk_start = position
         while end - position >= HEADER_SIZE:
             at = position - chunk_start
             if at + _BOUNDS.size > len(chunk):
-                chunk = read(min(SCAN_BYTES, end - position), position)
+                chunk = file.pread(min(SCAN_BYTES, end - position), position)
                 chunk_start, at = position, 0
                 if len(chunk) < _BOUNDS.size:
                     return

@@ -238,6 +238,15 @@ def test_while_a_client_does_not_read_its_requests_wait(form, before):
     asyncio.run(main())
 
 
+async def answer_what_is_due(bench: Bench) -> None:
+    """The one request that waits, whose connection is open until then and sends the answer."""
+    assert not bench.transport.closed
+    bench.server.pending[0].complete(b"answer")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert bench.transport.data == ANSWER.pack(10, 1) + b"answer"
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("key", [1, 256, -256])  # whichever byte tells that it is no Produce
 def test_what_is_no_produce_request_waits_for_the_answers_that_are_due(form, key):
@@ -245,11 +254,7 @@ def test_what_is_no_produce_request_waits_for_the_answers_that_are_due(form, key
         bench = Bench(form, Server(None, is_short=False))
         bench.sent = request(PRODUCE, 0, 1, None, b"wait") + request(key, 0, 2, None, b"?")
         bench.read(10**6)
-        assert not bench.transport.closed
-        bench.server.pending[0].complete(b"answer")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert bench.transport.data == ANSWER.pack(10, 1) + b"answer"
+        await answer_what_is_due(bench)
         assert bench.server.closed_for == [("10.0.0.9", f"request of key {key} version 0, which is not served")]
 
     asyncio.run(main())
@@ -263,11 +268,7 @@ def test_a_bad_length_behind_an_answer_that_is_due_ends_the_connection_after_it(
         for sent in (request(ECHO, 0, 1, None, b"wait"), struct.pack(">i", size) + bytes(9)):
             bench.sent = sent
             bench.read(10**6)
-        assert not bench.transport.closed
-        bench.server.pending[0].complete(b"answer")
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert bench.transport.data == ANSWER.pack(10, 1) + b"answer"
+        await answer_what_is_due(bench)
         assert bench.server.closed_for == [
             ("10.0.0.9", f"a frame of {size} bytes (socket.request.max.bytes is {LIMIT})")
         ]
