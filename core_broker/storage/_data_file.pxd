@@ -5,13 +5,22 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 cdef extern from *:
     """
     #include <errno.h>
+    #include <fcntl.h>
     #include <sys/uio.h>
+    #include <unistd.h>
 
     static inline Py_ssize_t isthmus_write_two(
         int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
     {
         struct iovec two[2] = {{(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}};
         return pwritev(fd, two, 2, position);
+    }
+
+    static inline void isthmus_space_ahead(int fd, long long position, long long n)
+    {
+        /* What it had got of the last of a full disk, others need more. */
+        if (fallocate(fd, 1 /* FALLOC_FL_KEEP_SIZE */, position, n) && errno == ENOSPC && ftruncate(fd, position))
+            return;
     }
 
     static inline Py_ssize_t isthmus_preadv_now(int fd, void *data, Py_ssize_t n, long long position)
@@ -27,10 +36,14 @@ cdef extern from *:
     Py_ssize_t _write_two "isthmus_write_two" (
         int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
         long long position) noexcept nogil
+    void _space_ahead "isthmus_space_ahead" (int fd, long long position, long long n) noexcept nogil
     Py_ssize_t _preadv_now "isthmus_preadv_now" (int fd, void* data, Py_ssize_t n, long long position) noexcept nogil
 
 cdef Py_ssize_t _CACHED_BYTES_MIN
 cdef long long _LOOK_BYTES
+cdef long long _AHEAD_FROM_BYTES
+cdef long long _AHEAD_SHARE
+cdef long long _AHEAD_BYTES_MAX
 
 
 cdef class DataFile:
@@ -38,8 +51,10 @@ cdef class DataFile:
     cdef public bint is_used
     cdef public str path
     cdef public long long size
+    cdef public long long asked_end
 
     cdef opened(self)
+    cdef void _ask_ahead(self, int fd, long long start, Py_ssize_t total) noexcept
     cdef int append_batch(
         self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1
 

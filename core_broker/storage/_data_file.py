@@ -14,20 +14,28 @@ import cython
 # C variables when compiled, see _data_file.pxd.
 _CACHED_BYTES_MIN = 4096
 _LOOK_BYTES = 256 * 1024
+_AHEAD_FROM_BYTES = 8 * 1024 * 1024
+_AHEAD_SHARE = 8
+_AHEAD_BYTES_MAX = 16 * 1024 * 1024
 
 CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
+AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
+AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
+AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
 
 
 @cython.cclass
 class DataFile:
     """A file by its name, and its descriptor while it is open.
 
-    size: what this object has written or found; is_used: see OpenFiles.
+    size: what this object has written or found; is_used: see OpenFiles. asked_end: up to where the file system was
+    asked for space.
     """
 
     __slots__ = (
         "_descriptor",
+        "asked_end",
         "is_used",
         "path",
         "size",
@@ -58,6 +66,8 @@ class DataFile:
         start: cython.longlong = self.size
         total: cython.Py_ssize_t = head_bytes + rest_bytes
         written: cython.Py_ssize_t
+        if start + total > self.asked_end and start >= _AHEAD_FROM_BYTES:
+            self._ask_ahead(fd, start, total)
         with cython.nogil:
             written = _write_two(fd, head, head_bytes, rest, rest_bytes, start)
         if written == total:
@@ -65,6 +75,22 @@ class DataFile:
         else:  # once more, by what goes on after a short write and tells what an error is of
             self.append([head[:head_bytes], rest[:rest_bytes]])
         return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _ask_ahead(self, fd: cython.int, start: cython.longlong, total: cython.Py_ssize_t) -> cython.void:
+        """Ask for space past the end, where a write costs the file system less.
+
+        Where there is none to be had, or the file system does not know the question, the write is what it would be.
+        """
+        ahead: cython.longlong = start // _AHEAD_SHARE
+        if ahead > _AHEAD_BYTES_MAX:
+            ahead = _AHEAD_BYTES_MAX
+        ahead += total
+        if cython.compiled:  # plain Python has no call that leaves the size as it is
+            with cython.nogil:
+                _space_ahead(fd, start, ahead)
+        self.asked_end = start + ahead
 
     def pread(self, n: cython.Py_ssize_t, position: cython.longlong):
         held = self.opened()

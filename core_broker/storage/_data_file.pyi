@@ -4,10 +4,14 @@ from .files import Descriptor, File
 
 CACHED_BYTES_MIN: int
 LOOK_BYTES: int
+AHEAD_FROM_BYTES: int
+AHEAD_SHARE: int
+AHEAD_BYTES_MAX: int
 
 class DataFile:
     path: str
     size: int
+    asked_end: int
     is_used: bool
     _descriptor: Descriptor | None
     def hold(self) -> Descriptor: ...

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ._data_file import DataFile
+from ._data_file import AHEAD_FROM_BYTES, DataFile
 from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, TornWrite, Volume
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
@@ -126,7 +126,7 @@ class RealFile(DataFile):
         self.is_kept = False  # it stays open whatever the bound
         self.is_used = False  # since it was last looked at by who looks for one to close
         self.path = path
-        self.size = 0
+        self.size = self.asked_end = 0
         self._inode = 0  # none: it is not there
         if later:
             return
@@ -188,6 +188,7 @@ class RealFile(DataFile):
             if written != total:
                 self._write_rest(held.fd, parts, start, written, total)
         except OSError as error:
+            self.asked_end = 0
             try:
                 os.ftruncate(held.fd, start)
             except OSError as second:
@@ -238,6 +239,11 @@ class RealFile(DataFile):
             error.filename = self.path
             raise
         self.size = size
+        self.asked_end = 0
+
+    def give_back(self) -> None:
+        if self.size >= AHEAD_FROM_BYTES:
+            self.truncate(self.size)  # which frees what was never written, too; also what was asked before a crash
 
     def sync(self) -> None:
         held = self.hold()

@@ -173,6 +173,7 @@ class LogUpkeep(LogReader):
         active = self._active
         try:
             if active.size_bytes:
+                active.file.give_back()
                 active.write_indexes(self.files)
                 write_snapshot(self.files, self.directory, self.log_end_offset, self.producers)
             segment = Segment.create(self.files, self.directory, base_offset, wall_ms)

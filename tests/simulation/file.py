@@ -129,6 +129,9 @@ class SimFile:
         disk.sim.trace.add("truncate", disk.name, self.path, size)
         disk.crash_point(process)
 
+    def give_back(self) -> None:
+        self._check()
+
     def sync(self) -> None:
         disk = self._check()
         process = self._files.process

@@ -190,6 +190,10 @@ class BrokenFile:
         self._files._call("truncate", self.path)
         self._file.truncate(size)
 
+    def give_back(self) -> None:
+        self._files._call("give_back", self.path)
+        self._file.give_back()
+
     def sync(self) -> None:
         self._files._call("sync", self.path)
         self._file.sync()
