@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from integration_tests.brokers import ROOT
@@ -172,24 +173,36 @@ def load(
 
 def librdkafka(
     what: str, side: Side, topic: str, seconds: float, partitions: int = PARTITIONS, value_bytes: int = VALUE_BYTES,
-    codec: str = "none", batch_records: int = 0, timeout_s: float = LOAD_TIMEOUT_S,
+    codec: str = "none", batch_records: int = 0, timeout_s: float = LOAD_TIMEOUT_S, clients: int = 1,
 ) -> tuple[dict[str, float], float]:  # fmt: skip
-    return _run(
-        side, "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
-        f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
-        f"--batch-records={batch_records}", timeout_s=timeout_s,
+    """clients: processes that do so at once; records and bytes are of all of them, seconds of the slowest."""
+    arguments = (
+        "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
+        f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}",
+        f"--max-bytes={SAMPLE_BYTES // clients}", f"--batch-records={batch_records}",
     )  # fmt: skip
-
-
-def _run(side: Side, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S) -> tuple[dict[str, float], float]:
     before = side.cpu_seconds()
+    with ThreadPoolExecutor(clients) as pool:
+        said = list(pool.map(lambda _: _said(side, *arguments, timeout_s=timeout_s), range(clients)))
+    used = side.cpu_seconds() - before
+    together = {key: sum(each[key] for each in said) for key in ("records", "bytes")}
+    return {**together, "seconds": max(each["seconds"] for each in said)}, used
+
+
+def _run(side: Side, *arguments: str) -> tuple[dict[str, float], float]:
+    before = side.cpu_seconds()
+    said = _said(side, *arguments)
+    return said, side.cpu_seconds() - before
+
+
+def _said(side: Side, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
     )
-    used = side.cpu_seconds() - before
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments[:2])} against {side.name}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout), used
+    said: dict[str, float] = json.loads(done.stdout)
+    return said
 
 
 def fill(address: str, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:
