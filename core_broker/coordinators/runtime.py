@@ -18,7 +18,7 @@ from ...protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
-from ..storage.errors import StorageError, is_passing
+from ..storage.errors import StorageError, anew, is_passing
 from ..storage.log import Origin
 from ..storage.pauses import RetryDelay
 
@@ -136,7 +136,7 @@ class CoordinatorRuntime(Generic[S]):
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here")
         if shard.failure is not None:
-            raise shard.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
+            raise anew(shard.failure)
         return shard
 
     def unread(self) -> dict[int, str]:

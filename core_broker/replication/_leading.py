@@ -9,6 +9,7 @@ import cython
 
 from ...protocol.errors import KafkaError
 from ..storage._tail import LogTail
+from ..storage.errors import anew
 
 
 @cython.cclass
@@ -88,7 +89,7 @@ class Leading:
         traffic: Counts = self.traffic
         base: cython.longlong
         if self.failure is not None:  # since `records_plain`, by whoever an append to another partition has woken
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         traffic.appends += 1
         try:
             base = log.append_plain(b, size, self.leader_epoch, wall_ms)

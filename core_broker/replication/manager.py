@@ -21,7 +21,7 @@ from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
 from ..storage.at_once import sync_logs
 from ..storage.config import LogConfig
-from ..storage.errors import StorageError, wants_room
+from ..storage.errors import StorageError, anew, wants_room
 from ..storage.files import Volume
 from ..storage.log import Log
 from ..storage.manager import LogManager
@@ -82,7 +82,7 @@ class ReplicaManager:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
         failure = self._offline.get((topic, index))
         if failure is not None:
-            return failure.with_traceback(None)  # that of the last raise would be added to, and hold its request
+            return anew(failure)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
+from ..storage.errors import anew
 from ._leading import Leading
 from .traffic import Traffic
 
@@ -130,7 +131,7 @@ class Partition(Leading):
     ) -> AppendInfo:
         """Append batches to the log. Raises KafkaError; then nothing was appended. prepared: see `Log.append`."""
         if self.failure is not None:
-            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
+            raise anew(self.failure)
         traffic = self.traffic
         traffic.appends += 1
         try:
@@ -209,7 +210,7 @@ class Partition(Leading):
         KAFKA_STORAGE_ERROR. The log's start moves in memory; `LogManager.save_log_starts` makes it last.
         """
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         if "delete" not in self.configs["cleanup.policy"]:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not have delete")
         before = self.high_watermark if offset == -1 else offset

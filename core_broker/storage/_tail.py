@@ -19,6 +19,7 @@ import cython
 from ...protocol.crc import crc32c
 from ._appended import Positions
 from ._data_file import DataFile
+from .errors import anew
 
 COMPILED = cython.compiled
 
@@ -406,7 +407,7 @@ class LogTail:
         i: cython.int
         positions: Positions
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise anew(self.failure)
         if producer_id >= 0:
             entry = self.producers.entries[producer_id]
         if not segment._surely_fits(limits, size, last, stamp, wall_ms):

@@ -39,6 +39,14 @@ class StorageError(KafkaError):
         self.errno = error.errno
 
 
+def anew(failure: KafkaError) -> KafkaError:
+    """Another error of the same reason, to be raised in its place: what is raised refers to the frames that it went
+    through, and they to a request and its memory, which whoever keeps a failure would hold for ever."""
+    twin = type(failure).__new__(type(failure), *failure.args)
+    twin.__dict__.update(failure.__dict__)
+    return twin
+
+
 def wants_room(error: KafkaError) -> bool:
     """Whether a file call was refused for want of room: it goes through once there is some."""
     return isinstance(error, StorageError) and error.errno in SHORTAGES

@@ -14,7 +14,7 @@ from ._appended import Positions
 from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .cutting import LogCutting
-from .errors import OffsetMismatch, StorageError
+from .errors import OffsetMismatch, StorageError, anew
 from .files import Buffer, Files, TornWrite
 from .preparing import Prepared
 from .reader import LogSlice, TimestampOffset
@@ -100,7 +100,7 @@ class Log(LogCutting):
         prepared: of the first batch, see `preparing.py`.
         """
         if self.failure is not None:
-            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
+            raise anew(self.failure)
         end = self.log_end_offset
         if expected_next_offset is not None and expected_next_offset != end:
             raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)

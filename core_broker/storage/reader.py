@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
 from ._tail import LogTail
-from .errors import NotCached, StorageError, is_passing
+from .errors import NotCached, StorageError, anew, is_passing
 from .files import FileRange, Files
 from .index_window import IndexWindows, locate
 from .recovery import Loaded
@@ -65,13 +65,13 @@ class LogReader(LogTail):
 
     def _check_online(self) -> None:
         if self.failure is not None:
-            raise self.failure.with_traceback(None)  # else each raise adds to it, and holds its request for ever
+            raise anew(self.failure)
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         """Take the log offline: what memory and disk hold may differ from now on, or the disk is broken."""
         failure = StorageError(error, self.directory, doing)
         if self.failure is None:
-            self.failure = failure
+            self.failure = anew(failure)  # the other is raised
             logger.error("%s is offline until the broker starts again: %s", self.name, failure.message)
         return failure
 

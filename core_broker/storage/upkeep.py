@@ -17,7 +17,7 @@ from . import retention
 from .closing import LogEnd, close_logs
 from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT
-from .errors import StorageError, is_passing, wants_room
+from .errors import StorageError, anew, is_passing, wants_room
 from .files import Files
 from .reader import LogReader
 from .recovery import Loaded, write_snapshot
@@ -116,7 +116,7 @@ class LogUpkeep(LogReader):
         failure = StorageError(error, self.directory, doing)
         if self.failure is not None or self.on_failure is None or not wants_room(failure):
             return super()._fail(error, doing)
-        self.failure = failure
+        self.failure = anew(failure)  # the other is raised
         logger.error("%s is offline until there is room: %s", self.name, failure.message)
         self.on_failure(self, failure)
         return failure

@@ -31,7 +31,7 @@ from ....protocol.messages.fetch import (
 from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...storage.errors import NotCached
+from ...storage.errors import NotCached, anew
 from ..context import Context
 from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted
 from ..leaders import leader_of
@@ -228,7 +228,7 @@ class _Fetch:
                 wanted.partition = None
                 partition = wanted.partition = self._find(wanted)
             if partition.failure is not None:
-                raise partition.failure.with_traceback(None)
+                raise anew(partition.failure)
             partition.check_epoch(asked.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")

@@ -21,6 +21,7 @@ from ....protocol.messages.list_offsets import (
 from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...storage.errors import anew
 from ..context import Context
 from ..leaders import check_epoch
 
@@ -93,7 +94,7 @@ def _answer(
     partition = context.services.replicas.get(topic, asked.partition_index)
     check_epoch(partition, asked.current_leader_epoch)
     if partition.failure is not None:
-        raise partition.failure.with_traceback(None)
+        raise anew(partition.failure)
     if request.replica_id != CONSUMER:
         upper = partition.log.log_end_offset
     else:

@@ -14,6 +14,7 @@ from ....protocol.messages.offset_for_leader_epoch import (
     Request,
     Response,
 )
+from ...storage.errors import anew
 from ..context import Context
 from ..leaders import check_epoch
 
@@ -34,7 +35,7 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context) -> Ep
     try:
         partition = context.services.replicas.get(topic, asked.partition)
         if partition.failure is not None:
-            raise partition.failure.with_traceback(None)
+            raise anew(partition.failure)
         check_epoch(partition, asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:

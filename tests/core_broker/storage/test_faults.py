@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import weakref
 
 import pytest
 
@@ -64,6 +66,34 @@ def test_append_that_a_broken_disk_refuses_takes_the_log_offline(tmp_path, numbe
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "0000.log" in caught.value.message
     assert open_log(files, tmp_path).log_end_offset == 1
+
+
+class Request(bytearray):
+    """One whose end can be seen."""
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, OSError), (errno.ENOSPC, TornWrite)])
+def test_an_offline_log_keeps_its_reason_and_the_memory_of_no_request_that_met_it(tmp_path, number, error):
+    files = BrokenFiles()
+    log = open_log(files, tmp_path)
+    told = []
+    log.on_failure = lambda log, failure: told.append(failure.message)
+
+    def refused(use) -> weakref.ref:
+        request = Request(batch(1))
+        with pytest.raises(StorageError, match=f"cannot append to .*0000.log: {os.strerror(number)}") as caught:
+            use(request)
+        assert (caught.value.code, caught.value.errno) == (ErrorCode.KAFKA_STORAGE_ERROR, number)
+        return weakref.ref(request)
+
+    files.trap = failing(number, error=error)
+    requests = [refused(lambda request: append(log, request))]
+    requests += [refused(lambda request: append(log, request)) for _ in range(2)]
+    requests.append(refused(lambda request: log.read(0, len(request))))
+    gc.collect()
+    assert [request() for request in requests] == [None] * 4
+    assert [log.failure.message] == (told or [log.failure.message])
+    assert len(told) == (number == errno.ENOSPC)
 
 
 @pytest.mark.parametrize("part", [".index", ".timeindex", ".snapshot", "0003.log"])
