@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ...protocol.primitives import uuid_from_str, uuid_to_str
@@ -25,6 +26,8 @@ FORMAT_VERSION = "1"
 
 Offsets = dict[tuple[str, int], int]  # by topic and partition
 
+_LARGEST = (2**31 - 1, 2**63 - 1)  # an entry ends with a partition or an epoch, and an offset, of Kafka's types
+
 
 class CheckpointError(Exception):
     """A small file that is not what it should be; says which and what."""
@@ -37,7 +40,10 @@ def render_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: str, fields: int) -> Iterator[list[str]]:
-    """The entries of a checkpoint, each of `fields` words of which all but a topic's name are numbers."""
+    """The entries of a checkpoint, each of `fields` words of which all but a topic's name are numbers.
+
+    Raises CheckpointError.
+    """
     try:
         lines = data.decode().split("\n")
         if lines[0] != CHECKPOINT_VERSION:
@@ -47,8 +53,9 @@ def parse_checkpoint(data: bytes, path: str, fields: int) -> Iterator[list[str]]
         if len(entries) != count or any(len(entry) != fields for entry in entries):
             raise CheckpointError(f"{path}: {len(entries)} entries, some perhaps broken, where {count} are announced")
         for entry in entries:
-            for number in entry[-2:]:
-                int(number)
+            for number, largest in zip(entry[-2:], _LARGEST, strict=True):
+                if not 0 <= int(number) <= largest:
+                    raise CheckpointError(f"{path}: {number} is not between 0 and {largest}")
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path}: not a checkpoint: {error}") from None
     return iter(entries)
@@ -88,10 +95,11 @@ def parse_meta_properties(data: bytes, path: str) -> dict[str, str]:
                 "use the release that wrote the directory, or another directory"
             )
     missing = [name for name in ("version", "cluster.id", "node.id") if not values.get(name)]
-    if missing:  # as in Kafka: a directory that forgot whose it is must not become another cluster's
-        raise CheckpointError(
-            f"{path} is damaged: {', '.join(missing)} missing: put it back from a copy, or choose another directory"
-        )
+    wrong = f"{', '.join(missing)} missing" if missing else ""
+    if not wrong and not re.fullmatch("[0-9]{1,10}", values["node.id"]):
+        wrong = f"node.id is {values['node.id']!r}"
+    if wrong:  # as in Kafka: a directory that forgot whose it is must not become another cluster's
+        raise CheckpointError(f"{path} is damaged: {wrong}: put it back from a copy, or choose another directory")
     return values
 
 

@@ -224,6 +224,10 @@ class ProducerStates(ProducerTails):
         for row in _ENTRY.iter_unpack(body[_COUNT.size :]):
             producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, start = row
             if last_offset >= 0:
+                if not 0 <= delta <= last_offset:
+                    raise SnapshotError(
+                        f"{path}: a batch of {delta} offsets more than one ends at offset {last_offset}"
+                    )
                 first_sequence = (last_sequence - delta) & SEQUENCE_MASK if last_sequence >= 0 else -1
                 entry = states.update(
                     producer_id, epoch, first_sequence, last_offset - delta, last_offset, timestamp, timestamp

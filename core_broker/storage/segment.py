@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.crc import crc32c
 from ._tail import SCAN_BYTES, SegmentTail
-from .config import LogConfig
+from .config import MAX_INT64, LogConfig
 from .files import File, Files
 from .index import (
     INDEX_SUFFIX,
@@ -65,7 +65,10 @@ def file_name(offset: int, suffix: str) -> str:
 def offset_of(name: str) -> int | None:
     """The offset in the name of a segment's or snapshot's file; None for other names."""
     stem = name.partition(".")[0]
-    return int(stem) if len(stem) == 20 and stem.isascii() and stem.isdigit() else None
+    if len(stem) != 20 or not stem.isascii() or not stem.isdigit():
+        return None
+    offset = int(stem)
+    return offset if offset <= MAX_INT64 else None
 
 
 class Segment(SegmentTail):
@@ -207,7 +210,7 @@ class Segment(SegmentTail):
                     return
             base, length, delta, max_timestamp, count = _BOUNDS.unpack_from(chunk, at)
             size = length + LOG_OVERHEAD
-            if size < HEADER_SIZE or position + size > end:
+            if size < HEADER_SIZE or position + size > end or not 0 <= base <= base + delta <= MAX_INT64:
                 return
             yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)
             position += size
