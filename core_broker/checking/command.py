@@ -125,7 +125,8 @@ def _summary(check: DirectoryCheck, mended: bool) -> Iterator[str]:
             yield f"left: {each.file}: {each.text}"
         yield f"{check.data_dir}: {check.wrong} wrong, {left} left" if left else f"{check.data_dir}: all repaired"
     else:
-        mendable = [*check.problems, *(each for one in check.checked.values() for each in one.report.problems)]
+        touched = [one for one in check.checked.values() if not one.stays]
+        mendable = [*check.problems, *(each for one in touched for each in one.report.problems)]
         count = sum(each.kind not in STAYS for each in mendable)
         way_out = f"; --repair mends {count} of them" if count else ""
         yield f"{check.data_dir}, {stopped}: {partitions}, {check.wrong} wrong{way_out}"

@@ -72,6 +72,11 @@ class Checked:
     done: list[str] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
 
+    @property
+    def stays(self) -> bool:
+        """Whether a repair leaves it alone."""
+        return self.stray or self.report.has(Kind.UNREADABLE)
+
 
 class DirectoryCheck:
     """Call `begin`, then exhaust `partitions`, then `repair` if it is wanted, at last `end`."""
@@ -88,7 +93,8 @@ class DirectoryCheck:
         self.left: list[Finding] = []
         self.checked: dict[Key, Checked] = {}
         self._saved: dict[str, Offsets] = {}
-        self._broken: dict[str, None] = {}  # checkpoints that cannot be read
+        self._broken: dict[str, None] = {}  # checkpoints that cannot be used
+        self._refused: dict[str, None] = {}  # those of them that the system refuses to read, which stay as they are
         self._image: MetadataImage | None = None
         self._lock: Held | None = None
 
@@ -129,6 +135,9 @@ class DirectoryCheck:
         except CheckpointError as error:
             self._broken[name] = None
             self.problems.append(Finding(Kind.CHECKPOINT, name, str(error).partition(": ")[2]))
+        except OSError as error:
+            self._broken[name] = self._refused[name] = None
+            self.problems.append(Finding(Kind.UNREADABLE, name, f"it cannot be read: {error.strerror or error}"))
 
     # --- Check --------------------------------------------------------------------------------------------------------
 
@@ -141,11 +150,14 @@ class DirectoryCheck:
             elif name.endswith(STRAY_SUFFIX):
                 self.notes.append(f"{name} belongs to no topic; it is kept until you remove it")
         found = {key: None for name in names if (key := partition_of(name)) is not None}
+        has_metadata = False
         if METADATA in found:
-            yield self._check(METADATA)
-        if METADATA in found and self.checked[METADATA].report.log_end_offset > 0:
-            self._read_metadata()
-        elif FORMAT in self.identity and found:
+            checked = self._check(METADATA)
+            has_metadata = checked.report.log_end_offset > 0 or checked.stays
+            if has_metadata:
+                self._read_metadata()
+            yield checked
+        if not has_metadata and FORMAT in self.identity and found:
             text = "no records of what topics there are: put it back from a copy; without it no broker starts here"
             self.problems.append(Finding(Kind.MISSING, f"{METADATA[0]}-{METADATA[1]}", text))
         for key in sorted(found):
@@ -200,7 +212,7 @@ class DirectoryCheck:
             self.notes.append("the directory is Kafka's own: its metadata is not read, holes in offsets are not judged")
             return
         if self.checked[METADATA].report.problems:
-            self.notes.append("the metadata log is damaged: what topics there should be is not known")
+            self.notes.append("the metadata log is damaged or unreadable: what topics there should be is not known")
             return
         directory = self._path(f"{METADATA[0]}-{METADATA[1]}")
         image = MetadataImage(self.identity.get("cluster.id", ""))
@@ -217,6 +229,8 @@ class DirectoryCheck:
                         fold.apply(decode_batch(data), header[2])
         except (InconsistentRecord, CorruptBatch) as error:
             self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")
+        except OSError as error:
+            self.checked[METADATA].report.refused(str(error.filename or directory).rpartition("/")[2], error)
         else:
             self._image = image
 
@@ -255,9 +269,7 @@ class DirectoryCheck:
         for key, checked in self.checked.items():
             problems = checked.report.problems
             checked.left = list(problems)
-            if checked.stray or any(each.kind is Kind.UNREADABLE for each in problems):
-                continue
-            if any(each.kind not in STAYS for each in problems):
+            if not checked.stays and any(each.kind not in STAYS for each in problems):
                 touched.append(checked)
                 await self._repair(key, checked)
         self._save_checkpoints()
@@ -280,6 +292,9 @@ class DirectoryCheck:
         except KafkaError as error:
             checked.done.append(f"gave up: {error.message}")
             return
+        except OSError as error:
+            checked.done.append(f"gave up: {error.filename or directory}: {error.strerror or error}")
+            return
         checked.done += repair.done
         if key == METADATA:
             return
@@ -292,14 +307,14 @@ class DirectoryCheck:
             CLEANER_CHECKPOINT: min(saved[CLEANER_CHECKPOINT].get(key, 0), end),
         }
         for name, offset in values.items():
-            if saved[name].get(key, 0 if name == CLEANER_CHECKPOINT else None) != offset:
+            if name not in self._refused and saved[name].get(key, 0 if name == CLEANER_CHECKPOINT else None) != offset:
                 before = saved[name].get(key, "nothing")
                 checked.done.append(f"{name}: {offset} instead of {before}")
                 saved[name][key] = offset
 
     def _save_checkpoints(self) -> None:
         """Write the checkpoints anew. One that was lost is made of the logs, which were read to their ends."""
-        for name in CHECKPOINTS:
+        for name in [each for each in CHECKPOINTS if each not in self._refused]:
             if name in self._broken:
                 if self.clean and name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
                     for key, checked in self.checked.items():

@@ -7,7 +7,9 @@ What no CRC covers (base offsets, leader epochs, indexes) is judged by its neigh
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Iterator
 from itertools import zip_longest
 
 from ...protocol.primitives import uuid_to_str
@@ -55,8 +57,9 @@ def check_partition(files: Files, directory: str, known: Known) -> PartitionRepo
     try:
         _Check(files, directory, known, report).run()
     except OSError as error:
-        name = str(error.filename or directory).rpartition("/")[2]
-        report.add(Kind.UNREADABLE, name, f"it cannot be read: {error.strerror or error}")
+        report.refused(str(error.filename or directory).rpartition("/")[2], error)
+    if report.has(Kind.UNREADABLE):
+        report.cut = None  # nobody knows what a repair would cut off, and none is made
     return report
 
 
@@ -79,26 +82,30 @@ class _Check:
         self.disagreement: Cut | None = None  # a cut before the first batch of another epoch than it says
         self.states = ProducerStates()
         self.replay_is_complete = known.compacted is False  # all that transactions wrote here is there to be read
+        self.unread: dict[str, None] = {}  # files that the system refuses to read
 
     def run(self) -> None:
         report, known = self.report, self.known
         bases = self._list()
-        self._read_identity()
-        self.checkpointed = read_entries(self.files, self.epochs_path, known, report)
+        with self._telling(PARTITION_METADATA):
+            self._read_identity()
+        with self._telling(EPOCH_CHECKPOINT):
+            self.checkpointed = read_entries(self.files, self.epochs_path, known, report)
         start = known.log_start_offset or 0
         self.expected = bases[0] if bases else start
         self._begin_replay(bases)
         for base, following in zip_longest(bases, bases[1:]):
-            self._segment(base, following)
+            with self._telling(file_name(base, LOG_SUFFIX)):
+                self._segment(base, following)
         report.segments = len(bases)
         report.size_bytes = sum(size for _, size in self.sizes)
         report.log_start_offset = max(start, bases[0] if bases else 0)
         report.log_end_offset = max(self.expected, bases[-1] if bases else 0)
         self._blame_the_last()
         self._tell_hole()
-        if report.cut is None:
+        if report.cut is None and not self._lacks_batches:
             self._compare_with_checkpoints()
-        else:
+        elif report.cut is not None:
             cut = report.cut
             cut.bytes_lost = sum(size for base, size in self.sizes if base >= cut.segment) - cut.position
             cut.batches_lost = report.batches - cut.batches_kept
@@ -106,6 +113,25 @@ class _Check:
         self._check_snapshots()
 
     # --- Files --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _telling(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._refused(name, error)
+
+    def _refused(self, name: str, error: OSError) -> None:
+        """A file that the system refuses to read is told of, and the others are checked without it."""
+        self.report.refused(name, error)
+        self.unread[name] = None
+        if name.endswith(LOG_SUFFIX):
+            self.after_break, self.replay_is_complete = True, False
+
+    @property
+    def _lacks_batches(self) -> bool:
+        """Whether nothing is known of the log's end."""
+        return any(name.endswith(LOG_SUFFIX) for name in self.unread)
 
     def _list(self) -> list[int]:
         """Base offsets of the segments, sorted; reports what belongs to none of them."""
@@ -157,7 +183,7 @@ class _Check:
         self.sizes.append((base, file.size))
         # The indexes of other segments are made anew by the next start, whatever they hold.
         trusted = known.clean or (following is not None and following <= (known.recovery_point or 0))
-        indexes = IndexCheck(self.files, self.directory, base) if trusted else None
+        indexes = IndexCheck(self.files, self.directory, base, self._refused) if trusted else None
         aborted: list[AbortedTransaction] = []
         markers: dict[int, None] = {}  # last offsets of control batches
         position = 0
@@ -180,7 +206,8 @@ class _Check:
         if indexes is not None and sound:
             for index_name, text in indexes.end(not file.size):
                 self._bad_file(Kind.INDEX, index_name, text)
-            self._check_transaction_index(base, aborted, markers)
+            with self._telling(file_name(base, TRANSACTION_INDEX_SUFFIX)):
+                self._check_transaction_index(base, aborted, markers)
 
     def _batch(self, base: int, name: str, position: int, header: Header) -> None:
         """Take the next valid batch."""
@@ -321,7 +348,7 @@ class _Check:
         report, known, end = self.report, self.known, self.report.log_end_offset
         if self.disagreement is not None and not report.has(Kind.EPOCH):
             report.add(Kind.EPOCH, EPOCH_CHECKPOINT, self._said, offset=self.disagreement.offset)
-        if not report.has(Kind.EPOCH):
+        if not report.has(Kind.EPOCH) and EPOCH_CHECKPOINT not in self.unread:
             is_there = self.files.exists(self.epochs_path)
             if wrong := complaint(self.checkpointed if is_there else None, self.floors, report, known):
                 report.add(Kind.EPOCH, EPOCH_CHECKPOINT, wrong)
@@ -352,7 +379,7 @@ class _Check:
             try:
                 self.states = ProducerStates.decode(self.files.read(path), path)
                 return
-            except SnapshotError:
+            except (SnapshotError, OSError):
                 pass  # told by _check_snapshots
         self.replay_is_complete = False
 
@@ -396,7 +423,10 @@ class _Check:
             except SnapshotError as error:
                 self._bad_file(Kind.SNAPSHOT, name, str(error).partition(": ")[2])
                 continue
-            if offset > self.report.log_end_offset and self.report.cut is None:
+            except OSError as error:
+                self._refused(name, error)
+                continue
+            if offset > self.report.log_end_offset and self.report.cut is None and not self._lacks_batches:
                 if self.known.clean:
                     text = f"it is of an offset past the end of the log, {self.report.log_end_offset}"
                     self._bad_file(Kind.SNAPSHOT, name, text)

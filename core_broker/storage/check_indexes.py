@@ -8,7 +8,7 @@ with fewer entries than it could have is only slower, until it leaves out more t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .files import Files
 from .index import INDEX_SUFFIX, OFFSET_ENTRY, TIME_ENTRY, TIME_INDEX_SUFFIX
@@ -18,12 +18,15 @@ SPARSE_BYTES = 16 << 20  # a stretch of log without an entry that makes a read w
 
 
 class IndexCheck:
-    """Call `batch` for each valid batch of the segment in order, then `end`."""
+    """Call `batch` for each valid batch of the segment in order, then `end`.
 
-    def __init__(self, files: Files, directory: str, base_offset: int) -> None:
+    refused: is told of a file that the system refuses to read; the other is checked without it.
+    """
+
+    def __init__(self, files: Files, directory: str, base_offset: int, refused: Callable[[str, OSError], None]) -> None:
         self._base = base_offset
-        self._offsets = _Entries(files, directory, file_name(base_offset, INDEX_SUFFIX), OFFSET_ENTRY)
-        self._times = _Entries(files, directory, file_name(base_offset, TIME_INDEX_SUFFIX), TIME_ENTRY)
+        self._offsets = _Entries(files, directory, file_name(base_offset, INDEX_SUFFIX), OFFSET_ENTRY, refused)
+        self._times = _Entries(files, directory, file_name(base_offset, TIME_INDEX_SUFFIX), TIME_ENTRY, refused)
         self._max_timestamp = -1
         self._indexed = 0  # position up to which the offset index reaches
         self._batches = 0  # since then
@@ -67,12 +70,12 @@ class IndexCheck:
         complaint = self._offsets.complaint
         if complaint is None and self._sparse > SPARSE_BYTES:
             complaint = f"it has no entry for {self._sparse} bytes in a row"
-        if complaint is not None:
+        if complaint is not None and not self._offsets.is_refused:
             yield self._offsets.name, complaint
         complaint = self._times.complaint
         if complaint is None and self._times.last != self._max_timestamp:
             complaint = f"it ends at timestamp {self._times.last}, the segment's largest is {self._max_timestamp}"
-        if complaint is not None:
+        if complaint is not None and not self._times.is_refused:
             yield self._times.name, complaint
 
 
@@ -82,10 +85,13 @@ _END = 1 << 62
 class _Entries:
     """The entries of one file in the order of what they point at; `key` and `value` are of the next one."""
 
-    __slots__ = ("_left", "complaint", "is_missing", "key", "last", "name", "value")
+    __slots__ = ("_left", "complaint", "is_missing", "is_refused", "key", "last", "name", "value")
 
-    def __init__(self, files: Files, directory: str, name: str, entry: struct.Struct) -> None:
+    def __init__(
+        self, files: Files, directory: str, name: str, entry: struct.Struct, refused: Callable[[str, OSError], None]
+    ) -> None:
         self.name = name
+        self.is_refused = False
         self.complaint: str | None = None
         self.last = -1  # first number of the last entry
         found: list[tuple[int, int]] = []
@@ -94,7 +100,12 @@ class _Entries:
         if self.is_missing:
             self.complaint = "it is missing"
         else:
-            data = files.read(path)
+            data = b""
+            try:
+                data = files.read(path)
+            except OSError as error:
+                self.is_refused = True
+                refused(name, error)
             if len(data) % entry.size:
                 self.complaint = f"its {len(data)} bytes are no whole entries of {entry.size}"
                 data = data[: len(data) - len(data) % entry.size]

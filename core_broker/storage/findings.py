@@ -92,5 +92,9 @@ class PartitionReport:
     def add(self, kind: Kind, file: str, text: str, position: int = -1, offset: int = -1) -> None:
         self.problems.append(Finding(kind, file, text, position, offset))
 
+    def refused(self, file: str, error: OSError) -> None:
+        """The system refuses to read a file."""
+        self.add(Kind.UNREADABLE, file, f"it cannot be read: {error.strerror or error}")
+
     def has(self, *kinds: Kind) -> bool:
         return any(problem.kind in kinds for problem in self.problems)

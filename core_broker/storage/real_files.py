@@ -346,9 +346,13 @@ class RealFiles:
     def read(self, path: str) -> bytes:
         held = Descriptor(self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC))
         size = os.fstat(held.fd).st_size  # 0 of what the system makes up, as in /proc
-        found = os.read(held.fd, max(size, READ_BYTES))
-        while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
-            found += data
+        try:
+            found = os.read(held.fd, max(size, READ_BYTES))
+            while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
+                found += data
+        except OSError as error:
+            error.filename = path
+            raise
         return found
 
     def write_atomic(self, path: str, data: Buffer) -> None:
