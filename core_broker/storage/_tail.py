@@ -47,7 +47,7 @@ _PREFIX_SIZE = 16  # base offset, length, leader epoch: outside the CRC
 _SCAN_BYTES = 4096
 
 SCAN_BYTES = _SCAN_BYTES  # read at once when batches are looked through: what an index entry stands for by default
-_BOUNDS = struct.Struct(">qi11xi")  # base offset, length, last offset delta
+BOUNDS = struct.Struct(">qi11xi8xq14xi")  # base offset, length, last offset delta, max timestamp, record count
 
 BATCHES_KEPT = _BATCHES_KEPT
 
@@ -135,7 +135,7 @@ class SegmentTail:
                 b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(chunk)) + at
                 last, length = _int64(b, 0) + _int32(b, _DELTA), _int32(b, _LENGTH)
             else:
-                base, length, delta = _BOUNDS.unpack_from(chunk, at)
+                base, length, delta, _, _ = BOUNDS.unpack_from(chunk, at)
                 last = base + delta
             if length < _HEADER_SIZE - _OVERHEAD or position + length + _OVERHEAD > end:
                 break

@@ -1,3 +1,5 @@
+from struct import Struct
+
 from ...protocol.errors import KafkaError
 from ._appended import Positions
 from .config import LogConfig
@@ -9,6 +11,7 @@ from .segment import Segment
 
 COMPILED: bool
 SCAN_BYTES: int
+BOUNDS: Struct
 BATCHES_KEPT: int
 
 class AppendLimits:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.crc import crc32c
-from ._tail import SCAN_BYTES, SegmentTail
+from ._tail import BOUNDS, SCAN_BYTES, SegmentTail
 from .config import MAX_INT64, LogConfig
 from .files import File, Files
 from .index import (
@@ -44,8 +44,7 @@ MAX_RELATIVE = 2**31 - 1
 # base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
 # timestamp, producer id, producer epoch, base sequence, record count
 HEADER = struct.Struct(">qiibIhiqqqhii")
-_BOUNDS = struct.Struct(">qi11xi8xq14xi")  # base offset, length, last offset delta, max timestamp, record count
-assert HEADER.size == HEADER_SIZE
+assert HEADER.size == BOUNDS.size == HEADER_SIZE
 
 
 class BatchAt(NamedTuple):
@@ -203,12 +202,12 @@ class Segment(SegmentTail):
         chunk_start = position
         while end - position >= HEADER_SIZE:
             at = position - chunk_start
-            if at + _BOUNDS.size > len(chunk):
+            if at + HEADER_SIZE > len(chunk):
                 chunk = file.pread(min(SCAN_BYTES, end - position), position)
                 chunk_start, at = position, 0
-                if len(chunk) < _BOUNDS.size:
+                if len(chunk) < HEADER_SIZE:
                     return
-            base, length, delta, max_timestamp, count = _BOUNDS.unpack_from(chunk, at)
+            base, length, delta, max_timestamp, count = BOUNDS.unpack_from(chunk, at)
             size = length + LOG_OVERHEAD
             if size < HEADER_SIZE or position + size > end or not 0 <= base <= base + delta <= MAX_INT64:
                 return
