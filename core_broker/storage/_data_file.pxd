@@ -1,6 +1,6 @@
 # C declarations for _data_file.py, read by the compiler only, as protocol/_records.pxd is.
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 cdef extern from *:
     """
@@ -66,4 +66,5 @@ cdef class FileRange:
     cdef readonly object unreadable
 
 
-cdef Py_ssize_t _read_now(int fd, bytearray data, Py_ssize_t n, long long position) noexcept
+cdef _memory(Py_ssize_t n)
+cdef Py_ssize_t _read_now(int fd, data, Py_ssize_t n, long long position) noexcept

@@ -115,7 +115,7 @@ class DataFile:
 
     def pread_cached(self, n: cython.Py_ssize_t, position: cython.longlong):
         held = self.opened()
-        data = bytearray(n)
+        data = _memory(n)
         got: cython.Py_ssize_t = _read_now(held.fd, data, n, position)
         if got == -errno.EOPNOTSUPP:
             return self.pread(n, position)  # a file system that cannot say, such as an overlay
@@ -123,14 +123,14 @@ class DataFile:
             got = -errno.EAGAIN
         if got < 0:
             raise OSError(-got, os.strerror(-got), self.path)
-        return bytes(data) if got == n else bytes(memoryview(data)[:got])
+        return bytes(data) if got == n else bytes(memoryview(data)[:got])  # bytes of bytes: the same
 
     def is_cached(self, position: cython.longlong, n: cython.longlong):
         held = self.opened()
         fd: cython.int = held.fd
         end: cython.longlong = position + n
         got: cython.Py_ssize_t
-        look: bytearray = bytearray(1)
+        look = _memory(1)
         while position < end:
             got = _read_now(fd, look, 1, position)
             if got < 0:
@@ -176,11 +176,21 @@ def _tell_nobody(error):
 
 @cython.cfunc
 @cython.inline
-@cython.exceptval(check=False)
-def _read_now(fd: cython.int, data: bytearray, n: cython.Py_ssize_t, position: cython.longlong) -> cython.Py_ssize_t:
-    """How many bytes were read from the page cache, or -errno."""
+def _memory(n: cython.Py_ssize_t):
+    """Room for n bytes to be read: where compiled it is what will be given, neither zeroed nor copied."""
     if cython.compiled:
-        return _preadv_now(fd, PyByteArray_AS_STRING(data), n, position)
+        return PyBytes_FromStringAndSize(cython.NULL, n)
+    else:
+        return bytearray(n)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_now(fd: cython.int, data, n: cython.Py_ssize_t, position: cython.longlong) -> cython.Py_ssize_t:
+    """How many bytes were read from the page cache into `_memory`, or -errno."""
+    if cython.compiled:
+        return _preadv_now(fd, PyBytes_AS_STRING(data), n, position)
     else:
         try:
             return os.preadv(fd, (data,), position, os.RWF_NOWAIT)

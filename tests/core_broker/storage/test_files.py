@@ -88,6 +88,10 @@ def test_what_is_cached_is_told_without_waiting(files, tmp_path):
     file.append([bytes(range(256)) * 4096])
     assert file.pread_cached(5, 250) == bytes(range(250, 255))
     assert file.pread_cached(10_000, 1024 * 1024 - 3) == b"\xfd\xfe\xff"
+    found = [file.pread_cached(1, n) for n in range(256)]  # each is of its own memory
+    found += [file.pread_cached(n, 0) for n in (0, 16384)]
+    assert found == [bytes([n]) for n in range(256)] + [b"", bytes(range(256)) * 64]
+    assert {type(each) for each in found} == {bytes}
     assert file.is_cached(0, file.size)
     file._descriptor = Descriptor(os.open(file.path, os.O_WRONLY))
     assert file.is_cached(0, file.size)  # it cannot be told; who reads it is told why not
