@@ -114,6 +114,10 @@ def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
         assert not file.is_cached(600_000 - LOOK_BYTES, LOOK_BYTES + 1)
         with pytest.raises(BlockingIOError, match=file.path):
             file.pread_cached(5000, 600_000)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        file.pread(1, 100_000)
+        assert file.is_cached(100_000, LOOK_BYTES)
+        assert not file.is_cached(100_000, LOOK_BYTES + 1)  # it looks on
     else:
         assert file.is_cached(600_000, 1)
 
