@@ -36,7 +36,11 @@ class OffsetTail:
     @cython.exceptval(-1)
     def take(self, relative_offset: cython.longlong, position: cython.longlong) -> cython.int:
         _push_int(self._positions, position)  # before what a search on another thread goes by
-        _push_int(self._relative, relative_offset)
+        try:
+            _push_int(self._relative, relative_offset)
+        except BaseException:
+            self._positions.pop()  # else each later offset would be of the position before its own
+            raise
         return 0
 
 
@@ -64,7 +68,11 @@ class TimeTail:
         newest: cython.longlong = _last_long(self._timestamps) if len(self._timestamps) else self._last_before[0]
         if timestamp > newest:
             _push_int(self._relative, relative_offset)  # before what a search on another thread goes by
-            _push_long(self._timestamps, timestamp)
+            try:
+                _push_long(self._timestamps, timestamp)
+            except BaseException:
+                self._relative.pop()
+                raise
         return 0
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import resource
 import struct
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +108,37 @@ def test_what_an_entry_cannot_hold_is_refused(files, tmp_path, position, last_of
     with pytest.raises(OverflowError):
         segment.note(position, 100, last_offset, NOW_MS, 0)
     assert len(segment.offsets) == 0
+    segment.offsets.append(30, 300)
+    assert segment.offsets.encode() == struct.pack(">ii", 30, 300)  # no half of the other is left
+
+
+@contextlib.contextmanager
+def no_more_memory() -> Iterator[None]:
+    """Than there is, but for a megabyte."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    "made, first, second", [(OffsetIndex, "_positions", "_relative"), (TimeIndex, "_relative", "_timestamps")]
+)
+def test_an_entry_for_half_of_which_there_is_no_memory_is_none(made, first, second):
+    index = made()
+    for name in (first, second):
+        values = getattr(index, name)
+        values.append(1)
+        setattr(index, name, values * (1 << 24))  # 64 MB: more than the heap keeps free
+    with_room = getattr(index, first)
+    with_room.append(1)
+    with_room.pop()
+    with no_more_memory(), pytest.raises(MemoryError):
+        index.append(2, 2)
+    assert len(getattr(index, first)) == len(getattr(index, second)) == 1 << 24
 
 
 def test_the_most_that_an_entry_holds_is_taken(files, tmp_path):
