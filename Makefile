@@ -32,7 +32,7 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 	@touch $@
 
 # The compiled modules are built in place. One that an older build left must not hide a failed compiler.
-MODULES := $(shell sed -n 's|^    "\(.*/_[a-z]*\)",$$|\1|p' setup.py)
+MODULES := $(shell sed -n 's|^    "\(.*/_[a-z_]*\)",$$|\1|p' setup.py)
 COMPILED := $(MODULES:=.py) $(MODULES:=.pxd)
 .venv/installed: .venv/dependencies pyproject.toml setup.py $(COMPILED)
 	@rm -f $(MODULES:=.*.so)

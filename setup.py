@@ -8,7 +8,10 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 MODULES = (
+    "protocol/_batch_header",
+    "protocol/_columns",
     "protocol/_records",
+    "protocol/_writing",
     "protocol/_compaction",
     "protocol/_walk",
     "core_broker/storage/_appended",

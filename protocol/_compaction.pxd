@@ -4,7 +4,8 @@ from cpython.array cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.string cimport memcpy
 
-from ._records cimport Section, _put_varint, _varint_size
+from ._records cimport Section
+from ._writing cimport _minus, _put_varint, _varint_size
 
 cdef unsigned long long _MASK
 cdef unsigned long long _INIT_0

@@ -13,7 +13,8 @@ from array import array
 import cython
 
 if not cython.compiled:
-    from ._records import Section, _put_varint, _varint_size
+    from ._records import Section
+    from ._writing import _minus, _put_varint, _varint_size
 
 COMPILED = cython.compiled
 
@@ -268,14 +269,3 @@ def rewrite_records(
         at += rest
     del out[at:]
     return out, base_timestamp, top
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _minus(a: cython.longlong, b: cython.longlong) -> cython.longlong:
-    """a - b modulo 2**64, as Java subtracts timestamps."""
-    if cython.compiled:
-        return cython.cast(cython.longlong, cython.cast(cython.ulonglong, a) - cython.cast(cython.ulonglong, b))
-    else:
-        return (a - b + 2**63) % 2**64 - 2**63

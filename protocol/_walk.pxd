@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
-from ._records cimport _int16, _int32, _int64, _uint32
+from ._batch_header cimport _int16, _int32, _int64, _uint32
 
 cdef Py_ssize_t _HEADER_SIZE
 cdef Py_ssize_t _OVERHEAD

@@ -10,8 +10,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ._batch_header import HEADER_SIZE, BatchHeader
 from ._compaction import COMPILED, SLOT_BYTES, OffsetMap, map_records, mark_records, rewrite_records
-from ._records import HEADER_SIZE, BatchHeader, Section
+from ._records import Section
 from .compression import DECOMPRESSED_BYTES_MAX, compress
 from .crc import crc32c
 from .records import plain_records

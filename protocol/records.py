@@ -2,7 +2,8 @@
 
 What moves batches looks at headers alone: `walk`, `read_header`, `verify_crc`. The readers take a buffer of many
 batches, each of its own codec, and skip control batches; a batch cut at the end of the buffer, as a fetch may end,
-is left out. All raise CorruptBatch for bytes that are not what they claim. The per-record loops are in `_records.py`.
+is left out. All raise CorruptBatch for bytes that are not what they claim. The per-record loops are in `_records.py`
+and `_writing.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _records
-from ._records import COMPILED, HEADER_SIZE, BatchHeader, CorruptBatch, Record, read_header
+from ._batch_header import HEADER_SIZE, BatchHeader, CorruptBatch, read_header
+from ._columns import ColumnBuffers
+from ._records import COMPILED, Record
+from ._writing import RecordsWriter
 from .compression import DECOMPRESSED_BYTES_MAX, CompressionError, codec_id, compress, decompress
 from .crc import crc32c
 
@@ -334,26 +338,26 @@ def decode_columns(
         if total > _COLUMN_BYTES_MAX:
             raise ValueError("more than 2 GiB of records in one call; give fewer batches")
         claimed += header.records_count
-    writer = _records.ColumnWriter(claimed, total)
+    buffers = ColumnBuffers(claimed, total)
     append_time = array("i") if any(append_times) else None
     for section, is_append_time in zip(sections, append_times, strict=True):
-        writer.add(section)
+        _records.read_columns(section, buffers)
         if append_time is not None:
-            append_time.extend((int(is_append_time),) * (writer.rows - len(append_time)))
-    writer.finish()
+            append_time.extend((int(is_append_time),) * (buffers.rows - len(append_time)))
+    buffers.finish()
     return Columns(
-        writer.rows,
-        writer.offsets,
-        writer.timestamps,
-        writer.key_offsets,
-        writer.key_data,
-        writer.key_valid if writer.key_nulls else None,
-        writer.key_nulls,
-        writer.value_offsets,
-        writer.value_data,
-        writer.value_valid if writer.value_nulls else None,
-        writer.value_nulls,
-        _header_columns(writer),
+        buffers.rows,
+        buffers.offsets,
+        buffers.timestamps,
+        buffers.key_offsets,
+        buffers.key_data,
+        buffers.key_valid if buffers.key_nulls else None,
+        buffers.key_nulls,
+        buffers.value_offsets,
+        buffers.value_data,
+        buffers.value_valid if buffers.value_nulls else None,
+        buffers.value_nulls,
+        _header_columns(buffers),
         append_time,
         len(sections),
         claimed,
@@ -362,22 +366,22 @@ def decode_columns(
     )
 
 
-def _header_columns(writer: _records.ColumnWriter) -> HeaderColumns | None:
-    if writer.header_rows is None:
+def _header_columns(buffers: ColumnBuffers) -> HeaderColumns | None:
+    if buffers.header_rows is None:
         return None
-    count = len(writer.header_key_offsets) - 1
+    count = len(buffers.header_key_offsets) - 1
     valid = None
-    if writer.header_nulls:
+    if buffers.header_nulls:
         valid = bytearray(b"\xff") * ((count + 7) // 8)
-        for i in writer.header_nulls:
+        for i in buffers.header_nulls:
             valid[i >> 3] &= ~(1 << (i & 7))
     return HeaderColumns(
         count,
-        writer.header_rows,
-        writer.header_key_offsets,
-        writer.header_key_data,
-        writer.header_value_offsets,
-        writer.header_value_data,
+        buffers.header_rows,
+        buffers.header_key_offsets,
+        buffers.header_key_data,
+        buffers.header_value_offsets,
+        buffers.header_value_data,
         valid,
     )
 
@@ -385,7 +389,7 @@ def _header_columns(writer: _records.ColumnWriter) -> HeaderColumns | None:
 # Builder
 
 
-class BatchBuilder(_records.RecordsWriter):
+class BatchBuilder(RecordsWriter):
     """One batch in the making: `append` until it says False, then `build`.
 
     codec: none, gzip, snappy, lz4 or zstd, or its id. max_bytes: bound of the batch before compression; the first

@@ -5,7 +5,8 @@ from libc.string cimport memcpy
 
 from isthmus.core_broker.replication._leading cimport Leading
 from isthmus.core_broker.server._frames cimport Asking, AtOnce
-from isthmus.protocol._records cimport _int16, _int32, _put_uvarint, _uvarint_size
+from isthmus.protocol._batch_header cimport _int16, _int32
+from isthmus.protocol._writing cimport _put_uvarint, _uvarint_size
 
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _HEAD_BYTES

@@ -6,7 +6,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from isthmus.core_broker.storage._appended cimport OffsetTail, Positions, TimeTail
 from isthmus.core_broker.storage._data_file cimport DataFile
-from isthmus.protocol._records cimport _int16, _int32, _int64, _uint32
+from isthmus.protocol._batch_header cimport _int16, _int32, _int64, _uint32
 
 cdef long long _NOT_PLAIN
 cdef long long _SEQUENCE_MASK

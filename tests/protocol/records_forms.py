@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import isthmus.protocol as package
-from isthmus.protocol import _compaction, _records, _walk, compaction, records
+from isthmus.protocol import _batch_header, _columns, _compaction, _records, _walk, _writing, compaction, records
 
 _FOLDER = Path(records.__file__).parent
 
@@ -26,7 +26,10 @@ def _load(file: str, name: str) -> ModuleType:
 def _load_plain() -> tuple[dict[str, ModuleType], list[warnings.WarningMessage]]:
     """`records` and `compaction` over plain loops: each module is loaded while the plain ones stand in sys.modules."""
     shared = {
+        "_batch_header": _batch_header,
+        "_columns": _columns,
         "_records": _records,
+        "_writing": _writing,
         "records": records,
         "_compaction": _compaction,
         "compaction": compaction,

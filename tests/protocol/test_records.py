@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import mmap
 import pickle
+import re
 import struct
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +21,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from .records_forms import COMPILED, FORMS, PLAIN, PLAIN_WARNINGS
 
+ROOT = Path(__file__).resolve().parents[2]
 T0 = 1_357_000_000_000
 
 ROWS: list[Any] = [
@@ -77,6 +81,12 @@ def test_plain_form_gives_exactly_one_warning() -> None:
     assert [w.category for w in PLAIN_WARNINGS] == [RuntimeWarning]
     assert "compiler" in str(PLAIN_WARNINGS[0].message)
     assert not PLAIN.COMPILED
+
+
+def test_all_that_is_compiled_here_is_plain_in_the_plain_form() -> None:
+    compiled = re.findall(r'^    "protocol/(\w+)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
+    assert len(compiled) >= 6
+    assert [name for name in compiled if f"isthmus.protocol.{name}_plain" not in sys.modules] == []
 
 
 def test_both_forms_build_the_same_bytes() -> None:

@@ -228,6 +228,6 @@ def test_sections_outside_their_buffer_are_refused() -> None:
         for start, stop in ((-1, 5), (5, 4), (0, len(batch) + 1), (2**62, 2**62 + 1)):
             with pytest.raises(ValueError, match="not within"):
                 form._records.Section(batch, start, stop, header)
-        writer = form._records.ColumnWriter(3, 10)
+        buffers = form.ColumnBuffers(3, 10)
         with pytest.raises(ValueError, match="do not fit"):
-            writer.add(form._records.Section(batch, 61, len(batch), header))
+            form._records.read_columns(form._records.Section(batch, 61, len(batch), header), buffers)

@@ -1,0 +1,200 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: F821  (names declared in _batch_header.pxd)
+# mypy: ignore-errors
+"""The 61 bytes before a batch's records, in the two forms of `_records.py`, and the integers that they are made of.
+
+Whoever moves batches looks at these alone. A header that cannot be gives `CorruptBatch`; no checksum is looked at.
+Compiled, one core, a header is read in 0.07 µs (6 plain).
+"""
+
+import cython
+
+from .errors import ErrorCode, KafkaError
+
+HEADER_SIZE = 61
+
+# C variables when compiled, see _batch_header.pxd.
+_HEADER_SIZE = HEADER_SIZE
+_LENGTH_MIN = 49  # of the length field, which counts from the leader epoch on
+_OFFSET_MAX = 2**63 - 2**32  # so that base offset + int32 never wraps
+
+
+class CorruptBatch(KafkaError):
+    """Bytes that are not the record batch they claim to be. The code is CORRUPT_MESSAGE."""
+
+    def __init__(self, message):
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+@cython.cclass
+class BatchHeader:
+    """The 61 bytes before a batch's records, read once. Sizes in bytes, timestamps in ms since the epoch."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "last_offset_delta",
+        "length",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "records_count",
+    )
+
+    @property
+    def size_bytes(self):
+        """The whole batch, base offset and length field included."""
+        return 12 + self.length
+
+    @property
+    def last_offset(self):
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self):
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self):
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are reserved."""
+        return self.attributes & 7
+
+    @property
+    def is_log_append_time(self):
+        return (self.attributes & 8) != 0
+
+    @property
+    def is_transactional(self):
+        return (self.attributes & 16) != 0
+
+    @property
+    def is_control(self):
+        return (self.attributes & 32) != 0
+
+    @property
+    def last_sequence(self):
+        """Sequence of the last record, -1 without a producer; wraps from 2**31-1 to 0."""
+        if self.base_sequence < 0:
+            return -1
+        last: cython.longlong = self.base_sequence
+        last += self.last_offset_delta
+        return last & 0x7FFFFFFF
+
+    def __repr__(self):
+        return (
+            f"BatchHeader(base_offset={self.base_offset}, last_offset_delta={self.last_offset_delta}, "
+            f"size_bytes={self.size_bytes}, partition_leader_epoch={self.partition_leader_epoch}, "
+            f"attributes={self.attributes:#x}, records_count={self.records_count}, "
+            f"base_timestamp={self.base_timestamp}, max_timestamp={self.max_timestamp}, "
+            f"producer_id={self.producer_id}, producer_epoch={self.producer_epoch}, "
+            f"base_sequence={self.base_sequence}, crc={self.crc:#010x})"
+        )
+
+
+# `b` is a pointer in the compiled form, bytes or a memoryview in the plain one.
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int16(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.int:
+    v: cython.int = (b[p] << 8) | b[p + 1]
+    return v - ((v & 0x8000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
+    v: cython.longlong = b[p]  # no literal past 31 bits here: such are Python objects to Cython
+    return (v << 24) | (b[p + 1] << 16) | (b[p + 2] << 8) | b[p + 3]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
+    v: cython.longlong = _uint32(b, p)
+    return v - ((v >> 31) << 32)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> cython.longlong:
+    return _int32(b, p) * 65536 * 65536 + _uint32(b, p + 4)
+
+
+@cython.cfunc
+def _header(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> BatchHeader:
+    h: BatchHeader = BatchHeader.__new__(BatchHeader)
+    h.base_offset = _int64(b, p)
+    h.length = _int32(b, p + 8)
+    h.partition_leader_epoch = _int32(b, p + 12)
+    h.magic = b[p + 16] - ((b[p + 16] & 0x80) << 1)
+    h.crc = _uint32(b, p + 17)
+    h.attributes = _int16(b, p + 21)
+    h.last_offset_delta = _int32(b, p + 23)
+    h.base_timestamp = _int64(b, p + 27)
+    h.max_timestamp = _int64(b, p + 35)
+    h.producer_id = _int64(b, p + 43)
+    h.producer_epoch = _int16(b, p + 51)
+    h.base_sequence = _int32(b, p + 53)
+    h.records_count = _int32(b, p + 57)
+    if (
+        h.magic != 2
+        or h.length < _LENGTH_MIN
+        or h.base_offset < 0
+        or h.base_offset > _OFFSET_MAX
+        or h.last_offset_delta < 0
+        or h.records_count < 0
+    ):
+        raise _corrupt(h, p)
+    return h
+
+
+@cython.cfunc
+def _corrupt(h: BatchHeader, p: cython.Py_ssize_t):
+    if h.magic != 2:
+        return CorruptBatch(f"record batch of magic {h.magic} at byte {p}; only magic 2 is known")
+    if h.length < _LENGTH_MIN:
+        return CorruptBatch(f"record batch of {h.length} bytes at byte {p}; its header alone has {_LENGTH_MIN}")
+    return CorruptBatch(
+        f"record batch at byte {p} claims base offset {h.base_offset}, last offset delta {h.last_offset_delta} "
+        f"and {h.records_count} records"
+    )
+
+
+def read_header(buf, position: cython.Py_ssize_t = 0, whole: cython.bint = False):
+    """The header at `position`. Raises CorruptBatch for one that is cut, not of magic 2, or impossible.
+
+    With `whole`, None instead when the header or the batch is cut by the end of the buffer.
+    """
+    view: Py_buffer
+    b: cython.p_const_uchar
+    left: cython.Py_ssize_t
+    if cython.compiled:
+        PyObject_GetBuffer(buf, cython.address(view), PyBUF_SIMPLE)
+        b = cython.cast(cython.p_const_uchar, view.buf)
+        left = view.len - position
+    else:
+        b = memoryview(buf).cast("B")
+        left = len(b) - position
+    try:
+        if position < 0 or left < _HEADER_SIZE:
+            if whole and position >= 0:
+                return None
+            raise CorruptBatch(f"a batch header has {_HEADER_SIZE} bytes, {max(left, 0)} are left at byte {position}")
+        if whole and _int32(b, position + 8) > left - 12:
+            return None
+        return _header(b, position)
+    finally:
+        if cython.compiled:
+            PyBuffer_Release(cython.address(view))
+        else:
+            b.release()
