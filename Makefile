@@ -108,5 +108,5 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml
 
 clean:  ## remove the environment and all that was built
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis protocol/_*.so
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(MODULES:=.*.so)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
