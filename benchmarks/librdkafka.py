@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 
 QUEUED_BYTES = 128 << 20
 DISTINCT_BYTES = 20 << 20  # of values that are sent again and again
@@ -62,53 +62,56 @@ def produce(
 
 
 def fetch(address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
-    """From the beginning, and again when a partition is read to its end; the time begins with the first records."""
-    consumer = Consumer({
-        "bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "enable.partition.eof": True,
-        **READ_AHEAD,
-    })  # fmt: skip
-    all_of_it = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)]
-    consumer.assign(all_of_it)
-    got = len(consumer.consume(POLL_RECORDS, FLUSH_S))
-    start = time.perf_counter()
-    end = start + seconds
+    """From the beginning, and again when all is read; each time the clock runs from the first records on."""
+    consumer, all_of_it, count = _consumer(address, topic, partitions)
     got = 0
-    ended: set[int] = set()
-    while (now := time.perf_counter()) < end:
-        for message in consumer.consume(POLL_RECORDS, min(end - now, POLL_S)):
-            if message.error() is None:
-                got += 1
-            else:
-                ended.add(message.partition() or 0)
-        if len(ended) == partitions:
-            ended.clear()
-            consumer.assign(all_of_it)
-    seconds = time.perf_counter() - start
+    left = seconds
+    while left > 0:
+        consumer.assign(all_of_it)
+        first = read = len(_records(consumer, FLUSH_S))
+        start = time.perf_counter()
+        while read < count and (waits := left - (time.perf_counter() - start)) > 0:
+            read += len(_records(consumer, min(waits, POLL_S)))
+        got += read - first
+        left -= time.perf_counter() - start
     consumer.close()
-    return got, seconds
+    return got, seconds - left
 
 
 def drain(address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
     """All there is, once; the time begins with the first fetch."""
-    consumer = Consumer({
-        "bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "enable.partition.eof": True,
-        **READ_AHEAD,
-    })  # fmt: skip
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)])
+    consumer, all_of_it, count = _consumer(address, topic, partitions)
+    consumer.assign(all_of_it)
     start = time.perf_counter()
     got = 0
-    ended: set[int] = set()
-    while len(ended) < partitions:
+    while got < count:
         if time.perf_counter() - start > seconds:
-            raise RuntimeError(f"{got} records within {seconds} s, and not the end")
-        for message in consumer.consume(POLL_RECORDS, POLL_S):
-            if message.error() is None:
-                got += 1
-            else:
-                ended.add(message.partition() or 0)
-    seconds = time.perf_counter() - start
+            raise RuntimeError(f"{got} of {count} records within {seconds} s")
+        got += len(_records(consumer, POLL_S))
+    spent = time.perf_counter() - start
     consumer.close()
-    return got, seconds
+    return got, spent
+
+
+def _consumer(address: str, topic: str, partitions: int) -> tuple[Consumer, list[TopicPartition], int]:
+    """A consumer, what to assign to it, and how many records that is.
+
+    An end that librdkafka tells of is one that an empty answer has shown, which the broker gives half a second later.
+    """
+    consumer = Consumer({
+        "bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, **READ_AHEAD,
+    })  # fmt: skip
+    all_of_it = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)]
+    bounds = [consumer.get_watermark_offsets(each, FLUSH_S) for each in all_of_it]
+    return consumer, all_of_it, sum(high - low for low, high in bounds)
+
+
+def _records(consumer: Consumer, wait_s: float) -> list[Message]:
+    messages = consumer.consume(POLL_RECORDS, wait_s)
+    for message in messages:
+        if (error := message.error()) is not None:
+            raise KafkaException(error)
+    return messages
 
 
 def main() -> int:
