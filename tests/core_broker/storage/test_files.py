@@ -101,20 +101,23 @@ def test_what_is_cached_is_told_without_waiting(files, tmp_path):
 
 
 def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
-    """As Python's own call tells it: a file system in memory has nothing that is not cached."""
+    """As Python's own call tells it: a file system in memory has nothing that is not cached.
+
+    Who is told to wait has set the reading of that page going: each looks at one where nobody has looked.
+    """
     file = files.open(str(tmp_path / "a"))
     file.append([bytes(1024 * 1024)])
     file.sync()
     fd = file.hold().fd
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
     try:
         os.preadv(fd, [bytearray(1)], 600_000, os.RWF_NOWAIT)
     except BlockingIOError:
-        assert not file.is_cached(600_000, 1)
-        assert not file.is_cached(600_000 - LOOK_BYTES, LOOK_BYTES + 1)
+        assert not file.is_cached(700_000, 1)
+        assert not file.is_cached(800_000 - LOOK_BYTES, LOOK_BYTES + 1)
         with pytest.raises(BlockingIOError, match=file.path):
-            file.pread_cached(5000, 600_000)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+            file.pread_cached(5000, 900_000)
         file.pread(1, 100_000)
         assert file.is_cached(100_000, LOOK_BYTES)
         assert not file.is_cached(100_000, LOOK_BYTES + 1)  # it looks on

@@ -100,7 +100,7 @@ def test_directory_that_cannot_be_renamed_does_not_keep_the_others(tmp_path):
     async def work():
         files = BrokenFiles()
         manager = await filled(files, tmp_path)
-        files.trap = refusing("rename", "t-3")
+        files.trap = refusing("rename", "/t-3")
         with pytest.raises(KafkaError, match=r"cannot delete .*t-3: Input/output error"):
             await manager.delete_logs(KEYS)
         assert left(tmp_path) == [f"t-{index}" for index in range(COUNT) if index != 3]
