@@ -40,7 +40,7 @@ from ..storage.checkpoints import (
 )
 from ..storage.config import LogConfig
 from ..storage.files import DirectoryLocked, Files, Held
-from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport
+from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
 from ..storage.manager import CLEAN_MARKER, STRAY_SUFFIX
 from ..storage.removals import DELETE_SUFFIX
 from ..storage.repair import repair_partition
@@ -94,7 +94,6 @@ class DirectoryCheck:
         self.checked: dict[Key, Checked] = {}
         self._saved: dict[str, Offsets] = {}
         self._broken: dict[str, None] = {}  # checkpoints that cannot be used
-        self._refused: dict[str, None] = {}  # those of them that the system refuses to read, which stay as they are
         self._image: MetadataImage | None = None
         self._lock: Held | None = None
 
@@ -136,8 +135,8 @@ class DirectoryCheck:
             self._broken[name] = None
             self.problems.append(Finding(Kind.CHECKPOINT, name, str(error).partition(": ")[2]))
         except OSError as error:
-            self._broken[name] = self._refused[name] = None
-            self.problems.append(Finding(Kind.UNREADABLE, name, f"it cannot be read: {error.strerror or error}"))
+            self._broken[name] = None
+            self.problems.append(unreadable(name, error))
 
     # --- Check --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +229,7 @@ class DirectoryCheck:
         except (InconsistentRecord, CorruptBatch) as error:
             self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")
         except OSError as error:
-            self.checked[METADATA].report.refused(str(error.filename or directory).rpartition("/")[2], error)
+            self.checked[METADATA].report.refused(file_of(error, directory), error)
         else:
             self._image = image
 
@@ -306,15 +305,17 @@ class DirectoryCheck:
             HIGH_WATERMARK_CHECKPOINT: min(saved[HIGH_WATERMARK_CHECKPOINT].get(key, end), end),
             CLEANER_CHECKPOINT: min(saved[CLEANER_CHECKPOINT].get(key, 0), end),
         }
+        stay = unread(self.problems)
         for name, offset in values.items():
-            if name not in self._refused and saved[name].get(key, 0 if name == CLEANER_CHECKPOINT else None) != offset:
+            if name not in stay and saved[name].get(key, 0 if name == CLEANER_CHECKPOINT else None) != offset:
                 before = saved[name].get(key, "nothing")
                 checked.done.append(f"{name}: {offset} instead of {before}")
                 saved[name][key] = offset
 
     def _save_checkpoints(self) -> None:
         """Write the checkpoints anew. One that was lost is made of the logs, which were read to their ends."""
-        for name in [each for each in CHECKPOINTS if each not in self._refused]:
+        stay = unread(self.problems)
+        for name in [each for each in CHECKPOINTS if each not in stay]:
             if name in self._broken:
                 if self.clean and name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
                     for key, checked in self.checked.items():

@@ -27,7 +27,7 @@ from .checkpoints import (
 )
 from .epochs import EPOCH_CHECKPOINT
 from .files import File, Files
-from .findings import Cut, Kind, Known, PartitionReport
+from .findings import Cut, Kind, Known, PartitionReport, file_of, unread
 from .producers import ProducerStates, SnapshotError
 from .recovery import LEFTOVERS, snapshots
 from .scanning import READ_BYTES, Header, headers
@@ -57,7 +57,7 @@ def check_partition(files: Files, directory: str, known: Known) -> PartitionRepo
     try:
         _Check(files, directory, known, report).run()
     except OSError as error:
-        report.refused(str(error.filename or directory).rpartition("/")[2], error)
+        report.refused(file_of(error, directory), error)
     if report.has(Kind.UNREADABLE):
         report.cut = None  # nobody knows what a repair would cut off, and none is made
     return report
@@ -82,7 +82,6 @@ class _Check:
         self.disagreement: Cut | None = None  # a cut before the first batch of another epoch than it says
         self.states = ProducerStates()
         self.replay_is_complete = known.compacted is False  # all that transactions wrote here is there to be read
-        self.unread: dict[str, None] = {}  # files that the system refuses to read
 
     def run(self) -> None:
         report, known = self.report, self.known
@@ -124,14 +123,13 @@ class _Check:
     def _refused(self, name: str, error: OSError) -> None:
         """A file that the system refuses to read is told of, and the others are checked without it."""
         self.report.refused(name, error)
-        self.unread[name] = None
         if name.endswith(LOG_SUFFIX):
             self.after_break, self.replay_is_complete = True, False
 
     @property
     def _lacks_batches(self) -> bool:
         """Whether nothing is known of the log's end."""
-        return any(name.endswith(LOG_SUFFIX) for name in self.unread)
+        return any(name.endswith(LOG_SUFFIX) for name in unread(self.report.problems))
 
     def _list(self) -> list[int]:
         """Base offsets of the segments, sorted; reports what belongs to none of them."""
@@ -348,7 +346,7 @@ class _Check:
         report, known, end = self.report, self.known, self.report.log_end_offset
         if self.disagreement is not None and not report.has(Kind.EPOCH):
             report.add(Kind.EPOCH, EPOCH_CHECKPOINT, self._said, offset=self.disagreement.offset)
-        if not report.has(Kind.EPOCH) and EPOCH_CHECKPOINT not in self.unread:
+        if not report.has(Kind.EPOCH) and EPOCH_CHECKPOINT not in unread(report.problems):
             is_there = self.files.exists(self.epochs_path)
             if wrong := complaint(self.checkpointed if is_there else None, self.floors, report, known):
                 report.add(Kind.EPOCH, EPOCH_CHECKPOINT, wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -58,6 +59,21 @@ class Cut:
         return f"all from offset {self.offset} on, {self.bytes_lost} bytes, {rest}"
 
 
+def unreadable(file: str, error: OSError) -> Finding:
+    """The system refuses to read a file."""
+    return Finding(Kind.UNREADABLE, file, f"it cannot be read: {error.strerror or error}")
+
+
+def file_of(error: OSError, directory: str) -> str:
+    """The name of the file that an error is of; of the directory where it names none."""
+    return str(error.filename or directory).rpartition("/")[2]
+
+
+def unread(problems: Iterable[Finding]) -> list[str]:
+    """The files that the system refuses to read."""
+    return [each.file for each in problems if each.kind is Kind.UNREADABLE]
+
+
 @dataclass(slots=True, kw_only=True)
 class Known:
     """What the data directory and the cluster's metadata say of a partition. None: nothing."""
@@ -94,7 +110,7 @@ class PartitionReport:
 
     def refused(self, file: str, error: OSError) -> None:
         """The system refuses to read a file."""
-        self.add(Kind.UNREADABLE, file, f"it cannot be read: {error.strerror or error}")
+        self.problems.append(unreadable(file, error))
 
     def has(self, *kinds: Kind) -> bool:
         return any(problem.kind in kinds for problem in self.problems)
