@@ -165,10 +165,11 @@ def load(
         paths = [Path(folder) / str(number) for number in range(len(frames))]
         for path, frame in zip(paths, frames, strict=True):
             path.write_bytes(frame)
-        return _run(
+        [said], used = _run(
             side, "benchmarks.load", side.address, *map(str, paths), f"--connections={connections}",
             f"--seconds={seconds}", f"--max-bytes={max_bytes}", f"--answer-bytes={size}",
         )  # fmt: skip
+    return said, used
 
 
 def librdkafka(
@@ -181,28 +182,29 @@ def librdkafka(
         f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}",
         f"--max-bytes={SAMPLE_BYTES // clients}", f"--batch-records={batch_records}",
     )  # fmt: skip
-    before = side.cpu_seconds()
-    with ThreadPoolExecutor(clients) as pool:
-        said = list(pool.map(lambda _: _said(side, *arguments, timeout_s=timeout_s), range(clients)))
-    used = side.cpu_seconds() - before
+    said, used = _run(side, *arguments, clients=clients, timeout_s=timeout_s)
     together = {key: sum(each[key] for each in said) for key in ("records", "bytes")}
     return {**together, "seconds": max(each["seconds"] for each in said)}, used
 
 
-def _run(side: Side, *arguments: str) -> tuple[dict[str, float], float]:
+def _run(
+    side: Side, *arguments: str, clients: int = 1, timeout_s: float = LOAD_TIMEOUT_S
+) -> tuple[list[dict[str, float]], float]:
+    """What each of so many processes says, all at work at once, and the broker's CPU-seconds meanwhile."""
+
+    def said(_: int) -> dict[str, float]:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments[:2])} against {side.name}: {done.stderr[-2000:]}")
+        figures: dict[str, float] = json.loads(done.stdout)
+        return figures
+
     before = side.cpu_seconds()
-    said = _said(side, *arguments)
-    return said, side.cpu_seconds() - before
-
-
-def _said(side: Side, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments[:2])} against {side.name}: {done.stderr[-2000:]}")
-    said: dict[str, float] = json.loads(done.stdout)
-    return said
+    with ThreadPoolExecutor(clients) as pool:
+        figures = list(pool.map(said, range(clients)))
+    return figures, side.cpu_seconds() - before
 
 
 def fill(address: str, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:

@@ -64,6 +64,8 @@ def produce(
 def fetch(address: str, topic: str, partitions: int, seconds: float) -> tuple[int, float]:
     """From the beginning, and again when all is read; each time the clock runs from the first records on."""
     consumer, all_of_it, count = _consumer(address, topic, partitions)
+    if count <= POLL_RECORDS:  # the first call may have them all, and then there is nothing to time
+        raise RuntimeError(f"{count} records in {topic}: too few to see how fast they are read")
     got = 0
     left = seconds
     while left > 0:

@@ -184,10 +184,11 @@ def load_in_turn(side: Side, frames: Sequence[bytes], seconds: float) -> tuple[d
         paths = [Path(folder) / str(number) for number in range(len(frames))]
         for path, frame in zip(paths, frames, strict=True):
             path.write_bytes(frame)
-        return _run(
+        [said], used = _run(
             side, "benchmarks.load", side.address, *map(str, paths), f"--connections={min(CONNECTIONS, len(frames))}",
             f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}", f"--answer-bytes={len(answer) + 4}", "--rotate",
         )  # fmt: skip
+    return said, used
 
 
 def _body_at(answer: bytes) -> int:
