@@ -78,11 +78,11 @@ class Docker:
         for words, out in self.answers.items():
             to, code = (">&2", 1) if out.startswith("\0") else ("", 0)
             cases.append(f"'{words}') cat {to} <<'EOT'\n{out.lstrip(chr(0))}\nEOT\nexit {code};;")
-        body = f'echo "docker $*" >> {self.calls_file}\ncase "$1 $2" in\n' + "\n".join(cases)
+        body = f'echo "docker $*" >> "{self.calls_file}"\ncase "$1 $2" in\n' + "\n".join(cases)
         self.commands.script("docker", f"{body}\n'compose version') exit 1;;\nesac")
 
     def compose(self, body: str) -> None:
-        head = f'echo "docker-compose $*" >> {self.calls_file}\n[ "$1" = version ] && {{ echo 1.29.2; exit 0; }}\n'
+        head = f'echo "docker-compose $*" >> "{self.calls_file}"\n[ "$1" = version ] && {{ echo 1.29.2; exit 0; }}\n'
         self.commands.script("docker-compose", head + body)
 
     def calls(self, begin: str) -> list[str]:

@@ -41,7 +41,9 @@ def ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([process], [], [], 30)[0])
+        poll = select.poll()  # a number past 1,023 is none for `select`
+        poll.register(process, select.POLLIN)
+        return bool(poll.poll(30_000))
     finally:
         os.close(process)
 
@@ -183,7 +185,7 @@ def test_what_a_command_says_is_given_back(commands: Commands) -> None:
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_command_that_hangs_is_ended_and_named(follow: bool, commands: Commands, tmp_path: Path) -> None:
     """With what it started, as `docker compose` starts compose, which holds its output open."""
-    commands.script("docker", f"(sleep 600; echo) & echo $! >{tmp_path}/child; wait")
+    commands.script("docker", f"(sleep 600; echo) & echo $! >'{tmp_path}/child'; wait")
     lines: list[str] = []
     with pytest.raises(EngineError, match="docker build was not done within 0 s"):
         engine.run(("docker", "build", "."), 0.3, lines.append if follow else None)
@@ -192,7 +194,7 @@ def test_a_command_that_hangs_is_ended_and_named(follow: bool, commands: Command
 
 
 def test_what_hears_a_line_may_break_the_command_off(commands: Commands, tmp_path: Path) -> None:
-    commands.script("docker", f"(sleep 600; echo) & echo $! >{tmp_path}/child; echo line; wait")
+    commands.script("docker", f"(sleep 600; echo) & echo $! >'{tmp_path}/child'; echo line; wait")
 
     def heard(line: str) -> None:
         raise KeyboardInterrupt

@@ -55,7 +55,7 @@ def test_the_digest_is_that_of_the_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def fake_pip(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
     """A Python whose pip notes that it was called and does as told; gives the note."""
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{body}\n')
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{folder}/calls"\n{body}\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -35,8 +35,8 @@ def networks_until_down(docker: Docker) -> None:
     there = docker.commands.folder / "network"
     there.write_text("isthmus-demo_wan\n")
     body = (docker.commands.folder / "docker").read_text().partition("\n")[2]
-    docker.commands.script("docker", f'[ "$1" = network ] && cat {there} && exit 0\n{body}')
-    docker.compose(f": > {there}")
+    docker.commands.script("docker", f"[ \"$1\" = network ] && cat '{there}' && exit 0\n{body}")
+    docker.compose(f": > '{there}'")
 
 
 def of(folder: Path) -> dict[str, Any]:

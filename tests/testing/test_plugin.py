@@ -236,6 +236,11 @@ def test_under_xdist_it_is_said_once_at_the_end(suite: Suite, monkeypatch: pytes
         "test_x.py", "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_a(isthmus_container, n): 0\n"
     )
     suite.write("conftest.py", CONFTEST)
+    for of, name in (
+        (choice, "_found"),
+        (container, "IsthmusContainer"),
+    ):  # replaced in this process
+        monkeypatch.setattr(of, name, getattr(of, name))
     monkeypatch.delenv("ISTHMUS_TESTING")
     assert suite.run("-p", "xdist", "-n", "2").count("isthmus: local: it is so") == 1
 

@@ -15,6 +15,7 @@ from isthmus.core_broker.coordinators.runtime import CoordinatorRuntime
 from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import offset_fetch as of
+from tests.core_broker.storage.support import place
 
 from .desk import FSYNC, Desk, simulated
 
@@ -47,7 +48,7 @@ class Reads:
         """The broker is killed, and starts on a disk that refuses to have the records read."""
 
         def inspect(kind: str, path: str) -> None:
-            if self.number and self._is_replaying and kind == "read" and "__consumer_offsets-0/" in path:
+            if self.number and self._is_replaying and kind == "read" and "/__consumer_offsets-0/" in place(path):
                 if not self.let_through:
                     self.refused_s.append(desk.sim.loop.time())
                     raise OSError(self.number, os.strerror(self.number), path)

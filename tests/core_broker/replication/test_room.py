@@ -12,6 +12,7 @@ import pytest
 from isthmus.core_broker.replication.room import OPENED_AT_ONCE
 from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.messages import metadata_records as r
+from tests.core_broker.storage.support import place
 
 from .wanting import World, heal_in_vain, settle
 
@@ -24,7 +25,7 @@ def test_partition_that_could_not_be_made_for_want_of_room_comes_back(
     caplog.set_level("INFO")
 
     async def history() -> None:
-        world.refuse(number, (kind,), part=str(world.path) if kind == "sync_directory" else "/t-")
+        world.refuse(number, (kind,), part=place(str(world.path)) if kind == "sync_directory" else "/t-")
         await world.topic(0)
         assert os.strerror(number) in world.refusal().message
         assert os.strerror(number) in world.replicas.offline()["t", 0]
@@ -78,7 +79,7 @@ def test_name_of_a_directory_that_a_first_try_left_is_synced(world: World) -> No
     """Else a power cut takes the partition with all that was synced in it."""
 
     async def history() -> None:
-        world.refuse(errno.ENOSPC, ("sync_directory",), part=str(world.path))
+        world.refuse(errno.ENOSPC, ("sync_directory",), part=place(str(world.path)))
         await world.topic(0)
         world.heal()
         before = len(world.files.calls)

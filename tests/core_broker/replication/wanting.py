@@ -20,7 +20,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import system
-from tests.core_broker.storage.support import BrokenFiles
+from tests.core_broker.storage.support import BrokenFiles, place
 from tests.core_broker.ticked import TickedPauses
 
 ID, OTHER_ID = b"\1" * 16, b"\2" * 16
@@ -74,7 +74,7 @@ class World:
 
     def refuse(self, number: int, kinds: tuple[str, ...] = ("append",), part: str = "/t-") -> None:
         def trap(kind: str, path: str) -> None:
-            if kind in kinds and part in path:
+            if kind in kinds and part in place(path):
                 raise OSError(number, os.strerror(number), path)
 
         self.files.trap = trap

@@ -20,7 +20,7 @@ from isthmus.core_broker.storage.log import Log
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
-from ..storage.support import NOW_MS, FilesAtOnce, batch, contents, drive, files_may_have
+from ..storage.support import NOW_MS, FilesAtOnce, batch, contents, drive, files_may_have, place
 from .produce_worlds import (
     BEYOND,
     CORRELATION,
@@ -295,7 +295,7 @@ def test_a_file_that_may_not_grow_is_cut_back(room_bytes, tmp_path):
 
 def torn(world: World) -> None:
     def trap(kind: str, path: str) -> None:
-        if kind == "append" and "t-1" in path:
+        if kind == "append" and "/t-1/" in place(path):
             raise TornWrite(errno.EIO, "Input/output error, and again on cutting it back", path)
 
     world.files.trap = trap
@@ -303,7 +303,7 @@ def torn(world: World) -> None:
 
 def no_new_files(world: World) -> None:
     def trap(kind: str, path: str) -> None:
-        if kind == "open" and "t-1" in path:
+        if kind == "open" and "/t-1/" in place(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     world.files.trap = trap

@@ -99,6 +99,11 @@ class FilesAtOnce(RealFiles):
         return fn(*args)
 
 
+def place(path: str) -> str:
+    """A file and the folder it is in, for who looks for a name: what is above them is the run's, and has any name."""
+    return "/" + "/".join(path.split("/")[-2:])
+
+
 class BrokenFiles(FilesAtOnce):
     """Files that count their calls. `trap(kind, path)` may raise, before the call does anything."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .compacting import COMPACT, Bench
-from .support import BrokenFiles, Died, contents, open_log, run
+from .support import BrokenFiles, Died, contents, open_log, place, run
 
 
 @pytest.mark.parametrize("kind", ["open", "append", "pwrite", "sync", "rename", "sync_directory", "pread", "unlink"])
@@ -26,7 +26,7 @@ def test_disk_that_refuses_leaves_the_log_as_it_was_and_the_round_is_tried_again
     run(bench.log.sync())
 
     def trap(what: str, path: str) -> None:
-        if what == kind and (kind in ("sync_directory", "pread") or "cleaned" in path or "swap" in path):
+        if what == kind and (kind in ("sync_directory", "pread") or "cleaned" in place(path) or "swap" in place(path)):
             raise OSError(number, os.strerror(number), path)
 
     bench.files.trap = trap

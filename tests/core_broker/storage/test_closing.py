@@ -16,7 +16,7 @@ from isthmus.core_broker.storage.real_volume import sync_volume
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 
-from .support import NOW_MS, BrokenFiles, append, batch, contents, run
+from .support import NOW_MS, BrokenFiles, append, batch, contents, place, run
 
 COUNT = 6
 TOPIC_ID = bytes(range(16))
@@ -148,7 +148,7 @@ def test_volume_that_fails_at_the_second_sync_leaves_the_names_to_each_directory
                                   ("rename", "t-2/leader-epoch"), ("sync_directory", "t-2")])  # fmt: skip
 def test_log_that_cannot_be_closed_is_noted_and_the_others_are(tmp_path, call, caplog):
     def trap(kind, path):
-        if kind == call[0] and call[1] in path:
+        if kind == call[0] and call[1] in place(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     async def work():

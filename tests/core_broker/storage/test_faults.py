@@ -14,14 +14,14 @@ from isthmus.core_broker.storage.files import TornWrite
 from isthmus.core_broker.storage.log import LogConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
-from .support import NOW_MS, BrokenFiles, append, batch, contents, open_log, run
+from .support import NOW_MS, BrokenFiles, append, batch, contents, open_log, place, run
 
 SMALL = LogConfig(segment_bytes=300)
 
 
 def failing(number: int, kinds: tuple[str, ...] = ("append",), part: str = "", error: type[OSError] = OSError):
     def trap(kind: str, path: str) -> None:
-        if kind in kinds and part in path:
+        if kind in kinds and part in place(path):
             raise error(number, os.strerror(number), path)
 
     return trap

@@ -16,7 +16,7 @@ from isthmus.core_broker.storage.removals import PIECE_DIRECTORIES, PIECE_FILES,
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 
-from .support import NOW_MS, BrokenFiles, append, batch, run
+from .support import NOW_MS, BrokenFiles, append, batch, place, run
 
 COUNT = 8
 KEYS = [("t", index) for index in range(COUNT)]
@@ -52,7 +52,7 @@ async def until(condition) -> None:
 
 def refusing(kind, part):
     def trap(called, path):
-        if called == kind and part in path:
+        if called == kind and part in place(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     return trap
@@ -82,7 +82,7 @@ def test_names_that_may_come_back_keep_their_files_until_a_start(tmp_path):
     async def work():
         files = BrokenFiles()
         manager = await filled(files, tmp_path, delay_ms=0)
-        files.trap = refusing("sync_directory", str(tmp_path))
+        files.trap = refusing("sync_directory", place(str(tmp_path)))
         with pytest.raises(KafkaError, match="cannot sync"):
             await manager.delete_logs(KEYS[:1])
         files.trap = lambda kind, path: None
