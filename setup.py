@@ -17,9 +17,12 @@ MODULES = (
     "core_broker/storage/_appended",
     "core_broker/storage/_data_file",
     "core_broker/storage/_tail",
+    "core_broker/storage/_reading",
     "core_broker/replication/_leading",
     "core_broker/server/_frames",
     "core_broker/server/_produce",
+    "core_broker/server/_wanted",
+    "core_broker/server/_fetch",
     "core_broker/server/_sending",
 )
 

@@ -11,6 +11,8 @@ cdef Py_ssize_t _RECORD_MAX
 cdef long long _minus(long long a, long long b) noexcept
 cdef Py_ssize_t _varint_size(long long v) noexcept
 cdef Py_ssize_t _put_varint(unsigned char* out, Py_ssize_t at, long long v) noexcept
+cdef void _put_int32(unsigned char* out, long long value) noexcept
+cdef void _put_int64(unsigned char* out, long long value) noexcept
 cdef Py_ssize_t _uvarint_size(unsigned long long z) noexcept
 cdef Py_ssize_t _put_uvarint(unsigned char* out, Py_ssize_t at, unsigned long long z) noexcept
 

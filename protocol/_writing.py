@@ -76,6 +76,24 @@ def _put_uvarint(out: cython.p_uchar, at: cython.Py_ssize_t, z: cython.ulonglong
 
 @cython.cfunc
 @cython.inline
+@cython.exceptval(check=False)
+def _put_int32(out: cython.p_uchar, value: cython.longlong) -> cython.void:
+    out[0] = (value >> 24) & 0xFF
+    out[1] = (value >> 16) & 0xFF
+    out[2] = (value >> 8) & 0xFF
+    out[3] = value & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_int64(out: cython.p_uchar, value: cython.longlong) -> cython.void:
+    _put_int32(out, value >> 32)
+    _put_int32(out + 4, value)
+
+
+@cython.cfunc
+@cython.inline
 def _put_bytes(out: cython.p_uchar, at: cython.Py_ssize_t, data: bytes, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
     if cython.compiled:
         memcpy(out + at, PyBytes_AS_STRING(data), size)

@@ -21,6 +21,14 @@ cdef class Asking:
     cdef public int version
 
 
+cdef class Body:
+    cdef const unsigned char* b
+    cdef Py_ssize_t p
+    cdef Py_ssize_t end
+
+    cdef Py_ssize_t uvarint(self) noexcept
+
+
 cdef class AtOnce:
     cdef object answer(self, const unsigned char* b, Py_ssize_t body, Py_ssize_t end, long long correlation, Asking context)
 

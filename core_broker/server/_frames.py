@@ -38,6 +38,30 @@ class Asking:
 
 
 @cython.cclass
+class Body:
+    """The body of a request that is being read where it lies; p is the next byte."""
+
+    __slots__ = ("b", "end", "p")
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def uvarint(self) -> cython.Py_ssize_t:
+        """The next unsigned varint; -1 where there is none, or one with more bytes than it needs: an answer has a name
+        with its length as the request has it."""
+        value: cython.Py_ssize_t = 0
+        shift: cython.int = 0
+        byte: cython.int
+        while self.p < self.end and shift < 35:
+            byte = self.b[self.p]
+            self.p += 1
+            value |= cython.cast(cython.Py_ssize_t, byte & 0x7F) << shift
+            if byte < 0x80:
+                return value if byte or not shift else -1
+            shift += 7
+        return -1
+
+
+@cython.cclass
 class AtOnce:
     """What answers the requests of one version of an API from their bytes, where it can."""
 
@@ -52,7 +76,9 @@ class AtOnce:
         correlation: cython.longlong,
         context: Asking,
     ):
-        """The answer's bytes, or a Response; None when the request has to go the long way, nothing has been done then.
+        """The answer: its bytes, a list of bytes and ranges, or a Response.
+
+        None when the request has to go the long way, nothing has been done then.
 
         The request's body is b[body:end].
         """
@@ -294,6 +320,10 @@ class Receiving:
             elif type(answer) is bytes:
                 self._out.append(answer)
                 answer = None
+            elif type(answer) is list:
+                self._out += answer
+                answer = None
+                self._send_ranges()
         except Exception as error:
             self._failed(route, error)
             return 0

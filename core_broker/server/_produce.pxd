@@ -4,9 +4,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 from isthmus.core_broker.replication._leading cimport Leading
-from isthmus.core_broker.server._frames cimport Asking, AtOnce
+from isthmus.core_broker.server._frames cimport Asking, AtOnce, Body
 from isthmus.protocol._batch_header cimport _int16, _int32
-from isthmus.protocol._writing cimport _put_uvarint, _uvarint_size
+from isthmus.protocol._writing cimport _put_int32, _put_int64, _put_uvarint, _uvarint_size
 
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _HEAD_BYTES
@@ -30,15 +30,11 @@ cdef class Asked:
     cdef readonly list parts
 
 
-cdef class ProduceFrame:
-    cdef const unsigned char* b
-    cdef Py_ssize_t p
-    cdef Py_ssize_t end
+cdef class ProduceFrame(Body):
     cdef int acks
     cdef list topics
     cdef Py_ssize_t answer_bytes
 
-    cdef Py_ssize_t uvarint(self) noexcept
     cdef bint read(self, int version, object services, long long wall_ms) except? -1
     cdef Asked read_topic(self, int version, object services, long long wall_ms)
     cdef Part read_part(self, dict partitions, long long wall_ms)

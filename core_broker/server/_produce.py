@@ -12,7 +12,7 @@ import cython
 
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
-from ._frames import Asking, AtOnce
+from ._frames import Asking, AtOnce, Body
 
 COMPILED = cython.compiled
 
@@ -40,25 +40,8 @@ class Asked:
 
 @cython.final
 @cython.cclass
-class ProduceFrame:
-    """A request that is being read; p is the next byte."""
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def uvarint(self) -> cython.Py_ssize_t:
-        """The next unsigned varint; -1 where there is none, or one with more bytes than it needs: an answer has a name
-        with its length as the request has it."""
-        value: cython.Py_ssize_t = 0
-        shift: cython.int = 0
-        byte: cython.int
-        while self.p < self.end and shift < 35:
-            byte = self.b[self.p]
-            self.p += 1
-            value |= cython.cast(cython.Py_ssize_t, byte & 0x7F) << shift
-            if byte < 0x80:
-                return value if byte or not shift else -1
-            shift += 7
-        return -1
+class ProduceFrame(Body):
+    """A Produce request that is being read."""
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -197,8 +180,8 @@ class ProduceFrame:
         made: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
         told: bytes
-        _put32(out, size - 4)
-        _put32(out + 4, correlation)
+        _put_int32(out, size - 4)
+        _put_int32(out + 4, correlation)
         out[8] = 0
         out[9] = len(self.topics) + 1
         for topic in self.topics:
@@ -207,17 +190,17 @@ class ProduceFrame:
             n += len(told)
             n = _put_uvarint(out, n, len(topic.parts) + 1)
             for part in topic.parts:
-                _put32(out + n, part.index)
+                _put_int32(out + n, part.index)
                 out[n + 4] = out[n + 5] = 0
-                _put64(out + n + 6, part.base_offset)
-                _put64(out + n + 14, -1)
-                _put64(out + n + 22, part.leader.log.log_start_offset)
+                _put_int64(out + n + 6, part.base_offset)
+                _put_int64(out + n + 14, -1)
+                _put_int64(out + n + 22, part.leader.log.log_start_offset)
                 out[n + 30] = 1
                 out[n + 31] = out[n + 32] = 0
                 n += _ROW_BYTES
             out[n] = 0
             n += 1
-        _put32(out + n, 0)
+        _put_int32(out + n, 0)
         out[n + 4] = 0
         return made
 
@@ -268,21 +251,3 @@ def _differ(parts: list) -> cython.bint:
     for part in parts:
         indexes.add(part.index)
     return len(indexes) == len(parts)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put32(out: cython.p_uchar, value: cython.longlong) -> cython.void:
-    out[0] = (value >> 24) & 0xFF
-    out[1] = (value >> 16) & 0xFF
-    out[2] = (value >> 8) & 0xFF
-    out[3] = value & 0xFF
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put64(out: cython.p_uchar, value: cython.longlong) -> cython.void:
-    _put32(out, value >> 32)
-    _put32(out + 4, value)

@@ -10,14 +10,9 @@ smallest one that has lived for a while, followers' sessions last. Nothing here 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.fetch import FetchPartition, PartitionData
-
-if TYPE_CHECKING:
-    from ..replication.partition import Partition
+from ._wanted import Wanted
 
 NO_SESSION = 0  # id
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1  # open a session, if possible; close it, and open none
@@ -25,67 +20,6 @@ MAX_ID = 2**31 - 1
 EVICTION_S = 120.0  # unused for so long a session is stale; lived for so long it may be evicted
 
 Key = tuple[str | bytes, int]  # topic's name or id, partition
-
-
-class Wanted:
-    """A partition that is fetched: what was asked, and for a session what was last told."""
-
-    __slots__ = (
-        "asked",
-        "cancel",
-        "high_watermark",
-        "idle",
-        "idle_epoch",
-        "log_start_offset",
-        "partition",
-        "size",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
-        self.topic = topic  # None as long as no topic with this id is known
-        self.topic_id = topic_id
-        self.asked = asked
-        self.high_watermark = -1  # as told last; -1 makes it be told
-        self.log_start_offset = -1
-        self.partition: Partition | None = None  # as found for the request at hand
-        self.idle: Partition | None = None  # what it was when there was nothing to tell, under `idle_epoch`
-        self.idle_epoch = -1
-        self.size = 0  # bytes that were there at the last look
-        self.cancel: Callable[[], None] | None = None
-
-    def follow(self, later: Wanted) -> None:
-        """Fetch as a later request says."""
-        self.asked = later.asked
-        self.idle = None
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is still nothing to tell: so most partitions of a large session are passed over in no time."""
-        idle = self.idle
-        return (
-            idle is not None
-            and idle.high_watermark == self.high_watermark
-            and idle.failure is None  # as it has when it is deleted, too
-            and idle.leader_epoch == self.idle_epoch
-            and idle.log.log_start_offset == self.log_start_offset
-        )
-
-    def tell(self, data: PartitionData) -> bool:
-        """Remember what is to be told of the partition; False when the client knows it already."""
-        news = bool(data.records) or bool(data.error_code) or data.diverging_epoch is not None
-        if self.high_watermark != data.high_watermark:
-            news, self.high_watermark = True, data.high_watermark
-        if self.log_start_offset != data.log_start_offset:
-            news, self.log_start_offset = True, data.log_start_offset
-        if data.error_code:
-            self.high_watermark = -1  # so that its end is told too
-        # What a limit left no room for has nothing to tell this time, and is not idle for that.
-        self.idle = None
-        if not news and self.partition is not None and self.asked.fetch_offset >= data.high_watermark:
-            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
-        return news
 
 
 class FetchSession:

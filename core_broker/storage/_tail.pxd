@@ -54,6 +54,7 @@ cdef class SegmentTail:
     cdef public long long first_timestamp
     cdef public long long bytes_since_index
 
+    cdef tuple sought(self, long long offset, long long position, bint may_wait)
     cdef bint _surely_fits(self, AppendLimits limits, long long size, long long last, long long stamp, long long wall_ms) except? -1
 
 
@@ -72,6 +73,7 @@ cdef class ProducerTail:
 
 cdef class ProducerTails:
     cdef public dict entries
+    cdef public dict open
     cdef public bint complete
 
 
@@ -89,3 +91,6 @@ cdef class LogTail:
 
     cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, long long wall_ms) except? -1
     cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, long long leader_epoch, long long wall_ms) except? -1
+
+
+cdef long long size_bytes_of(file) except? -1

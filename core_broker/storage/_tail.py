@@ -112,13 +112,18 @@ class SegmentTail:
         _note(self, position, size_bytes, last_offset, max_timestamp, interval_bytes)
 
     def seek(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint):
+        """`sought` from Python."""
+        return self.sought(offset, position, may_wait)
+
+    @cython.cfunc
+    def sought(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint) -> tuple:
         """(position, size in bytes) of the first batch whose last offset is `offset` or later, (size of the file, 0) if
         there is none. It is looked for from a position on that must be a batch's.
 
         Raises BlockingIOError at what is not in the page cache, if it may not wait for the disk.
         """
         file = self.file
-        end: cython.longlong = _size_bytes(file)
+        end: cython.longlong = size_bytes_of(file)
         chunk: bytes = b""
         chunk_start: cython.longlong = position
         at: cython.longlong
@@ -155,7 +160,7 @@ class SegmentTail:
         wall_ms: cython.longlong,
     ) -> cython.bint:
         """Whether `Segment.must_roll` need not be asked."""
-        held: cython.longlong = _size_bytes(self.file)
+        held: cython.longlong = size_bytes_of(self.file)
         if last - self.base_offset > _MAX_RELATIVE:
             return False
         if not held:
@@ -169,7 +174,7 @@ class SegmentTail:
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _size_bytes(file) -> cython.longlong:
+def size_bytes_of(file) -> cython.longlong:
     data_file: DataFile
     if isinstance(file, DataFile):
         data_file = file
@@ -311,11 +316,13 @@ def _take(
 
 @cython.cclass
 class ProducerTails:
-    """The producers of one log, by id. `complete`: see ProducerStates."""
+    """The producers of one log, by id; open: the first offset of each one's open transaction. `complete`: see
+    ProducerStates."""
 
     __slots__ = (
         "complete",
         "entries",
+        "open",
     )
 
 
@@ -412,7 +419,7 @@ class LogTail:
             entry = self.producers.entries[producer_id]
         if not segment._surely_fits(limits, size, last, stamp, wall_ms):
             segment = self._segment_for(base, last, size, stamp, wall_ms)
-        position = _size_bytes(segment.file)
+        position = size_bytes_of(segment.file)
         for i in range(8):
             head[i] = (base >> (56 - 8 * i)) & 0xFF
         for i in range(4):

@@ -47,6 +47,7 @@ class ProducerTail:
 
 class ProducerTails:
     entries: dict[int, ProducerEntry]
+    open: dict[int, int]
     complete: bool
 
 class LogTail:

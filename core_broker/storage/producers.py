@@ -52,14 +52,14 @@ class ProducerEntry(ProducerTail):
 class ProducerStates(ProducerTails):
     """All producers of one log."""
 
-    __slots__ = ("_open",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         # After a crash, when all that the log ever held is still there to be read: a producer that is unknown and goes
         # on with a later sequence has lost its records, and must be told. Kafka takes any sequence from the unknown.
         self.complete = False
         self.entries = {}
-        self._open: dict[int, int] = {}  # producer id -> first offset of its open transaction
+        self.open = {}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -140,7 +140,7 @@ class ProducerStates(ProducerTails):
         """Take a producer's transactional batch; the first since its last marker begins a transaction."""
         entry = self.entries[producer_id]
         if entry.transaction_start < 0:
-            entry.transaction_start = self._open[producer_id] = first_offset
+            entry.transaction_start = self.open[producer_id] = first_offset
 
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """Take a commit or abort marker; gives the transaction's first offset, -1 when it wrote nothing here."""
@@ -150,7 +150,7 @@ class ProducerStates(ProducerTails):
         elif entry.epoch != epoch:
             entry.begin(epoch)
         start, entry.transaction_start = entry.transaction_start, -1
-        self._open.pop(producer_id, None)
+        self.open.pop(producer_id, None)
         entry.coordinator_epoch = coordinator_epoch
         entry.timestamp = timestamp
         return start
@@ -158,7 +158,7 @@ class ProducerStates(ProducerTails):
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the earliest open transaction begins."""
-        return min(self._open.values()) if self._open else None
+        return min(self.open.values()) if self.open else None
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for so long and have no open transaction."""
@@ -180,7 +180,7 @@ class ProducerStates(ProducerTails):
 
     def clear(self) -> None:
         self.entries.clear()
-        self._open.clear()
+        self.open.clear()
 
     # --- Snapshots --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
-from ._tail import LogTail
+from ._reading import LogRanges
 from .errors import NotCached, StorageError, anew, is_passing
 from .files import FileRange, Files
 from .index_window import IndexWindows, locate
@@ -23,7 +23,6 @@ from .transactions import AbortedTransaction, TransactionIndex
 logger = logging.getLogger(__name__)
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
-ANY_OFFSET = -(2**63)
 SEARCHES_MAX = 10  # for one timestamp, each because the log has changed under the one before
 
 
@@ -44,7 +43,7 @@ class _Changed(Exception):
     """The segment that was searched is not the log's any more, or not as it was."""
 
 
-class LogReader(LogTail):
+class LogReader(LogRanges):
     """What reads of a log need. `Log` adds the rest; only it changes anything here."""
 
     def __init__(self, files: Files, directory: str, loaded: Loaded) -> None:
@@ -100,71 +99,8 @@ class LogReader(LogTail):
         of log start and log end, CORRUPT_MESSAGE, StorageError; and NotCached where it would have to wait for the disk
         and may not.
         """
-        self._check_online()
-        end = self.log_end_offset
-        if offset < self.log_start_offset or offset > end:
-            raise KafkaError.of(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: offset {offset} is not between {self.log_start_offset} and {end}",
-            )
-        upper = end if upper_offset is None or upper_offset > end else upper_offset
-        ranges: list[FileRange] = []
-        room = max_bytes
-        if offset >= upper:
-            return LogSlice(ranges, 0)
-        number = max(0, bisect_right(self._bases, offset) - 1)
-        try:
-            while room > 0 or (min_one and not ranges):
-                if number == len(self._segments) or self._bases[number] >= upper:
-                    break
-                segment = self._segments[number]
-                number += 1
-                position, first_bytes = (0, 0) if ranges else self._locate(segment, offset, may_wait)
-                limit = segment.file.size if upper > segment.last_offset else self._locate(segment, upper, may_wait)[0]
-                size = limit - position
-                if size > room:
-                    if not ranges:
-                        first_bytes = first_bytes or self._size_at(segment, position, may_wait)
-                        if first_bytes > room:
-                            if not min_one:
-                                break
-                            room = min(first_bytes, size)
-                    size = room
-                if size > 0:
-                    ranges.append(FileRange(segment.file, position, size, self._unreadable))
-                    room -= size
-        except BlockingIOError:
-            raise NotCached(self, segment, offset) from None
-        except OSError as error:
-            raise self._refuse(error, "cannot read from") from error
+        ranges = self.ranges(offset, max_bytes, upper_offset, min_one, may_wait)
         return LogSlice(ranges, sum(map(len, ranges)))
-
-    def _locate(self, segment: Segment, offset: int, may_wait: bool) -> tuple[int, int]:
-        """Where the first batch with `offset` or later is in a segment, and its size in bytes, 0 if that was not seen.
-
-        The segment's end if there is none. Raises BlockingIOError where it may not wait for the disk and would have to.
-        """
-        if segment is self._active and self._positions is not None:
-            position = self._positions.get(offset)
-            if position is not None:
-                return position, 0
-        start = segment.start_of(offset)
-        if start is None:
-            start = self.windows.start_of(segment, offset - segment.base_offset)
-            if start is None:
-                if not may_wait:
-                    raise BlockingIOError
-                start = segment.start_on_disk(self.files, offset)
-        return segment.seek(offset, start, may_wait)
-
-    def _size_at(self, segment: Segment, position: int, may_wait: bool) -> int:
-        """The size of the batch at a position. Raises KafkaError CORRUPT_MESSAGE, and BlockingIOError as `_locate`."""
-        size_bytes = segment.seek(ANY_OFFSET, position, may_wait)[1]
-        if size_bytes:
-            return size_bytes
-        raise KafkaError.of(  # somebody else has changed the file
-            ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path}: no batch at position {position}"
-        )
 
     async def bring(self, missing: NotCached) -> None:
         """Wait for what a read needed: the same read finds it then. Errors of the disk are for that read to tell."""

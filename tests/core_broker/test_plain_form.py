@@ -8,8 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "storage._appended storage._data_file storage._tail replication._leading server._frames server._sending".split()
-)
+    "storage._appended storage._data_file storage._tail storage._reading replication._leading "
+    "server._frames server._wanted server._sending"
+).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)
 TESTS = (
     "storage/test_append.py",
@@ -18,7 +19,11 @@ TESTS = (
     "storage/test_producers.py",
     "storage/test_read.py",
     "replication/test_partition.py",
+    "server/apis/test_cold_fetch.py",
+    "server/apis/test_fetch.py",
+    "server/apis/test_fetch_session_histories.py",
     "server/apis/test_produce.py",
+    "server/test_fetch_sessions.py",
     "server/test_sending.py",
 )
 RUN = """
@@ -32,8 +37,10 @@ class Plain(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, f"{path[0]}/{name.rpartition('.')[2]}.py")
 
 sys.meta_path.insert(0, Plain())
-sys.modules["isthmus.core_broker.server._produce"] = module = type(sys)("_produce")  # it is of compiled code alone
-module.COMPILED, module.ProduceAtOnce = False, None
+for name, what in (("_produce", "ProduceAtOnce"), ("_fetch", "FetchAtOnce")):  # they are of compiled code alone
+    sys.modules["isthmus.core_broker.server." + name] = module = type(sys)(name)
+    module.COMPILED = False
+    setattr(module, what, None)
 from isthmus.core_broker.storage import _tail
 from isthmus.core_broker.server import _frames
 assert all(each.__file__.endswith(".py") and not each.COMPILED for each in (_tail, _frames))

@@ -20,7 +20,6 @@ from ....protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -32,12 +31,16 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...storage.errors import NotCached, anew
+from .._fetch import COMPILED, FetchAtOnce
+from .._frames import AtOnce
+from .._wanted import Wanted
 from ..context import Context
-from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key, Wanted
+from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
 from ..leaders import leader_of
 
 STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
 TOPIC_IDS_SINCE = 13
+FLEXIBLE_SINCE = 12
 REPLICA_STATE_SINCE = 15
 LEADERS_SINCE = 16
 CONSUMER = -1  # replica id
@@ -83,6 +86,13 @@ def handle(request: Request, context: Context) -> Any:
     if enough or request.max_wait_ms <= 0:
         return fetch.answer(rows)
     return fetch.wait()
+
+
+def short_way(version: int) -> AtOnce | None:
+    """What answers a request of this version from its bytes, where it can; see `_fetch.py`."""
+    if not COMPILED or version < FLEXIBLE_SINCE:
+        return None
+    return FetchAtOnce(version)
 
 
 def _refused(request: Request, version: int) -> Response:
@@ -131,7 +141,15 @@ def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]
             found = image.topic_by_id(topic.topic_id)
             name, key = None if found is None else found.name, topic.topic_id
         for partition in topic.partitions:
-            asked[key, partition.partition] = Wanted(name, topic.topic_id if by_id else ZERO_UUID, partition)
+            asked[key, partition.partition] = Wanted(
+                name,
+                topic.topic_id if by_id else ZERO_UUID,
+                partition.partition,
+                partition.fetch_offset,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+                partition.partition_max_bytes,
+            )
     return asked
 
 
@@ -221,42 +239,41 @@ class _Fetch:
         return rows + unknown_ids + unknown, enough
 
     def _read_one(self, wanted: Wanted, left: int, min_one: bool, may_wait: bool = True) -> PartitionData:
-        asked = wanted.asked
         try:
-            partition = wanted.partition = self._partitions.get(wanted.topic or "", NO_PARTITIONS).get(asked.partition)
+            partition = wanted.partition = self._partitions.get(wanted.topic or "", NO_PARTITIONS).get(wanted.index)
             if partition is None or (wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id):
                 wanted.partition = None
                 partition = wanted.partition = self._find(wanted)
             if partition.failure is not None:
                 raise anew(partition.failure)
-            partition.check_epoch(asked.current_leader_epoch)
+            partition.check_epoch(wanted.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
             log = partition.log
             data = PartitionData(
-                partition_index=asked.partition,
+                partition_index=wanted.index,
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=log.log_start_offset,
                 aborted_transactions=None,
                 records=[],
             )
-            if asked.last_fetched_epoch >= 0 and _diverged(partition, asked, data):
+            if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._committed
-            if asked.fetch_offset == data.high_watermark and log.failure is None:
+            if wanted.fetch_offset == data.high_watermark and log.failure is None:
                 if committed:
                     data.aborted_transactions = []
                 return data  # nothing to look for, as in most partitions of a fetch that has many
-            limit = min(asked.partition_max_bytes, left)
+            limit = min(wanted.max_bytes, left)
             found = partition.read(
-                asked.fetch_offset, max(limit, 0), read_committed=committed, min_one=min_one, may_wait=may_wait
+                wanted.fetch_offset, max(limit, 0), read_committed=committed, min_one=min_one, may_wait=may_wait
             )
             if limit < 0:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a limit below 0")  # what Kafka makes of it
             aborted = []
             if committed and found.ranges:
-                aborted = partition.aborted_transactions(asked.fetch_offset, data.last_stable_offset)
+                aborted = partition.aborted_transactions(wanted.fetch_offset, data.last_stable_offset)
         except NotCached as missing:
             self.missing.append(missing)
             return data
@@ -278,7 +295,7 @@ class _Fetch:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             wanted.topic = topic.name
-        partition = services.replicas.get(wanted.topic, wanted.asked.partition)
+        partition = services.replicas.get(wanted.topic, wanted.index)
         if wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
@@ -288,7 +305,7 @@ class _Fetch:
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return PartitionData(
-            partition_index=wanted.asked.partition,
+            partition_index=wanted.index,
             error_code=code,
             high_watermark=-1,
             aborted_transactions=None,
@@ -337,7 +354,7 @@ class _Fetch:
         nodes: dict[int, NodeEndpoint] = {}
         for _, wanted, data in rows:
             if data.error_code in MOVED and wanted.topic is not None:
-                leader = leader_of(wanted.topic, wanted.asked.partition, self._context)
+                leader = leader_of(wanted.topic, wanted.index, self._context)
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
                 if leader.host is not None and self._replica_id < 0:  # followers have addresses of their own
                     nodes[leader.node_id] = NodeEndpoint(
@@ -423,7 +440,7 @@ class _Fetch:
             data = self._read_one(wanted, max(needed, 0), True, may_wait)
             if data.error_code or data.diverging_epoch is not None:
                 return True
-            wanted.size = min(sum(map(len, data.records)), wanted.asked.partition_max_bytes)
+            wanted.size = min(sum(map(len, data.records)), wanted.max_bytes)
         return sum(wanted.size for wanted in self._wanted.values()) >= needed
 
 
@@ -438,12 +455,12 @@ def _group(rows: list[Row], response: Response) -> None:
         response.responses[-1].partitions.append(data)
 
 
-def _diverged(partition: Partition, asked: FetchPartition, data: PartitionData) -> bool:
+def _diverged(partition: Partition, wanted: Wanted, data: PartitionData) -> bool:
     """Whether the client's log left ours before its fetch offset; then `data` says where (KIP-320, KIP-595)."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if end_offset < 0:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {asked.last_fetched_epoch}")
-    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: no epoch up to {wanted.last_fetched_epoch}")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
     return False

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, Wanted, next_epoch
+from isthmus.core_broker.replication._leading import Leading
+from isthmus.core_broker.server._wanted import Wanted
+from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, next_epoch
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.messages.fetch import FetchPartition, PartitionData
+from isthmus.protocol.messages.fetch import PartitionData
 
 
 def cache(slots, max_partitions=1000):
@@ -15,7 +17,7 @@ def cache(slots, max_partitions=1000):
 
 
 def partitions(count):
-    return {("t", index): Wanted("t", bytes(16), FetchPartition(partition=index)) for index in range(count)}
+    return {("t", index): Wanted("t", bytes(16), index) for index in range(count)}
 
 
 def is_there(sessions, session_id):
@@ -87,7 +89,7 @@ def test_followers_take_the_place_of_consumers_and_not_the_other_way_round():
 
 
 def test_only_what_is_new_is_told():
-    wanted = Wanted("t", bytes(16), FetchPartition(partition=0))
+    wanted = Wanted("t", bytes(16), 0)
 
     def told(**data):
         return wanted.tell(PartitionData(**{"high_watermark": 5, "log_start_offset": 0, "records": [], **data}))
@@ -102,15 +104,15 @@ def test_only_what_is_new_is_told():
 
 
 def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
-    partition = SimpleNamespace(
-        high_watermark=5, failure=None, leader_epoch=0, log=SimpleNamespace(log_start_offset=0)
-    )  # fmt: skip
-    wanted = Wanted("t", bytes(16), FetchPartition(partition=0, fetch_offset=4))
+    partition = Leading()
+    partition.high_watermark, partition.leader_epoch, partition.failure = 5, 0, None
+    partition.log = SimpleNamespace(log_start_offset=0)
+    wanted = Wanted("t", bytes(16), 0, 4)
     wanted.partition = partition
     nothing = PartitionData(high_watermark=5, log_start_offset=0, records=[])
     assert wanted.tell(nothing) and not wanted.is_idle
     assert not wanted.tell(nothing) and not wanted.is_idle  # a limit left no room for the last record
-    wanted.follow(Wanted("t", bytes(16), FetchPartition(partition=0, fetch_offset=5)))
+    wanted.follow(Wanted("t", bytes(16), 0, 5))
     assert not wanted.tell(nothing) and wanted.is_idle
     partition.high_watermark = 6
     assert not wanted.is_idle

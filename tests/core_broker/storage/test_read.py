@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
+from isthmus.core_broker.storage._reading import ANY_OFFSET
 from isthmus.core_broker.storage.log import LogConfig, Origin
-from isthmus.core_broker.storage.reader import ANY_OFFSET
 from isthmus.core_broker.storage.segment import Segment
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import CorruptBatch, iter_records

@@ -1,0 +1,400 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# ruff: noqa: F821  (names declared in _fetch.pxd)
+# mypy: ignore-errors
+"""The short way of a Fetch request (from version 12 on), where compiled: from its frame to the parts of its answer.
+
+It takes consumers' requests that nothing speaks against: all is known and led here, no transaction is near, what is
+read can be found without the disk, and there is enough to answer now. Until that is sure nothing is changed that the
+long way (`apis/fetch.py`) would not change in the same way, so that one can begin anew.
+"""
+
+from asyncio import get_running_loop
+
+import cython
+
+from ...protocol.errors import KafkaError
+from ...protocol.primitives import ZERO_UUID
+from ..storage._reading import LogRanges
+from ..storage.errors import NotCached
+from ._frames import Asking, AtOnce, Body
+from ._wanted import Wanted
+
+COMPILED = cython.compiled
+
+# C variables when compiled, see _fetch.pxd.
+_TOPIC_IDS_SINCE = 13
+_REPLICA_STATE_SINCE = 15
+_LIMITS_BYTES = 21  # longest wait, least and most bytes, isolation level, session id and epoch
+_ASKED_BYTES = 33  # index, leader epoch, offset, epoch of the offset before, log start offset, most bytes, no tags
+_HEAD_BYTES = 25  # size, correlation id, no tags, throttle time, error code, session id, number of topics, no tags
+_ROW_BYTES = 41  # index, error code, three offsets, no aborted transactions, replica, length of the records, no tags
+_TOPIC_BYTES = 24  # an id, or a name's length, its number of partitions, no tags
+_NO_SESSION, _FINAL_EPOCH = 0, -1
+
+
+@cython.final
+@cython.cclass
+class Row:
+    """What there is to tell of a partition. has_list: that no transactions were aborted is told by an empty list."""
+
+
+@cython.final
+@cython.cclass
+class FetchBody(Body):
+    """A Fetch request that is being read, and answered."""
+
+    # --- what is asked ------------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def read(self, services) -> cython.bint:
+        """Whether all of it may go the short way; then `rows` is what there is to tell."""
+        topics: cython.Py_ssize_t
+        if self.version < _REPLICA_STATE_SINCE:  # from then on a follower tells by a tag
+            if self.end - self.p < 4 or _int32(self.b, self.p) != -1:
+                return False
+            self.p += 4
+        if self.end - self.p < _LIMITS_BYTES:
+            return False
+        self.max_wait_ms = _int32(self.b, self.p)
+        self.min_bytes = _int32(self.b, self.p + 4)
+        self.most_bytes = min(_int32(self.b, self.p + 8), services.config["fetch.max.bytes"])
+        if self.b[self.p + 12] > 1:
+            return False
+        self.is_committed = self.b[self.p + 12]
+        self.session_id = _int32(self.b, self.p + 13)
+        self.session_epoch = _int32(self.b, self.p + 17)
+        self.p += _LIMITS_BYTES
+        topics = self.p
+        if not self._is_whole() or not self._find_session(services.fetch_sessions):
+            return False
+        self.p = topics
+        return self._find_wanted(services) and self._look(services.replicas.partitions)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _is_whole(self) -> cython.bint:
+        """Whether the request is one to its end, with no partitions forgotten, and no tags anywhere."""
+        count: cython.Py_ssize_t = self.uvarint() - 1
+        size: cython.Py_ssize_t
+        _i: cython.Py_ssize_t
+        _j: cython.Py_ssize_t
+        if count < 0:
+            return False
+        for _i in range(count):
+            size = 16
+            if not self.by_id:
+                size = self.uvarint() - 1
+                if size < 0:
+                    return False
+            if size > self.end - self.p:
+                return False
+            self.p += size
+            size = self.uvarint() - 1
+            if size < 0 or size > (self.end - self.p) // _ASKED_BYTES:
+                return False
+            for _j in range(size):
+                self.p += _ASKED_BYTES
+                if self.b[self.p - 1]:
+                    return False
+            if self.p == self.end or self.b[self.p]:
+                return False
+            self.p += 1
+        if self.uvarint() != 1:  # partitions are forgotten
+            return False
+        size = self.uvarint() - 1
+        if size < 0 or self.end - self.p != size + 1 or self.b[self.end - 1]:
+            return False
+        while size:
+            size -= 1
+            if self.b[self.p + size] > 127:  # of a rack, whose name may be none
+                return False
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _find_session(self, sessions) -> cython.bint:
+        if self.session_epoch == _FINAL_EPOCH and self.session_id == _NO_SESSION:
+            return True
+        if self.session_epoch <= 0 or sessions.partitions_count > sessions.max_partitions:
+            return False
+        try:
+            self.session = sessions.resume(self.session_id, self.session_epoch, self.by_id)
+        except KafkaError:
+            return False
+        self.sessions = sessions
+        self.wanted = self.session.partitions
+        return len(self.wanted) > 0 and len(self.wanted) == self.session.size
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _find_wanted(self, services) -> cython.bint:
+        """Take what is asked of each partition; False where one is new to the session, or named twice without one."""
+        name: str
+        key: object
+        topic_id: bytes = ZERO_UUID
+        size: cython.Py_ssize_t
+        count: cython.Py_ssize_t = self.uvarint() - 1
+        _i: cython.Py_ssize_t
+        _j: cython.Py_ssize_t
+        for _i in range(count):
+            if self.by_id:
+                key = topic_id = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, 16)
+                self.p += 16
+                topic = services.image.topic_by_id(topic_id)
+                if topic is None:
+                    return False
+                name = topic.name
+            else:
+                size = self.uvarint() - 1
+                try:
+                    key = name = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size).decode()
+                except UnicodeDecodeError:
+                    return False
+                self.p += size
+            size = self.uvarint() - 1
+            for _j in range(size):
+                if not self._take(key, name, topic_id):
+                    return False
+                self.p += _ASKED_BYTES
+            self.p += 1
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _take(self, key, name: str, topic_id: bytes) -> cython.bint:
+        wanted: Wanted
+        b: cython.p_const_uchar = self.b + self.p
+        index: cython.longlong = _int32(b, 0)
+        place = (key, index)
+        found = self.wanted.get(place)
+        if self.session is not None:
+            if found is None:
+                return False
+            wanted = found
+        elif found is not None:
+            return False
+        else:
+            self.wanted[place] = wanted = Wanted(name, topic_id, index)
+        wanted.ask(_int64(b, 8), _int32(b, 4), _int32(b, 16), _int32(b, 28))
+        return True
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _look(self, partitions) -> cython.bint:
+        """Find what there is to tell; False where it is not enough yet, or where something speaks against it."""
+        wanted: Wanted
+        row: Row
+        left: cython.longlong = self.most_bytes
+        size: cython.longlong = 0
+        for place, wanted in self.wanted.items():
+            wanted.size = 0
+            if wanted.has_no_news():
+                self.idle.append(wanted)
+                left = max(left, 0)
+                continue
+            row = self._look_at(wanted, partitions, left, size == 0)
+            if row is None:
+                return False
+            row.place = place
+            self.rows.append(row)
+            wanted.size = row.size
+            size += row.size
+            left = max(left - row.size, 0)
+        return size >= min(self.min_bytes, self.most_bytes) or self.max_wait_ms <= 0 or not (self.rows or self.idle)
+
+    @cython.cfunc
+    def _look_at(self, wanted: Wanted, partitions, left: cython.longlong, min_one: cython.bint) -> Row:
+        row: Row = Row.__new__(Row)
+        log: LogRanges
+        part: FileRange
+        limit: cython.longlong
+        partition: Leading
+        of_topic = partitions.get(wanted.topic)
+        if of_topic is None:
+            return None
+        partition = of_topic.get(wanted.index)
+        if (
+            partition is None
+            or (wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id)
+            or partition.failure is not None
+            or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != partition.leader_epoch)
+            or wanted.last_fetched_epoch >= 0
+            or not isinstance(partition.log, LogRanges)
+        ):
+            return None
+        log = partition.log
+        if log.failure is not None or log.producers.open:
+            return None
+        wanted.partition = partition
+        row.wanted = wanted
+        row.high_watermark = partition.high_watermark
+        row.log_start_offset = log.log_start_offset
+        row.size = 0
+        row.has_list = self.is_committed
+        if wanted.fetch_offset == row.high_watermark:
+            return row
+        limit = min(wanted.max_bytes, left)
+        if limit < 0 or (self.is_committed and not log.has_none_aborted(wanted.fetch_offset)):
+            return None
+        try:
+            row.ranges = log.ranges_up_to(wanted.fetch_offset, limit, row.high_watermark, min_one, False)
+        except (KafkaError, NotCached):
+            return None
+        for part in row.ranges:
+            row.size += part.size_bytes
+        row.has_list = self.is_committed and (row.size > 0 or not limit)
+        return row
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    def answer(self, correlation: cython.longlong):
+        """Its bytes, or a list of bytes and ranges. From here on the request counts."""
+        row: Row
+        wanted: Wanted
+        told: list = self.rows
+        session_id: cython.longlong = 0
+        for row in self.rows:
+            row.wanted.partition.traffic.fetches += 1
+            row.wanted.partition.traffic.bytes_out += row.size
+        for wanted in self.idle:
+            wanted.idle.traffic.fetches += 1
+        if self.session is not None:
+            self.sessions.used(self.session, get_running_loop().time())
+            session_id = self.session_id
+            told = []
+            for row in self.rows:
+                if row.wanted.told(row.size > 0, 0, row.high_watermark, row.log_start_offset):
+                    told.append(row)
+                    if row.size:
+                        self.session.moved(row.place)
+        return self._encoded(told, correlation, session_id)
+
+    @cython.cfunc
+    def _encoded(self, rows: list, correlation: cython.longlong, session_id: cython.longlong):
+        row: Row
+        first: Row
+        size: cython.Py_ssize_t = _HEAD_BYTES
+        count: cython.Py_ssize_t = len(rows)
+        topics: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        j: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t
+        for row in rows:
+            size += _ROW_BYTES + _TOPIC_BYTES
+            if not self.by_id:
+                size += 4 * len(row.wanted.topic)
+        made: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
+        for i in range(count):
+            if i == 0 or not _is_of_one_topic(rows[i - 1], rows[i]):
+                topics += 1
+        _put_int32(out + 4, correlation)
+        out[8] = 0
+        _put_int32(out + 9, 0)  # throttle time
+        out[13] = out[14] = 0  # error code
+        _put_int32(out + 15, session_id)
+        n = _put_uvarint(out, 19, topics + 1)
+        i = 0
+        while i < count:
+            first = rows[i]
+            j = i + 1
+            while j < count and _is_of_one_topic(first, rows[j]):
+                j += 1
+            n = self._put_topic(out, n, first.wanted, j - i)
+            while i < j:
+                row = rows[i]
+                n = _put_row(out, n, row)
+                i += 1
+            out[n] = 0
+            n += 1
+        out[n] = 0
+        return _cut(made, n + 1, rows)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _put_topic(
+        self, out: cython.p_uchar, n: cython.Py_ssize_t, wanted: Wanted, count: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        told: bytes = wanted.topic_id if self.by_id else wanted.topic.encode()
+        if not self.by_id:
+            n = _put_uvarint(out, n, len(told) + 1)
+        memcpy(out + n, PyBytes_AS_STRING(told), len(told))
+        return _put_uvarint(out, n + len(told), count + 1)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _is_of_one_topic(one: Row, other: Row) -> cython.bint:
+    return one.wanted.topic == other.wanted.topic and one.wanted.topic_id == other.wanted.topic_id
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_row(out: cython.p_uchar, n: cython.Py_ssize_t, row: Row) -> cython.Py_ssize_t:
+    _put_int32(out + n, row.wanted.index)
+    out[n + 4] = out[n + 5] = 0
+    _put_int64(out + n + 6, row.high_watermark)
+    _put_int64(out + n + 14, row.high_watermark)  # no transaction is open: it is the last stable offset, too
+    _put_int64(out + n + 22, row.log_start_offset)
+    out[n + 30] = row.has_list
+    _put_int32(out + n + 31, -1)  # another replica to read from
+    n = _put_uvarint(out, n + 35, row.size + 1)
+    row.cut = n
+    out[n] = 0
+    return n + 1
+
+
+@cython.cfunc
+def _cut(made: bytes, size: cython.Py_ssize_t, rows: list):
+    """The answer, its records put between its bytes."""
+    row: Row
+    out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
+    total: cython.longlong = size - 4
+    begin: cython.Py_ssize_t = 0
+    parts: list = []
+    for row in rows:
+        total += row.size
+    _put_int32(out, total)
+    for row in rows:
+        if row.size:
+            parts.append(PyBytes_FromStringAndSize(cython.cast(cython.p_char, out) + begin, row.cut - begin))
+            parts += row.ranges
+            begin = row.cut
+    last: bytes = PyBytes_FromStringAndSize(cython.cast(cython.p_char, out) + begin, size - begin)
+    if not parts:
+        return last
+    parts.append(last)
+    return parts
+
+
+@cython.final
+@cython.cclass
+class FetchAtOnce(AtOnce):
+    """The short way of one version."""
+
+    def __init__(self, version: cython.int):
+        self.version = version
+
+    @cython.cfunc
+    def answer(
+        self,
+        b: cython.p_const_uchar,
+        body: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        correlation: cython.longlong,
+        context: Asking,
+    ):
+        asked: FetchBody = FetchBody.__new__(FetchBody)
+        asked.b = b
+        asked.p = body
+        asked.end = end
+        asked.version = self.version
+        asked.by_id = self.version >= _TOPIC_IDS_SINCE
+        asked.wanted = {}
+        asked.rows = []
+        asked.idle = []
+        return asked.answer(correlation) if asked.read(context.services) else None

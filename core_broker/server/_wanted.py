@@ -1,0 +1,120 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# mypy: ignore-errors
+"""A partition that somebody fetches: looked at in each of his requests, so that it costs C calls when compiled."""
+
+import cython
+
+from ..replication._leading import Leading
+
+
+@cython.final
+@cython.cclass
+class Wanted:
+    """What was asked last of a partition, and for a session what was last told.
+
+    topic: None as long as no topic with this id is known. fetch_offset, current_leader_epoch, last_fetched_epoch,
+    max_bytes: as asked. high_watermark, log_start_offset: as told last; -1 makes it be told. partition: as found for
+    the request at hand; size: bytes that were there at the last look. idle: the partition when there was nothing to
+    tell, under `idle_epoch`. cancel: ends the wait for more.
+    """
+
+    __slots__ = (
+        "cancel",
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "idle",
+        "idle_epoch",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "size",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic,
+        topic_id,
+        index: cython.longlong,
+        fetch_offset: cython.longlong = 0,
+        current_leader_epoch: cython.longlong = -1,
+        last_fetched_epoch: cython.longlong = -1,
+        max_bytes: cython.longlong = 0,
+    ):
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.ask(fetch_offset, current_leader_epoch, last_fetched_epoch, max_bytes)
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.partition = None
+        self.idle_epoch = -1
+        self.size = 0
+        self.cancel = None
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def ask(
+        self,
+        fetch_offset: cython.longlong,
+        current_leader_epoch: cython.longlong,
+        last_fetched_epoch: cython.longlong,
+        max_bytes: cython.longlong,
+    ) -> cython.void:
+        self.fetch_offset = fetch_offset
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.max_bytes = max_bytes
+        self.idle = None
+
+    def follow(self, later):
+        """Fetch as a later request says."""
+        self.ask(later.fetch_offset, later.current_leader_epoch, later.last_fetched_epoch, later.max_bytes)
+
+    @property
+    def is_idle(self):
+        """Whether there is still nothing to tell: so most partitions of a large session are passed over in no time."""
+        return self.has_no_news()
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def has_no_news(self) -> cython.bint:
+        idle: Leading = self.idle
+        return (
+            idle is not None
+            and idle.high_watermark == self.high_watermark
+            and idle.failure is None  # as it has when it is deleted, too
+            and idle.leader_epoch == self.idle_epoch
+            and idle.log.log_start_offset == self.log_start_offset
+        )
+
+    def tell(self, data):
+        """Remember what is to be told of the partition, a PartitionData; False when the client knows it already."""
+        news = bool(data.records) or data.diverging_epoch is not None
+        return self.told(news, data.error_code, data.high_watermark, data.log_start_offset)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def told(
+        self,
+        news: cython.bint,
+        error_code: cython.int,
+        high_watermark: cython.longlong,
+        log_start_offset: cython.longlong,
+    ) -> cython.bint:
+        news = news or error_code != 0
+        if self.high_watermark != high_watermark:
+            news, self.high_watermark = True, high_watermark
+        if self.log_start_offset != log_start_offset:
+            news, self.log_start_offset = True, log_start_offset
+        if error_code:
+            self.high_watermark = -1  # so that its end is told too
+        # What a limit left no room for has nothing to tell this time, and is not idle for that.
+        self.idle = None
+        if not news and self.partition is not None and self.fetch_offset >= high_watermark:
+            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
+        return news
