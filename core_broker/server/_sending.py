@@ -287,7 +287,8 @@ class Sender:
         self._loop.add_writer(self._dup, self._on_writable)
 
     def _on_writable(self):
-        self._finish(self._run())
+        if self._parts:  # else they were sent, or let go of, before this turn came
+            self._finish(self._run())
 
     @cython.cfunc
     def _stop_waiting(self):

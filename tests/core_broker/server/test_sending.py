@@ -131,6 +131,24 @@ def test_turn_is_bounded(tmp_path, ends):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("end", [Sender.resume, Sender.close])
+def test_a_turn_that_comes_when_all_has_been_sent_or_let_go_of_tells_nobody(tmp_path, end):
+    file, _ = make_file(tmp_path, 300_000)
+
+    async def main():
+        owner = Owner()
+        sender = Sender(owner, Transport(), 200_000, ColdSends(FILES))
+        parts = [FileRange(file, 0, 300_000), FileRange(file, 0, 9)]
+        assert not sender.send(parts)  # the second waits for its turn
+        end(sender)
+        told = owner.was_sent
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert owner.was_sent == told == (end is Sender.resume)
+
+    asyncio.run(main())
+
+
 def test_truncated_file_ends_the_connection_and_holds_nothing(tmp_path):
     file, _ = make_file(tmp_path, 1000)
     owner = Owner()
