@@ -18,8 +18,11 @@ cdef Py_ssize_t _ASKED_BYTES
 cdef Py_ssize_t _HEAD_BYTES
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _TOPIC_BYTES
+cdef long long _ANSWER_BYTES_SAFE
 cdef long long _NO_SESSION
 cdef long long _FINAL_EPOCH
+cdef Py_ssize_t _STRING_BYTES_MAX
+cdef Py_ssize_t _ELEMENTS_MAX
 
 
 cdef class Row:
@@ -50,6 +53,7 @@ cdef class FetchBody(Body):
 
     cdef bint read(self, object services) except? -1
     cdef bint _is_whole(self) except? -1
+    cdef bint _skip_name(self) except? -1
     cdef bint _find_session(self, object sessions) except? -1
     cdef bint _find_wanted(self, object services) except? -1
     cdef bint _take(self, object key, str name, bytes topic_id) except? -1

@@ -12,6 +12,7 @@ from asyncio import get_running_loop
 
 import cython
 
+from ...protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import ZERO_UUID
 from ..storage._reading import LogRanges
@@ -29,7 +30,9 @@ _ASKED_BYTES = 33  # index, leader epoch, offset, epoch of the offset before, lo
 _HEAD_BYTES = 25  # size, correlation id, no tags, throttle time, error code, session id, number of topics, no tags
 _ROW_BYTES = 41  # index, error code, three offsets, no aborted transactions, replica, length of the records, no tags
 _TOPIC_BYTES = 24  # an id, or a name's length, its number of partitions, no tags
+_ANSWER_BYTES_SAFE = 2**30  # of records: with so many an answer's size fits in its four bytes
 _NO_SESSION, _FINAL_EPOCH = 0, -1
+_STRING_BYTES_MAX, _ELEMENTS_MAX = STRING_BYTES_MAX, REQUEST_ELEMENTS_MAX
 
 
 @cython.final
@@ -74,25 +77,25 @@ class FetchBody(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def _is_whole(self) -> cython.bint:
-        """Whether the request is one to its end, with no partitions forgotten, and no tags anywhere."""
+        """Whether the decoder takes the request to its end, and there are no partitions forgotten and no tags."""
         count: cython.Py_ssize_t = self.uvarint() - 1
+        elements: cython.Py_ssize_t = count
         size: cython.Py_ssize_t
         _i: cython.Py_ssize_t
         _j: cython.Py_ssize_t
         if count < 0:
             return False
         for _i in range(count):
-            size = 16
-            if not self.by_id:
-                size = self.uvarint() - 1
-                if size < 0:
+            if self.by_id:
+                if self.end - self.p < 16:
                     return False
-            if size > self.end - self.p:
+                self.p += 16
+            elif not self._skip_name():
                 return False
-            self.p += size
             size = self.uvarint() - 1
             if size < 0 or size > (self.end - self.p) // _ASKED_BYTES:
                 return False
+            elements += size
             for _j in range(size):
                 self.p += _ASKED_BYTES
                 if self.b[self.p - 1]:
@@ -100,15 +103,22 @@ class FetchBody(Body):
             if self.p == self.end or self.b[self.p]:
                 return False
             self.p += 1
-        if self.uvarint() != 1:  # partitions are forgotten
+        if elements > _ELEMENTS_MAX or self.uvarint() != 1:  # partitions are forgotten
             return False
-        size = self.uvarint() - 1
-        if size < 0 or self.end - self.p != size + 1 or self.b[self.end - 1]:
+        return self._skip_name() and self.end - self.p == 1 and not self.b[self.p]
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _skip_name(self) -> cython.bint:
+        """Whether a name in ASCII comes next, as all names of topics are; the decoder may refuse any other."""
+        size: cython.Py_ssize_t = self.uvarint() - 1
+        if size < 0 or size > _STRING_BYTES_MAX or size > self.end - self.p:
             return False
+        self.p += size
         while size:
-            size -= 1
-            if self.b[self.p + size] > 127:  # of a rack, whose name may be none
+            if self.b[self.p - size] > 127:
                 return False
+            size -= 1
         return True
 
     @cython.cfunc
@@ -147,10 +157,7 @@ class FetchBody(Body):
                 name = topic.name
             else:
                 size = self.uvarint() - 1
-                try:
-                    key = name = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size).decode()
-                except UnicodeDecodeError:
-                    return False
+                key = name = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size).decode()
                 self.p += size
             size = self.uvarint() - 1
             for _j in range(size):
@@ -203,6 +210,8 @@ class FetchBody(Body):
             wanted.size = row.size
             size += row.size
             left = max(left - row.size, 0)
+        if size > _ANSWER_BYTES_SAFE:
+            return False
         return size >= min(self.min_bytes, self.most_bytes) or self.max_wait_ms <= 0 or not (self.rows or self.idle)
 
     @cython.cfunc

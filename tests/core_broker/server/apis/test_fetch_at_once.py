@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import random
 import struct
 from collections import Counter
@@ -20,9 +21,11 @@ from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.errors import NotCached
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.transactions import AbortedTransaction, TransactionIndex
+from isthmus.protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from isthmus.protocol.errors import KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
+from isthmus.protocol.primitives import write_uvarint
 from isthmus.protocol.records import build_batch
 
 from .serving import LISTENER, serve
@@ -406,6 +409,71 @@ def test_a_session_is_as_it_was_after_a_request_that_is_cut_off(tmp_path):
         assert way.state() == before
 
     serve(tmp_path, work)
+
+
+def with_topics(body, count, topics):
+    """A request of version 12 without a session or topics, and these in it."""
+    return body[:25] + write_uvarint(count + 1) + topics + body[26:]
+
+
+def test_what_the_decoder_finds_too_large_goes_the_long_way_which_refuses_it(tmp_path):
+    async def work(serving):
+        way = Way(serving, True)
+        body = encoded(12, asked(None, rack_id=""))
+        for size, is_short in ((STRING_BYTES_MAX, True), (STRING_BYTES_MAX + 1, False)):
+            name = write_uvarint(size + 1) + b"r" * size
+            assert goes_the_short_way(way, 12, body[:-2] + name + b"\0") is is_short
+            assert goes_the_short_way(way, 12, with_topics(body, 1, name + b"\1\0")) is is_short
+            assert isinstance(way.ask(12, with_topics(body, 1, name + b"\1\0")), str) is not is_short
+        for count, is_short in ((REQUEST_ELEMENTS_MAX, True), (REQUEST_ELEMENTS_MAX + 1, False)):
+            assert goes_the_short_way(way, 12, with_topics(body, count, b"\2a\1\0" * count)) is is_short
+        row = bytes(4) + b"\xff" * 4 + bytes(8) + b"\xff" * 4 + bytes(13)
+        await serving.topic("a")
+        serving.fill("a", 3)
+        way.ask(12, encoded(12, asked(None, (0, 0), session_epoch=0)))
+        [session] = way.sessions._sessions.values()
+        for epoch, count, is_short in ((1, REQUEST_ELEMENTS_MAX - 1, True), (2, REQUEST_ELEMENTS_MAX, False)):
+            body = encoded(12, asked(None, session_id=session.id, session_epoch=epoch, max_wait_ms=0))
+            topics = b"\2a" + write_uvarint(count + 1) + row * count + b"\0"
+            assert goes_the_short_way(way, 12, with_topics(body, 1, topics)) is is_short
+
+    serve(tmp_path, work)
+
+
+def test_a_session_is_as_it_was_after_a_request_with_a_name_that_is_none(tmp_path):
+    async def work(serving):
+        await serving.topic("a")
+        way = Way(serving, True)
+        serving.fill("a", 3)
+        way.ask(12, encoded(12, asked(None, (0, 0), session_epoch=0)))
+        [session] = way.sessions._sessions.values()
+        before = way.state()
+        body = encoded(12, asked(None, (0, 2), session_id=session.id, session_epoch=1))
+        topic = body[26:-4]
+        body = with_topics(encoded(12, asked(None, session_id=session.id, session_epoch=1)), 2, topic + b"\2\xff\1\0")
+        assert isinstance(way.ask(12, body), str)
+        assert way.state() == before
+
+    serve(tmp_path, work)
+
+
+def test_an_answer_whose_size_may_not_fit_in_its_frame_goes_the_long_way(tmp_path):
+    async def work(serving):
+        topic_id = await serving.topic("a")
+        way = Way(serving, True)
+        serving.fill("a", 3)
+        log = serving.replicas.get("a", 0).log
+        for size, is_short in ((2**30, True), (2**30 + 1, False), (2**31 - 1, False), (2**33, False)):
+            request = asked(topic_id, (0, 0), max_bytes=2**31 - 1, isolation_level=0)
+            request.topics[0].partitions[0].partition_max_bytes = 2**31 - 1
+            file = log._active.file
+            held, file.size = file.size, size
+            os.truncate(file.path, size)  # a hole
+            assert goes_the_short_way(way, 18, encoded(18, request)) is is_short, size
+            os.truncate(file.path, held)
+            file.size = held
+
+    serve(tmp_path, work, fetch_max_bytes=str(2**31 - 1))
 
 
 def test_records_of_several_segments_and_topics_lie_where_they_are_announced(tmp_path):
