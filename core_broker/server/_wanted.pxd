@@ -14,8 +14,8 @@ cdef class Wanted:
     cdef public long long high_watermark
     cdef public long long log_start_offset
     cdef public Leading partition
-    cdef readonly Leading idle
-    cdef readonly long long idle_epoch
+    cdef public Leading idle
+    cdef public long long idle_epoch
     cdef public long long size
     cdef public object cancel
 

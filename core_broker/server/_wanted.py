@@ -7,7 +7,6 @@ import cython
 from ..replication._leading import Leading
 
 
-@cython.final
 @cython.cclass
 class Wanted:
     """What was asked last of a partition, and for a session what was last told.

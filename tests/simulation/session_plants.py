@@ -14,19 +14,26 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
     stack.enter_context(mock.patch.object(target, attribute, value))
 
 
+def _remember_by(stack: contextlib.ExitStack, wanted: type) -> None:
+    """A class of what sessions remember, which the short way of a request, being compiled, would not ask."""
+    from isthmus.core_broker.server.apis import fetch
+
+    _replace(stack, fetch, "Wanted", wanted)
+    _replace(stack, fetch, "short_way", lambda version: None)
+
+
 def limit_leaves_out_for_good(stack: contextlib.ExitStack) -> None:
     """A partition that a limit left no room for counts as one that has nothing to tell."""
-    from isthmus.core_broker.server.fetch_sessions import Wanted
+    from isthmus.core_broker.server._wanted import Wanted
 
-    real = Wanted.tell
+    class Planted(Wanted):
+        def tell(self, data: Any) -> bool:
+            news = super().tell(data)
+            if not news and self.partition is not None:
+                self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
+            return news
 
-    def tell(self: Wanted, data: Any) -> bool:
-        news = real(self, data)
-        if not news and self.partition is not None:
-            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
-        return news
-
-    _replace(stack, Wanted, "tell", tell)
+    _remember_by(stack, Planted)
 
 
 def session_epochs_not_checked(stack: contextlib.ExitStack) -> None:
@@ -46,16 +53,15 @@ def session_epochs_not_checked(stack: contextlib.ExitStack) -> None:
 
 def log_start_not_told(stack: contextlib.ExitStack) -> None:
     """A session tells of records and high watermarks alone."""
-    from isthmus.core_broker.server.fetch_sessions import Wanted
+    from isthmus.core_broker.server._wanted import Wanted
 
-    real = Wanted.tell
+    class Planted(Wanted):
+        def tell(self, data: Any) -> bool:
+            if self.log_start_offset >= 0:
+                self.log_start_offset = data.log_start_offset
+            return super().tell(data)
 
-    def tell(self: Wanted, data: Any) -> bool:
-        if self.log_start_offset >= 0:
-            self.log_start_offset = data.log_start_offset
-        return real(self, data)
-
-    _replace(stack, Wanted, "tell", tell)
+    _remember_by(stack, Planted)
 
 
 def forgotten_partitions_stay(stack: contextlib.ExitStack) -> None:
