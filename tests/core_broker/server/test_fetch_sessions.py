@@ -9,7 +9,7 @@ from isthmus.core_broker.replication._leading import Leading
 from isthmus.core_broker.server._wanted import Wanted
 from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, next_epoch
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.messages.fetch import PartitionData
+from isthmus.protocol.messages.fetch import EpochEndOffset, PartitionData
 
 
 def cache(slots, max_partitions=1000):
@@ -113,6 +113,12 @@ def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
     assert wanted.tell(nothing) and not wanted.is_idle
     assert not wanted.tell(nothing) and not wanted.is_idle  # a limit left no room for the last record
     wanted.follow(Wanted("t", bytes(16), 0, 5))
+    assert not wanted.tell(nothing) and wanted.is_idle
+    partition.leader_epoch += 1
+    assert not wanted.is_idle  # the client may have asked for the epoch before
+    assert not wanted.tell(nothing) and wanted.is_idle
+    diverged = PartitionData(high_watermark=5, log_start_offset=0, records=[], diverging_epoch=EpochEndOffset())
+    assert wanted.tell(diverged) and not wanted.is_idle
     assert not wanted.tell(nothing) and wanted.is_idle
     partition.high_watermark = 6
     assert not wanted.is_idle

@@ -86,6 +86,21 @@ def test_max_bytes_is_kept_but_for_the_first_batch(files, tmp_path):
         assert part.size_bytes == (limit if limit >= size else 0)
 
 
+def test_a_first_batch_that_fits_to_the_byte_is_given_where_none_has_to_be(files, tmp_path):
+    log = filled(files, tmp_path)
+    size = log.read(0, 1).size_bytes
+    assert log.read(0, size, min_one=False).size_bytes == size
+    assert log.read(0, size - 1, min_one=False).size_bytes == 0
+
+
+def test_an_offset_before_the_first_segment_reads_on_from_there(files, tmp_path):
+    log = filled(files, tmp_path)
+    gone = log._segments[:2]
+    del log._segments[:2], log._bases[:2]
+    assert contents(log, 0) == contents(log, log._segments[0].base_offset) != b""
+    log._segments[:0], log._bases[:0] = gone, [each.base_offset for each in gone]
+
+
 def test_hole_in_the_offsets_reads_on_after_it(files, tmp_path):
     log = open_log(files, tmp_path)
     for offset in (0, 10, 20):

@@ -146,6 +146,8 @@ def test_what_a_request_has_against_it(tmp_path, version):
             asked(topic_id, (0, 0), **follower(version, 1)),
         ]
         assert goes_the_short_way(way, version, good)
+        wrong.append(asked(topic_id, (0, 0)))
+        wrong[-1].topics[0].partitions[0].last_fetched_epoch = 0
         for each in wrong:
             assert not goes_the_short_way(way, version, encoded(version, each)), each
         assert session.epoch == 1

@@ -177,3 +177,22 @@ def test_what_a_limit_makes_enough_goes_the_short_way(tmp_path, name):
         assert ways[0].short[13] == 1
 
     serve(tmp_path, work)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_an_answer_of_many_topics_with_long_names_has_room(tmp_path, version):
+    async def work(serving):
+        ways = Way(serving, True), Way(serving, False)
+        rows = []
+        for number in range(50):
+            name = f"{number:03}".ljust(249, "x")
+            topic_id = await serving.topic(name)
+            serving.fill(name, 3)
+            partition = m.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+            rows.append(m.FetchTopic(topic=name, topic_id=topic_id, partitions=[partition]))
+        for count in range(1, len(rows) + 1):
+            body = encoded(version, m.Request(min_bytes=1, topics=rows[:count]))
+            assert ways[0].ask(version, body) == ways[1].ask(version, body)
+        assert ways[0].short[version] == len(rows)
+
+    serve(tmp_path, work)
