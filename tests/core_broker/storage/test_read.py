@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from isthmus.core_broker.storage._reading import ANY_OFFSET
+from isthmus.core_broker.storage.errors import NotCached
 from isthmus.core_broker.storage.log import LogConfig, Origin
 from isthmus.core_broker.storage.segment import Segment
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -93,6 +96,27 @@ def test_a_first_batch_that_fits_to_the_byte_is_given_where_none_has_to_be(files
     assert log.read(0, size - 1, min_one=False).size_bytes == 0
 
 
+def test_where_a_position_is_remembered_the_first_batch_is_given_whole(files, tmp_path):
+    log = filled(files, tmp_path)
+    size, position = len(contents(log, 117)), log._positions.get(117)
+    assert position is not None
+    for limit in (0, 1, size - 1, size, size + 1):
+        assert log.read(117, limit).size_bytes == size
+    file = log._active.file
+    log._active.file = SimpleNamespace(size=file.size, pread_cached=_not_cached)
+    with pytest.raises(NotCached):
+        log.read(117, 1, may_wait=False)
+    log._active.file = file
+    os.truncate(file.path, position)
+    with pytest.raises(KafkaError) as caught:
+        log.read(117, 1)
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def _not_cached(n, position):
+    raise BlockingIOError
+
+
 def test_an_offset_before_the_first_segment_reads_on_from_there(files, tmp_path):
     log = filled(files, tmp_path)
     gone = log._segments[:2]
@@ -108,6 +132,24 @@ def test_hole_in_the_offsets_reads_on_after_it(files, tmp_path):
     assert spans(contents(log, 5))[0] == (10, 11)
     assert spans(b"".join(p.read() for p in log.read(0, 1000, 15).ranges)) == [(0, 1), (10, 11)]
     assert spans(b"".join(p.read() for p in log.read(3, 1000, 9).ranges)) == []
+
+
+def test_hole_at_the_end_of_a_segment_reads_on_in_the_next(files, tmp_path):
+    log = open_log(files, tmp_path, LogConfig(segment_bytes=100))
+    for offset in (0, 10, 20):
+        append(log, at(batch(2), offset), origin=Origin.MIRROR)
+    assert log.segments_count == 3
+    for offset in range(2, 10):
+        [part] = log.read(offset, 1).ranges
+        assert spans(part.read()) == [(10, 11)]
+
+
+def test_whoever_cannot_read_a_range_tells_the_log(files, tmp_path):
+    log = filled(files, tmp_path)
+    [part, *_] = log.read(0, 100).ranges
+    part.unreadable(OSError(errno.EIO, "broken"))
+    with pytest.raises(KafkaError):
+        log.read(0, 100)
 
 
 def test_range_stays_readable_after_its_segment_is_deleted(files, tmp_path):
