@@ -68,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_consumer_at_the_end_of_an_epoch_has_diverged",
         f"{APIS}.fetch",
-        "end_offset < asked.fetch_offset",
-        "end_offset <= asked.fetch_offset",
+        "end_offset < wanted.fetch_offset",
+        "end_offset <= wanted.fetch_offset",
         "knows_the_epoch_of_what_it_read",
     ),
     Mutant(
@@ -81,16 +81,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what_a_limit_left_out_has_nothing_to_tell",
-        f"{BROKER}.server.fetch_sessions",
-        "if not news and self.partition is not None and self.asked.fetch_offset >= data.high_watermark:",
-        "if not news and self.partition is not None:",
+        f"{APIS}.fetch",
+        "            wanted.size = 0\n            if wanted.is_idle:",
+        "            found, size, wanted.size = wanted.partition, wanted.size, 0\n"
+        "            if wanted.is_idle or (found and not size and found.high_watermark == wanted.high_watermark):",
         "what_a_limit_left_out_comes_next",
     ),
     Mutant(
         "a_session_tells_an_error_once",
-        f"{BROKER}.server.fetch_sessions",
-        "bool(data.records) or bool(data.error_code)",
-        "bool(data.records)",
+        f"{APIS}.fetch",
+        "if row[1].tell(row[2])]",
+        "if not (row[2].error_code and row[1].high_watermark == -1) and row[1].tell(row[2])]",
         "errors_are_told_each_time",
     ),
     Mutant(
