@@ -18,6 +18,7 @@ from ..protocol.errors import DecodeError, ErrorCode
 from ..protocol.header import RequestHeader, decode_response_header, frame_request
 from ..protocol.messages import api_versions
 from ..protocol.schema import Api
+from ..same_host import without_pacing
 from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
 
 FRAME_MAX_BYTES = 256 << 20  # a larger answer is taken for garbage
@@ -155,6 +156,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._transport = transport
+        without_pacing(transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if self._error is not None:  # closed before it was made
             transport.abort()

@@ -197,8 +197,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "start recovers its logs", 1, own=True),
     O("socket.listen.backlog.size", _I, "512", "Connections waiting to be accepted (Kafka: 50)", 1),
     O("socket.request.max.bytes", _I, "104857600", "Longest request", 1),
-    O("socket.send.buffer.bytes", _I, "262144", "What a connection's socket buffers of answers; -1 leaves it to the "
-      "system, for consumers far away (Kafka: 102400)", -1),
+    O("socket.send.buffer.bytes", _I, "-1", "What a connection's socket buffers of answers; -1 leaves it to the "
+      "system, which lets it grow with the line (Kafka: 102400)", -1),
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ ROOMS = (
 WAIVER = "# allowed: "
 
 # Which modules a module may import, by the longest prefix of its name; its own prefix always. The package's root
-# and isthmus.runtime are open to all. A name that is not here may import nothing of the project.
+# and the modules in it are open to all. A name that is not here may import nothing of the project.
 _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _STORAGE = ("isthmus.protocol",)
@@ -81,7 +81,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
-OPEN_TO_ALL = ("isthmus", "isthmus.runtime")
+OPEN_TO_ALL = ("isthmus", "isthmus.runtime", "isthmus.same_host")
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ class Server(Serving):
             connection.close()
 
     def _bound_send_buffers(self, server: asyncio.Server) -> None:
-        """Connections inherit the size. A buffer that the system lets grow to megabytes costs a fetch twice the CPU."""
+        """Connections inherit the size."""
         if self._send_buffer_bytes >= 0:
             for each in server.sockets:
                 if hasattr(each, "setsockopt"):  # the simulator's has none

@@ -131,7 +131,7 @@ BROKER_OPTIONS_APART = {  # by scenario
         "offsets.topic.replication.factor": "of one broker: 1, where Kafka has 3",
         "queued.max.request.bytes": "ours is bounded",
         "socket.listen.backlog.size": "ours is larger: many connections at once wait for one process",
-        "socket.send.buffer.bytes": "ours is larger, as measured",
+        "socket.send.buffer.bytes": "ours is the system's, which fits consumers near and far",
     },
     "describes_what_was_set_for_all_brokers": {
         "min.insync.replicas": "Kafka's formatter sets it for the cluster (KIP-966)",
