@@ -116,6 +116,26 @@ def test_what_a_partition_has_against_it(tmp_path, name):
     serve(tmp_path, work)
 
 
+def test_an_aborted_transaction_of_an_earlier_segment_is_nothing_against_a_later_one(tmp_path):
+    async def work(serving):
+        topic_id = await topic(serving, "a", 1, 300)
+        for _ in range(9):
+            serving.fill("a", 3)
+        log = serving.replicas.get("a", 0).log
+        assert log.segments_count > 2
+        await bring(log)
+        way = Way(serving, True)
+        way.ask(13, encoded(13, asked(topic_id, (0, 0))))  # looks for aborted ones
+        log._segments[1].has_aborted = True
+        for segment in log._segments:
+            body = encoded(13, asked(topic_id, (0, segment.base_offset)))
+            assert goes_the_short_way(way, 13, body) is (segment.base_offset > log._segments[1].base_offset)
+            last = encoded(13, asked(topic_id, (0, segment.last_offset)))
+            assert goes_the_short_way(way, 13, last) is (segment.base_offset > log._segments[1].base_offset)
+
+    serve(tmp_path, work)
+
+
 @pytest.mark.parametrize("version", [12, 13, 18])
 def test_what_a_request_has_against_it(tmp_path, version):
     async def work(serving):
