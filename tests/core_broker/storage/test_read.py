@@ -117,6 +117,36 @@ def _not_cached(n, position):
     raise BlockingIOError
 
 
+def test_a_read_looks_for_nothing_that_it_does_not_need(files, tmp_path):
+    """It may not wait; of all segments but the first nothing can be found without the disk."""
+    log = filled(files, tmp_path)
+    size, active, file = log.read(117, 1).size_bytes, log._active, log._active.file
+    (first, second), whole = log._segments[:2], log._segments[0].file.size
+    run(log.bring(NotCached(log, first, 0)))
+    active.file = SimpleNamespace(size=file.size, pread_cached=_not_cached)
+    assert log.read(117, size, may_wait=False).size_bytes == size  # where it begins is remembered
+    log._positions = None
+    assert log.read(0, whole, 118, may_wait=False).size_bytes == whole
+    assert log.read(0, 1 << 20, second.base_offset, may_wait=False).size_bytes == whole
+    for offset, limit, upper in ((117, 0, 120), (117, 100, 117), (120, 100, 120), (120, 100, 130)):
+        assert log.read(offset, limit, upper, min_one=False, may_wait=False).ranges == []
+    for offset, limit, upper in ((117, 100, 120), (0, 1 << 20, 118), (0, 1 << 20, second.base_offset + 1)):
+        with pytest.raises(NotCached):  # these need it
+            log.read(offset, limit, upper, may_wait=False)
+    active.file = file
+
+
+def test_a_first_batch_is_looked_at_once(files, tmp_path):
+    log = filled(files, tmp_path)
+    file, looks = log._segments[0].file, []
+    log._segments[0].file = SimpleNamespace(
+        size=file.size, pread=lambda n, position: looks.append(position) or file.pread(n, position)
+    )
+    assert log.read(3, 1).size_bytes > 1
+    assert len(looks) == 1
+    log._segments[0].file = file
+
+
 def test_an_offset_before_the_first_segment_reads_on_from_there(files, tmp_path):
     log = filled(files, tmp_path)
     gone = log._segments[:2]
@@ -134,14 +164,26 @@ def test_hole_in_the_offsets_reads_on_after_it(files, tmp_path):
     assert spans(b"".join(p.read() for p in log.read(3, 1000, 9).ranges)) == []
 
 
-def test_hole_at_the_end_of_a_segment_reads_on_in_the_next(files, tmp_path):
+def test_hole_at_the_beginning_of_a_segment_reads_on_after_it(files, tmp_path):
     log = open_log(files, tmp_path, LogConfig(segment_bytes=100))
     for offset in (0, 10, 20):
         append(log, at(batch(2), offset), origin=Origin.MIRROR)
-    assert log.segments_count == 3
+    assert log._bases == [0, 2, 12]
     for offset in range(2, 10):
         [part] = log.read(offset, 1).ranges
         assert spans(part.read()) == [(10, 11)]
+
+
+def test_where_a_segment_ends_before_an_offset_the_next_is_read(files, tmp_path):
+    """As where compaction has left nothing of its last batches."""
+    log = filled(files, tmp_path)
+    gone = log._segments.pop(1), log._bases.pop(1)
+    following = log._segments[1].base_offset
+    for offset in range(gone[1], following):
+        [part] = log.read(offset, 1).ranges
+        assert spans(part.read()) == [(following, following + 2)]
+    log._segments.insert(1, gone[0])
+    log._bases.insert(1, gone[1])
 
 
 def test_whoever_cannot_read_a_range_tells_the_log(files, tmp_path):
