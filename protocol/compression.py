@@ -36,6 +36,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"  # version 1, readable since version 1
 _XERIAL_BLOCK_BYTES = 32 << 10  # as Java's SnappyOutputStream
 _SNAPPY_RATIO_MAX = 22  # a copy is 3 bytes for at most 64
+_LZ4_MAGIC = bytes.fromhex("04224d18")
+_LZ4_HAS_SIZE = 8  # a bit of the byte after the magic
 _LZ4_RATIO_MAX = 256  # a match of any length is a byte for every 255
 _ZSTD_FIRST_RATIO = 256  # more than this is not believed before it is seen
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -168,6 +170,9 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unlz4(data: memoryview, max_bytes: int) -> bytes:
+    size = _lz4_content_size(data)
+    if size > len(data) * _LZ4_RATIO_MAX:  # the library would make room for it
+        raise CompressionError(f"lz4 data of {len(data)} bytes claims to hold {size}")
     if len(data) * _LZ4_RATIO_MAX <= max_bytes:
         return lz4.frame.decompress(data)  # three times as fast as the bounded reader, and cannot pass the bound
     reader = lz4.frame.LZ4FrameDecompressor()
@@ -177,6 +182,13 @@ def _unlz4(data: memoryview, max_bytes: int) -> bytes:
             raise _too_large("lz4", max_bytes)
         raise CompressionError("lz4 data ends in the middle")
     return out
+
+
+def _lz4_content_size(data: memoryview) -> int:
+    """What the frame tells (LZ4 frame format, 1.6), else 0."""
+    if len(data) < 14 or not data[4] & _LZ4_HAS_SIZE or bytes(data[:4]) != _LZ4_MAGIC:
+        return 0
+    return int.from_bytes(data[6:14], "little")
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:

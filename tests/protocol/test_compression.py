@@ -121,6 +121,33 @@ def test_lz4_frames_of_other_writers(options: dict[str, bool], linked: bool) -> 
         assert decompress("lz4", packed, len(TEXT)) == TEXT
 
 
+def lz4_claiming(size: int) -> bytes:
+    """A frame of TEXT that claims another size, with the checksum of its head made right."""
+    frame = bytearray(lz4.frame.compress(TEXT, store_size=True))
+    frame[6:14] = size.to_bytes(8, "little")
+    for checksum in range(256):
+        frame[14] = checksum
+        try:
+            assert lz4.frame.get_frame_info(bytes(frame))["content_size"] == size
+        except RuntimeError:
+            continue
+        return bytes(frame)
+    raise AssertionError("no checksum is right")
+
+
+@pytest.mark.parametrize("bound", [len(TEXT), 1 << 30])
+def test_no_room_is_made_for_what_an_lz4_frame_claims(bound: int) -> None:
+    assert decompress("lz4", lz4_claiming(len(TEXT)), bound) == TEXT
+    for size in (len(TEXT) - 1, len(TEXT) + 1, 1 << 30, 1 << 62, (1 << 64) - 1):
+        tracemalloc.start()
+        try:
+            with pytest.raises(CompressionError):
+                decompress("lz4", lz4_claiming(size), bound)
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
+
+
 def test_lz4_is_read_by_other_readers() -> None:
     assert bytes(cramjam.lz4.decompress(compress("lz4", TEXT))) == TEXT
 
