@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess  # allowed: asks Java for its version, once, before there is a session
 import sys
@@ -73,12 +74,13 @@ def local_session(
 def defaults(folder: Path, cores: int, memory_mb: int, brief: bool = False) -> dict[str, str]:
     """Settings of a local session, each of which may be set otherwise."""
     tmp = str(folder / TMP)
-    java = f"-Djava.io.tmpdir={tmp} -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -XX:+UseSerialGC"
+    logging = (folder / "log4j2.properties").as_uri()
+    java = [f"-Djava.io.tmpdir={tmp}", f"-Dlog4j2.configurationFile={logging}", "-XX:+UseSerialGC"]
     if brief:
-        java += " -XX:TieredStopAtLevel=1"
+        java.append("-XX:TieredStopAtLevel=1")
     found = {
         "spark.driver.memory": f"{memory_mb}m",
-        "spark.driver.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": shlex.join(java),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": tmp,

@@ -19,7 +19,7 @@ NAMES = itertools.count()
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = local_session("connectors", tmp_path_factory.mktemp("s"), cores=2, brief=True)
+    session = local_session("connectors", tmp_path_factory.mktemp("it's s"), cores=2, brief=True)
     yield session
     session.stop()
 

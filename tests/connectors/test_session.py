@@ -1,6 +1,10 @@
 """What a session needs and says when it is not there; no session is started here."""
 
 import os
+import shlex
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -58,3 +62,15 @@ def test_unix_sockets_are_used_where_their_paths_fit(tmp_path):
 def test_a_brief_session_leaves_out_the_second_compiler(tmp_path):
     assert "TieredStopAtLevel" in defaults(tmp_path, 2, 512, brief=True)["spark.driver.extraJavaOptions"]
     assert "TieredStopAtLevel" not in defaults(tmp_path, 2, 512)["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize("folder", ["/tmp/a", "/tmp/two words", "/tmp/it's", '/tmp/a "b"'])
+def test_a_folder_of_any_name_is_one_word_to_java(folder):
+    told = shlex.split(defaults(Path(folder), 2, 512)["spark.driver.extraJavaOptions"])
+    assert [word.split("=")[0] for word in told] == [
+        "-Djava.io.tmpdir",
+        "-Dlog4j2.configurationFile",
+        "-XX:+UseSerialGC",
+    ]
+    assert told[0].endswith(f"={folder}/{TMP}")
+    assert url2pathname(urlsplit(told[1].split("=")[1]).path) == f"{folder}/log4j2.properties"
