@@ -5,7 +5,7 @@ client software, features. v4: features may start at 0. v5: the cluster and node
 
 from __future__ import annotations
 
-from ..schema import Api, Struct, array, boolean, int16, int32, int64, string
+from ..schema import Api, Codec, Struct, array, boolean, int16, int32, int64, string
 
 
 class Request(Struct):
@@ -35,7 +35,7 @@ class FinalizedFeatureKey(Struct):
 
 class Response(Struct):
     error_code: int = int16()
-    api_keys: list[ApiVersion] = array(ApiVersion)
+    api_keys: list[ApiVersion] = array(ApiVersion, is_kept=True)
     throttle_time_ms: int = int32("1+", ignorable=True)
     supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0, ignorable=True)
     finalized_features_epoch: int = int64("3+", default=-1, tag=1, ignorable=True)
@@ -44,3 +44,4 @@ class Response(Struct):
 
 
 API = Api(18, "ApiVersions", Request, Response, versions="0-5", flexible="3+")
+API_KEY = Codec(ApiVersion, "ApiVersion", "0-5", "3+")  # for brokers that keep them encoded

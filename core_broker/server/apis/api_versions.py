@@ -7,9 +7,11 @@ to reach (KIP-1242). A version we lack is answered as version 0 with error 35 an
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ....protocol.messages.api_versions import ApiVersion, Request, Response
+from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response
 from ..context import Context
 from ..dispatch import SERVED
 
@@ -31,9 +33,14 @@ def handle(request: Request, context: Context) -> Response:
         services.node_id,
     ):
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    return Response(
-        api_keys=[ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(SERVED.items())]
-    )
+    return Response(api_keys=_served(context.version))
+
+
+@cache
+def _served(version: int) -> Any:
+    """Encoded once: every connection asks, and some ask without an end."""
+    rows = (ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(SERVED.items()))
+    return [API_KEY.encode_bytes(row, version) for row in rows]
 
 
 def handle_unsupported(request: None, context: Context) -> Response:
