@@ -194,7 +194,7 @@ class ColdBusy(Cold):
                 sent.append(len(frame))
 
         def share() -> float:
-            return sum(path.stat().st_size for path in self.side.log_files(name)) / max(sum(sent), 1)
+            return self.side.log_bytes(name) / max(sum(sent), 1)
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()

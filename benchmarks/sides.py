@@ -72,6 +72,14 @@ class Side:
             with contextlib.suppress(FileNotFoundError):  # a directory went while it was looked into
                 return sorted(self.data_folder.glob(f"{topic}[-.]*/*.log*"))
 
+    def log_bytes(self, topic: str) -> int:
+        """The size of those files; of one that goes meanwhile, none."""
+        size = 0
+        for path in self.log_files(topic):
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
+
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
 
