@@ -274,7 +274,7 @@ def chill(side: Side, topic: str) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-    size = sum(path.stat().st_size for path in logs)
+    size = side.log_bytes(topic)
     resident = resident_bytes(logs)
     if not size or resident > RESIDENT_SHARE_MAX * size:
         raise RuntimeError(f"{resident} of the {size} bytes of {topic} are still in the page cache")

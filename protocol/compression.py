@@ -170,10 +170,10 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unlz4(data: memoryview, max_bytes: int) -> bytes:
-    size = _lz4_content_size(data)
-    if size > len(data) * _LZ4_RATIO_MAX:  # the library would make room for it
+    size, most = _lz4_content_size(data), len(data) * _LZ4_RATIO_MAX
+    if size > most:  # the library would make room for it
         raise CompressionError(f"lz4 data of {len(data)} bytes claims to hold {size}")
-    if len(data) * _LZ4_RATIO_MAX <= max_bytes:
+    if most <= max_bytes:
         return lz4.frame.decompress(data)  # three times as fast as the bounded reader, and cannot pass the bound
     reader = lz4.frame.LZ4FrameDecompressor()
     out = reader.decompress(data, max_length=max_bytes)

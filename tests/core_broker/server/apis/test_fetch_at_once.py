@@ -128,10 +128,9 @@ def test_an_aborted_transaction_of_an_earlier_segment_is_nothing_against_a_later
         way.ask(13, encoded(13, asked(topic_id, (0, 0))))  # looks for aborted ones
         log._segments[1].has_aborted = True
         for segment in log._segments:
-            body = encoded(13, asked(topic_id, (0, segment.base_offset)))
-            assert goes_the_short_way(way, 13, body) is (segment.base_offset > log._segments[1].base_offset)
-            last = encoded(13, asked(topic_id, (0, segment.last_offset)))
-            assert goes_the_short_way(way, 13, last) is (segment.base_offset > log._segments[1].base_offset)
+            is_later = segment.base_offset > log._segments[1].base_offset
+            for offset in (segment.base_offset, segment.last_offset):
+                assert goes_the_short_way(way, 13, encoded(13, asked(topic_id, (0, offset)))) is is_later
 
     serve(tmp_path, work)
 
