@@ -10,8 +10,9 @@ from collections import Counter
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import APIS
 
+from .absent_codes import ABSENT, NOWHERE
 from .catalogue import ALL
-from .error_codes import ABSENT, GIVEN, NOWHERE
+from .error_codes import GIVEN
 from .group_mutants import GROUP_MUTANTS
 from .mutants import MUTANTS
 from .normalise import DIFFERENCES

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from isthmus.protocol.errors import ErrorCode
 
+from .absent_codes import ABSENT, NOWHERE
 from .catalogue import ALL
-from .error_codes import ABSENT, FIRST, GIVEN, NEWER, NOWHERE
+from .error_codes import FIRST, GIVEN, NEWER
 from .versions import STOCK
 
 LEAST = 300
