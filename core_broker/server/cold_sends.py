@@ -19,6 +19,7 @@ from ..storage.files import Descriptor, File, Files
 PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
 FAR_BYTES = 16 * 1024 * 1024  # further ahead than systems read by themselves: what is cached there was cached before
 WAIT_MS = 5  # a thread waits for room in a socket, ...
+READERS_MAX = 16  # of one file that are remembered; one more is asked about anew
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
 
 Done = Callable[[int, bytes, OSError | None], None]
@@ -29,16 +30,13 @@ class ColdSends:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._next: WeakKeyDictionary[File, int] = WeakKeyDictionary()  # where the cold reader of a file goes on
+        self._next: WeakKeyDictionary[File, list[int]] = WeakKeyDictionary()  # where the cold readers of a file go on
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def is_cold(self, file: File, position: int, n: int) -> bool:
         """Whether to send n bytes may have to wait for the disk."""
-        if self._next:
-            # A fetch begins with the batch that did not end within the last one.
-            expected = self._next.get(file, -1)
-            if position <= expected <= position + PIECE_BYTES:
-                return True
+        if self._next and any(_is_near(position, each) for each in self._next.get(file, ())):
+            return True
         return not file.is_cached(position, n)
 
     def send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
@@ -61,11 +59,23 @@ class ColdSends:
         finally:
             if fd >= 0:
                 os.close(fd)
-        if error is not None or has_caught_up:
-            self._next.pop(file, None)
+        readers = [each for each in self._next.get(file, ()) if not _is_near(position, each)]
+        if error is None and not has_caught_up:
+            readers = [*readers[1 - READERS_MAX :], position + sent + len(data)]
+        if readers:
+            self._next[file] = readers
         else:
-            self._next[file] = position + sent + len(data)
+            self._next.pop(file, None)
         done(sent, data, error)
+
+
+def _is_near(position: int, expected: int) -> bool:
+    """Whether a piece at a position may be what its reader wants next.
+
+    A fetch begins with the batch that did not end within the last one, and its first bytes may have gone out with its
+    head by now.
+    """
+    return abs(position - expected) <= PIECE_BYTES
 
 
 def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:

@@ -24,6 +24,7 @@ TESTS = (
     "server/apis/test_fetch_session_histories.py",
     "server/apis/test_produce.py",
     "server/test_fetch_sessions.py",
+    "server/test_cold_sends.py",
     "server/test_sending.py",
 )
 RUN = """

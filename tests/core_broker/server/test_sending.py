@@ -1,7 +1,6 @@
 """Parts leave in order: bytes by the transport, ranges by sendfile, both waiting for a slow reader."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
@@ -15,61 +14,7 @@ from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.storage.files import FileRange
 from isthmus.core_broker.storage.real_files import RealFiles
 
-from ..cold import ColdFiles
-
-FILES = RealFiles(1)
-
-
-class Owner:
-    def __init__(self):
-        self.writable = True
-        self.was_sent = 0
-        self.error = None
-
-    def sent(self):
-        self.was_sent += 1
-
-    def send_failed(self, error):
-        self.error = error
-
-
-class Transport:
-    """Writes straight to a socket, or to a list where there is none."""
-
-    def __init__(self, sock=None):
-        self.sock = sock
-        self.data = b""
-        self.writes = []
-
-    def get_extra_info(self, name, default=None):
-        return self.sock if name == "socket" else None
-
-    def is_closing(self):
-        return False
-
-    def write(self, data):
-        self.writes.append(bytes(data))
-        if self.sock is None:
-            self.data += bytes(data)
-        else:
-            assert self.sock.send(data) == len(data)
-
-
-@pytest.fixture
-def ends():
-    """Ours and the client's."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        yield ours, theirs
-
-
-def make_file(tmp_path, size):
-    file = RealFiles(1).open(str(tmp_path / "segment"))
-    content = os.urandom(size)
-    file.append([content])
-    return file, content
+from .sending_ends import FILES, BadSector, Owner, Transport, cold_file, make_file, received
 
 
 def test_ranges_without_a_socket_are_read_in_order(tmp_path):
@@ -158,22 +103,6 @@ def test_truncated_file_ends_the_connection_and_holds_nothing(tmp_path):
     assert owner.was_sent == 0
 
 
-class BadSector:
-    """The file, whose bytes the disk refuses to give to anyone."""
-
-    def __init__(self, file):
-        self.file = file
-        self.path = file.path
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-    def pread(self, n, position):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    pread_cached = pread
-
-
 @pytest.mark.parametrize("has_socket", [True, False])
 def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_path, monkeypatch, has_socket, ends):
     ours, _ = ends
@@ -217,29 +146,6 @@ def test_nothing_is_written_while_the_transport_is_full(tmp_path):
     sender.resume()
     assert owner.was_sent == 1
     assert transport.data == b"x" + content
-
-
-def cold_file(tmp_path, size):
-    files = ColdFiles()
-    content = os.urandom(size)
-    file = files.open(str(tmp_path / "cold"))
-    file.append([content])
-    files.chill()
-    return files, file, content
-
-
-@pytest.fixture
-def senders(monkeypatch):
-    """The threads that called sendfile."""
-    seen = []
-    sendfile = os.sendfile
-
-    def told(*args):
-        seen.append(threading.get_ident())
-        return sendfile(*args)
-
-    monkeypatch.setattr(os, "sendfile", told)
-    return seen
 
 
 def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders, ends):
@@ -340,130 +246,5 @@ def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
         assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([b"head", FileRange(file, 0, len(content))])
         assert transport.writes == [b"head"] and files.waits == []
         assert await received(theirs, 4 + len(content), owner) == b"head" + content
-
-    asyncio.run(main())
-
-
-async def received(theirs, size, owner):
-    """So many bytes, read little by little; and the sender has said that it is through, once."""
-    got = bytearray()
-    while len(got) < size:
-        await asyncio.sleep(0)
-        with contextlib.suppress(BlockingIOError):
-            got += theirs.recv(100_000)
-    while not owner.was_sent:
-        await asyncio.sleep(0)
-    assert owner.was_sent == 1 and owner.error is None
-    return got
-
-
-def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
-    ours, theirs = ends
-    files, file, content = cold_file(tmp_path, 5_000_000)
-
-    async def main():
-        before = len(os.listdir("/proc/self/fd"))
-        owner = Owner()
-        sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
-        assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
-        wanted = b"head" + content[100:4_000_100] + b"tail"
-        assert await received(theirs, len(wanted), owner) == wanted
-        assert threading.get_ident() not in senders and files.waits == []
-        files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
-        sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
-        assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
-        assert senders[-1] == threading.get_ident()
-        assert len(os.listdir("/proc/self/fd")) == before
-
-    asyncio.run(main())
-
-
-def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
-    files, file, content = cold_file(tmp_path, 3_000_000)
-
-    async def main():
-        owner, transport = Owner(), Transport()
-        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([FileRange(file, 5, 2_900_000), b"tail"])
-        while not owner.was_sent:
-            await asyncio.sleep(0)
-        assert transport.data == content[5:2_900_005] + b"tail"
-
-    asyncio.run(main())
-    assert files.waits == []
-
-
-def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
-    """What the system has read ahead does not call it back: to send that makes the system read on, which may wait."""
-    files, file, _ = cold_file(tmp_path, 40 << 20)
-    cold = ColdSends(files)
-    step = 1 << 20
-
-    async def send(position):
-        done = asyncio.get_running_loop().create_future()
-        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
-        assert (await done)[2] is None
-
-    async def main():
-        assert cold.is_cold(file, 0, step)
-        await send(0)
-        files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
-        assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
-        assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
-        await send(step)
-        files.is_cold = False
-        await send(2 * step)
-        assert not cold.is_cold(file, 3 * step, step)
-
-    asyncio.run(main())
-
-
-def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
-    ours, theirs = ends
-    files, file, content = cold_file(tmp_path, 3_000_000)
-
-    async def main():
-        owner, cold = Owner(), ColdSends(files)
-        assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
-        while cold._tasks:
-            await asyncio.sleep(0)
-        assert not owner.was_sent
-        assert await received(theirs, len(content), owner) == content
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("has_socket", [True, False])
-def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket, ends):
-    ours, _ = ends
-    files, file, _ = cold_file(tmp_path, 100_000)
-    files.broken = OSError(errno.EIO, "broken")
-    told = []
-
-    def refused(*args):
-        raise OSError(errno.EIO, "broken")
-
-    async def main():
-        owner = Owner()
-        monkeypatch.setattr(os, "sendfile", refused)
-        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
-        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
-        while owner.error is None:
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert [error.errno for error in told] == [errno.EIO]
-
-
-def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
-    files, file, _ = cold_file(tmp_path, 100_000)
-
-    async def main():
-        owner, transport, cold = Owner(), Transport(), ColdSends(files)
-        sender = Sender(owner, transport, 1 << 20, cold)
-        assert not sender.send([FileRange(file, 0, 100_000)])
-        sender.close()
-        while cold._tasks:
-            await asyncio.sleep(0)
-        assert not transport.data and not owner.was_sent and owner.error is None
 
     asyncio.run(main())

@@ -1,0 +1,170 @@
+"""What the page cache does not have is sent by the pool, and the loop waits for no disk."""
+
+import asyncio
+import errno
+import os
+import threading
+
+import pytest
+
+from isthmus.core_broker.server import cold_sends
+from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
+from isthmus.core_broker.server.cold_sends import PIECE_BYTES, ColdSends
+from isthmus.core_broker.storage.files import FileRange
+
+from .sending_ends import Owner, Transport, cold_file, received
+
+
+def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
+    ours, theirs = ends
+    files, file, content = cold_file(tmp_path, 5_000_000)
+
+    async def main():
+        before = len(os.listdir("/proc/self/fd"))
+        owner = Owner()
+        sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
+        assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
+        wanted = b"head" + content[100:4_000_100] + b"tail"
+        assert await received(theirs, len(wanted), owner) == wanted
+        assert threading.get_ident() not in senders and files.waits == []
+        files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
+        sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
+        assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
+        assert senders[-1] == threading.get_ident()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(main())
+
+
+def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
+    files, file, content = cold_file(tmp_path, 3_000_000)
+
+    async def main():
+        owner, transport = Owner(), Transport()
+        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([FileRange(file, 5, 2_900_000), b"tail"])
+        while not owner.was_sent:
+            await asyncio.sleep(0)
+        assert transport.data == content[5:2_900_005] + b"tail"
+
+    asyncio.run(main())
+    assert files.waits == []
+
+
+def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
+    """What the system has read ahead does not call it back: to send that makes the system read on, which may wait."""
+    files, file, _ = cold_file(tmp_path, 40 << 20)
+    cold = ColdSends(files)
+    step = 1 << 20
+
+    async def send(position):
+        done = asyncio.get_running_loop().create_future()
+        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
+        assert (await done)[2] is None
+
+    async def main():
+        assert cold.is_cold(file, 0, step)
+        await send(0)
+        files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
+        assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
+        assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
+        await send(step)
+        files.is_cold = False
+        await send(2 * step)
+        assert not cold.is_cold(file, 3 * step, step)
+
+    asyncio.run(main())
+
+
+def test_several_cold_readers_of_one_file_stay_with_the_pool(tmp_path, monkeypatch):
+    monkeypatch.setattr(cold_sends, "READERS_MAX", 2)
+    files, file, _ = cold_file(tmp_path, 40 << 20)
+    cold = ColdSends(files)
+    step = PIECE_BYTES
+
+    async def send(position):
+        done = asyncio.get_running_loop().create_future()
+        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
+        await done
+
+    async def main():
+        await send(0)
+        await send(10 * step)
+        files.cached.update((file.path, page) for page in range(20 << 8))
+        assert cold.is_cold(file, step, step) and cold.is_cold(file, 11 * step, step)
+        assert not cold.is_cold(file, 5 * step, step)  # the control: it is cached
+        await send(11 * step)
+        assert cold.is_cold(file, step, step)  # the second went on, and is not a third
+        await send(15 * step)
+        assert not cold.is_cold(file, step, step)  # past the bound the one goes that was not seen for longest
+
+    asyncio.run(main())
+
+
+def test_a_cold_reader_stays_with_the_pool_where_the_beginning_of_a_range_goes_with_a_head(tmp_path, senders, ends):
+    ours, theirs = ends
+    files, file, content = cold_file(tmp_path, 40 << 20)
+    size = 1 << 20
+
+    async def main():
+        cold = ColdSends(files)
+        for at in 0, size, 2 * size:
+            owner, transport = Owner(), Transport(ours)
+            assert not Sender(owner, transport, size, cold).send([b"head", FileRange(file, at, size)])
+            assert len(transport.writes[0]) == (4 + SMALL_RANGE_BYTES if at else 4)  # the control
+            assert await received(theirs, 4 + size, owner) == b"head" + content[at : at + size]
+            files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
+        assert senders and threading.get_ident() not in senders
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
+    ours, theirs = ends
+    files, file, content = cold_file(tmp_path, 3_000_000)
+
+    async def main():
+        owner, cold = Owner(), ColdSends(files)
+        assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
+        while cold._tasks:
+            await asyncio.sleep(0)
+        assert not owner.was_sent
+        assert await received(theirs, len(content), owner) == content
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket, ends):
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+    files.broken = OSError(errno.EIO, "broken")
+    told = []
+
+    def refused(*args):
+        raise OSError(errno.EIO, "broken")
+
+    async def main():
+        owner = Owner()
+        monkeypatch.setattr(os, "sendfile", refused)
+        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
+        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
+        while owner.error is None:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert [error.errno for error in told] == [errno.EIO]
+
+
+def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
+    files, file, _ = cold_file(tmp_path, 100_000)
+
+    async def main():
+        owner, transport, cold = Owner(), Transport(), ColdSends(files)
+        sender = Sender(owner, transport, 1 << 20, cold)
+        assert not sender.send([FileRange(file, 0, 100_000)])
+        sender.close()
+        while cold._tasks:
+            await asyncio.sleep(0)
+        assert not transport.data and not owner.was_sent and owner.error is None
+
+    asyncio.run(main())
