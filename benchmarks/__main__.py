@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from integration_tests.peers.peers import PeerError
 
-from . import results
+from . import network, results
 from .cases import GB, Bench
 from .memory import GIB, Memory
 from .sides import Side, isthmus, kafka
@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
     parser.add_argument("--cold-gb", type=float, default=COLD_GB, help=f"what cold* read (default {COLD_GB:g} GB)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
+    parser.add_argument("--congestion-control", metavar="NAME", help="of all connections (default: the system's)")
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
@@ -93,6 +94,8 @@ def main() -> int:
     chosen = CASES if "all" in given.names else [known[name] for name in given.names]
     if given.alone:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
+    if given.congestion_control not in (None, network.congestion_control()):
+        network.begin_again(given.congestion_control, [sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
     cold_bytes = int(given.cold_gb * GB)
     rows = []

@@ -18,6 +18,7 @@ from integration_tests.peers.peers import java
 from isthmus import __version__
 from isthmus.protocol import records
 
+from .network import congestion_control
 from .sides import kafka_version
 from .table import Case
 
@@ -47,6 +48,7 @@ def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bo
         "memory_gib": round(memory / (1 << 30), 1),
         "run_memory_gib": run_memory_gib or "all",
         "kernel": platform.release(),
+        "congestion_control": congestion_control(),
         "load_average": round(os.getloadavg()[0], 2),
         "pairs": pairs,
         "seconds": seconds,
@@ -83,7 +85,7 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         f"{run['time']}: Isthmus {run['isthmus']} (Python {run['python']}, uvloop {run['uvloop']}, records"
         f" {run['records']}) beside Kafka {run['kafka']} ({run['java']}); load by confluent-kafka"
         f" {run['confluent-kafka']}. {run['cores']} cores of {run['cpu']}, {run['memory_gib']} GiB,"
-        f" Linux {run['kernel']}, load average {run['load_average']} before the run."
+        f" Linux {run['kernel']} with {run['congestion_control']}, load average {run['load_average']} before the run."
         f" {run['pairs']} pairs of {run['seconds']:g} s, memory for the run: {run['run_memory_gib']}"
         f"{' GiB' * (run['run_memory_gib'] != 'all')}."
     )

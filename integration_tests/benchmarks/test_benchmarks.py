@@ -62,6 +62,27 @@ def test_sweeps_give_a_line_for_each_x_and_their_plots(tmp_path: Path) -> None:
         assert (tmp_path / f"benchmark-{sweep}.svg").read_text().rstrip().endswith("</svg>")
 
 
+@pytest.fixture
+def namespace() -> None:
+    if subprocess.run(["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True).returncode:
+        pytest.skip("network namespaces are not allowed here")
+
+
+@pytest.mark.usefixtures("namespace")
+def test_a_run_with_a_congestion_control_of_its_own(tmp_path: Path) -> None:
+    run, table = bench(tmp_path, "small-1", "--alone", "--seconds", "0.2", "--warm", "0.1", "--congestion-control=reno")
+    assert run["congestion_control"] == "reno"
+    assert "with reno," in table
+
+
+@pytest.mark.usefixtures("namespace")
+def test_a_congestion_control_that_the_system_does_not_have() -> None:
+    command = [sys.executable, "-m", "benchmarks", "small-1", "--alone", "--congestion-control=none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 2
+    assert "no connections with none here" in done.stderr
+
+
 def test_plots_without_a_sweep_say_what_to_run_first(tmp_path: Path) -> None:
     plots = [sys.executable, "-m", "benchmarks.plots", "--results", str(tmp_path)]
     done = subprocess.run(plots, cwd=ROOT, capture_output=True, text=True)
