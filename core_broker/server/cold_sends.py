@@ -1,6 +1,6 @@
 """Sends what the page cache does not have, by a pool: so the loop, and with it all other clients, need not wait for it.
 
-A sender asks before each piece of a range, which costs a system call for a quarter of a megabyte. What is cold, and
+A sender asks before each piece of a range, which costs some system calls a megabyte. What is cold, and
 what follows it as its reader goes on, is sent by a thread of the pool straight from the file to the socket: there the
 system reads ahead as it does for anyone who reads in order, and each page is used once, so that pages of old segments
 are not kept for those that others need. When the reader has caught up with what is cached, the loop goes on.
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from ..storage.files import Descriptor, File, Files
 
 PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
-FAR_BYTES = 16 * 1024 * 1024  # further ahead than systems read by themselves: what is cached there was cached before
+AHEAD_BYTES = 64 * 1024 * 1024  # more than systems read ahead by themselves: what all is cached was cached before
 WAIT_MS = 5  # a thread waits for room in a socket, ...
 READERS_MAX = 16  # of one file that are remembered; one more is asked about anew
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
@@ -79,15 +79,15 @@ def _is_near(position: int, expected: int) -> bool:
 
 
 def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:
-    """Bytes sent, or read; and whether what comes far behind them is cached. Runs in the pool."""
+    """Bytes sent, or read; and whether all that comes behind them for long is cached. Runs in the pool."""
     sent, data = 0, b""
     held = file.hold() if fd >= 0 else None
     if held is None:
         data = file.pread(n, position)
     else:
         sent = _send_file(fd, held, position, n)
-    far = min(position + sent + len(data) + FAR_BYTES, file.size - 1)
-    return sent, data, file.is_cached(far, 1)
+    end = position + sent + len(data)
+    return sent, data, file.is_cached(end, min(AHEAD_BYTES, file.size - end))
 
 
 def _send_file(fd: int, held: Descriptor, position: int, n: int) -> int:

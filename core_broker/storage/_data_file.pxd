@@ -6,8 +6,14 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <stdint.h>
+    #include <sys/syscall.h>
     #include <sys/uio.h>
     #include <unistd.h>
+
+    #ifndef SYS_cachestat
+    #define SYS_cachestat 451  /* on every architecture, since Linux 6.5 */
+    #endif
 
     static inline Py_ssize_t isthmus_write_two(
         int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
@@ -32,11 +38,25 @@ cdef extern from *:
         } while (got < 0 && errno == EINTR);
         return got < 0 ? -errno : got;
     }
+
+    /* Pages of a range that the page cache does not have; -1 where that cannot be told. Reads nothing. */
+    static inline long long isthmus_pages_missing(int fd, long long position, long long n)
+    {
+        struct {uint64_t position, n;} range = {(uint64_t)position, (uint64_t)n};
+        struct {uint64_t cached, dirty, writeback, evicted, recently_evicted;} told;
+        long long page = getpagesize();
+        if (n <= 0)
+            return 0;
+        if (syscall(SYS_cachestat, fd, &range, &told, 0))
+            return -1;
+        return (position + n - 1) / page - position / page + 1 - (long long)told.cached;
+    }
     """
     Py_ssize_t _write_two "isthmus_write_two" (
         int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
         long long position) noexcept nogil
     void _space_ahead "isthmus_space_ahead" (int fd, long long position, long long n) noexcept nogil
+    long long _pages_missing "isthmus_pages_missing" (int fd, long long position, long long n) noexcept nogil
     Py_ssize_t _preadv_now "isthmus_preadv_now" (int fd, void* data, Py_ssize_t n, long long position) noexcept nogil
 
 cdef Py_ssize_t _CACHED_BYTES_MIN
@@ -52,6 +72,7 @@ cdef class DataFile:
     cdef public str path
     cdef public long long size
     cdef public long long asked_end
+    cdef public bint tells_cached
 
     cdef opened(self)
     cdef void _ask_ahead(self, int fd, long long start, Py_ssize_t total) noexcept

@@ -30,7 +30,7 @@ class DataFile:
     """A file by its name, and its descriptor while it is open.
 
     size: what this object has written or found; is_used: see OpenFiles. asked_end: up to where the file system was
-    asked for space.
+    asked for space. tells_cached: its file system has said of one place whether it is cached.
     """
 
     __slots__ = (
@@ -39,6 +39,7 @@ class DataFile:
         "is_used",
         "path",
         "size",
+        "tells_cached",
     )
 
     @cython.cfunc
@@ -126,17 +127,31 @@ class DataFile:
         return bytes(data) if got == n else bytes(memoryview(data)[:got])  # bytes of bytes: the same
 
     def is_cached(self, position: cython.longlong, n: cython.longlong):
+        """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
+
+        So where the system counts what it has, it is asked that first. An overlay counts nothing at all, and is known
+        by what it says to a read.
+        """
         held = self.opened()
         fd: cython.int = held.fd
         end: cython.longlong = position + n
+        missing: cython.longlong = -1
         got: cython.Py_ssize_t
+        if cython.compiled:  # plain Python has no call for it
+            with cython.nogil:
+                missing = _pages_missing(fd, position, n)
+            if missing > 0 and self.tells_cached:
+                return False
         look = _memory(1)
         while position < end:
             got = _read_now(fd, look, 1, position)
+            if got < 0 and got != -errno.EAGAIN:
+                return True  # it cannot be told, or who reads it is told what is wrong
+            self.tells_cached = True
             if got < 0:
-                return got != -errno.EAGAIN  # else it cannot be told, or who reads it is told what is wrong
+                return False
             position += _LOOK_BYTES
-        return True
+        return missing <= 0
 
 
 @cython.final

@@ -13,6 +13,7 @@ class DataFile:
     size: int
     asked_end: int
     is_used: bool
+    tells_cached: bool
     _descriptor: Descriptor | None
     def hold(self) -> Descriptor: ...
     def pread(self, n: int, position: int) -> bytes: ...

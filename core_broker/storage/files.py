@@ -46,7 +46,7 @@ class File(Protocol):
         """`pread` of what needs no disk, maybe less, but no less than CACHED_BYTES_MIN; else BlockingIOError."""
 
     def is_cached(self, position: int, n: int) -> bool:
-        """Whether n bytes can be had without waiting for the disk, as a look at some of them tells."""
+        """Whether n bytes can be had without waiting for the disk; where it is not counted, by a look at some."""
 
     def pwrite(self, data: Buffer, position: int) -> None:
         """All of data at a position, the file growing as needed."""

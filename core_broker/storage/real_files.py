@@ -125,6 +125,7 @@ class RealFile(DataFile):
         self._is_new = self._is_closed = False
         self.is_kept = False  # it stays open whatever the bound
         self.is_used = False  # since it was last looked at by who looks for one to close
+        self.tells_cached = False
         self.path = path
         self.size = self.asked_end = 0
         self._inode = 0  # none: it is not there

@@ -64,7 +64,7 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
     async def main():
         assert cold.is_cold(file, 0, step)
         await send(0)
-        files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
+        files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
         assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
         assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
         await send(step)
@@ -112,7 +112,7 @@ def test_a_cold_reader_stays_with_the_pool_where_the_beginning_of_a_range_goes_w
             assert not Sender(owner, transport, size, cold).send([b"head", FileRange(file, at, size)])
             assert len(transport.writes[0]) == (4 + SMALL_RANGE_BYTES if at else 4)  # the control
             assert await received(theirs, 4 + size, owner) == b"head" + content[at : at + size]
-            files.cached.update((file.path, page) for page in range(10 << 8))  # 10 MB read ahead
+            files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
         assert senders and threading.get_ident() not in senders
 
     asyncio.run(main())

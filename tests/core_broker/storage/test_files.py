@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import errno
 import os
+from types import FunctionType
 
 import pytest
 
-from isthmus.core_broker.storage._data_file import LOOK_BYTES
+from isthmus.core_broker.storage._data_file import LOOK_BYTES, DataFile
 from isthmus.core_broker.storage.files import Descriptor, DirectoryLocked, FileRange, TornWrite
 
 from .support import files_may_have, run
+
+CACHESTAT = 451  # the number of the system call, on every architecture
 
 
 def test_append_takes_more_buffers_than_one_call_does(files, tmp_path):
@@ -118,11 +123,38 @@ def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
         assert not file.is_cached(800_000 - LOOK_BYTES, LOOK_BYTES + 1)
         with pytest.raises(BlockingIOError, match=file.path):
             file.pread_cached(5000, 900_000)
-        file.pread(1, 100_000)
-        assert file.is_cached(100_000, LOOK_BYTES)
-        assert not file.is_cached(100_000, LOOK_BYTES + 1)  # it looks on
+        file.pread(LOOK_BYTES, 102_400)
+        assert file.is_cached(102_400, LOOK_BYTES)
+        assert not file.is_cached(102_400, LOOK_BYTES + 1)  # it looks on
     else:
         assert file.is_cached(600_000, 1)
+
+
+@pytest.mark.skipif(isinstance(DataFile.is_cached, FunctionType), reason="plain Python has no call that counts pages")
+def test_a_look_does_not_make_the_system_read(files, tmp_path):
+    """Else looks far ahead of a reader are in the way of what the system reads ahead for it."""
+
+    def cached_pages():
+        told = (ctypes.c_uint64 * 5)()
+        if ctypes.CDLL(None, use_errno=True).syscall(CACHESTAT, fd, (ctypes.c_uint64 * 2)(0, file.size), told, 0):
+            pytest.skip(f"the system does not count what is cached: {os.strerror(ctypes.get_errno())}")
+        return told[0]
+
+    file = files.open(str(tmp_path / "a"))
+    file.append([bytes(4 << 20)])
+    file.sync()
+    fd = file.hold().fd
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if cached_pages():
+        pytest.skip("this file system has nothing that is not cached")
+    file.pread(1, 0)
+    assert file.is_cached(0, 1)  # so it is known that it can be told
+    before = cached_pages()
+    assert not file.is_cached(3 << 20, 1) and not file.is_cached(0, file.size)
+    assert cached_pages() == before
+    with contextlib.suppress(BlockingIOError):
+        os.preadv(fd, [bytearray(1)], 3 << 20, os.RWF_NOWAIT)
+    assert cached_pages() > before  # the control: to read what need not be waited for does
 
 
 def test_where_no_file_system_tells_what_is_cached_it_is_read(files):
