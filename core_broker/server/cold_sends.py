@@ -17,7 +17,9 @@ from weakref import WeakKeyDictionary
 from ..storage.files import Descriptor, File, Files
 
 PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
-AHEAD_BYTES = 64 * 1024 * 1024  # more than systems read ahead by themselves: what all is cached was cached before
+FEW = 16  # of so many pages one may be missing from what counts as cached
+AHEAD_BYTES = 64 * 1024 * 1024  # of what follows, where it is told whether a reader has caught up
+READ_AHEAD_BYTES = AHEAD_BYTES // 2  # more than systems read ahead by themselves: what else is cached was so before
 WAIT_MS = 5  # a thread waits for room in a socket, ...
 READERS_MAX = 16  # of one file that are remembered; one more is asked about anew
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
@@ -34,10 +36,14 @@ class ColdSends:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def is_cold(self, file: File, position: int, n: int) -> bool:
-        """Whether to send n bytes may have to wait for the disk."""
+        """Whether to send n bytes may have to wait for the disk.
+
+        Not where it is for few of them: some systems take single pages back from what is read all the time, and to wait
+        for those costs all clients less than to go by the pool.
+        """
         if self._next and any(_is_near(position, each) for each in self._next.get(file, ())):
             return True
-        return not file.is_cached(position, n)
+        return not file.is_cached(position, n, n // FEW)
 
     def send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
         """Send up to n bytes of a file into a socket, `done(sent, b"", error)`; fd is closed then.
@@ -79,7 +85,7 @@ def _is_near(position: int, expected: int) -> bool:
 
 
 def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:
-    """Bytes sent, or read; and whether all that comes behind them for long is cached. Runs in the pool."""
+    """Bytes sent, or read; and whether enough of what comes behind them is cached. Runs in the pool."""
     sent, data = 0, b""
     held = file.hold() if fd >= 0 else None
     if held is None:
@@ -87,7 +93,8 @@ def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]
     else:
         sent = _send_file(fd, held, position, n)
     end = position + sent + len(data)
-    return sent, data, file.is_cached(end, min(AHEAD_BYTES, file.size - end))
+    ahead = min(AHEAD_BYTES, file.size - end)
+    return sent, data, file.is_cached(end, ahead, max(ahead - READ_AHEAD_BYTES, 0))
 
 
 def _send_file(fd: int, held: Descriptor, position: int, n: int) -> int:

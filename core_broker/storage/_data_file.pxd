@@ -39,8 +39,8 @@ cdef extern from *:
         return got < 0 ? -errno : got;
     }
 
-    /* Pages of a range that the page cache does not have; -1 where that cannot be told. Reads nothing. */
-    static inline long long isthmus_pages_missing(int fd, long long position, long long n)
+    /* What the page cache does not have of a range, in whole pages; -1 where that cannot be told. Reads nothing. */
+    static inline long long isthmus_bytes_missing(int fd, long long position, long long n)
     {
         struct {uint64_t position, n;} range = {(uint64_t)position, (uint64_t)n};
         struct {uint64_t cached, dirty, writeback, evicted, recently_evicted;} told;
@@ -49,14 +49,14 @@ cdef extern from *:
             return 0;
         if (syscall(SYS_cachestat, fd, &range, &told, 0))
             return -1;
-        return (position + n - 1) / page - position / page + 1 - (long long)told.cached;
+        return ((position + n - 1) / page - position / page + 1 - (long long)told.cached) * page;
     }
     """
     Py_ssize_t _write_two "isthmus_write_two" (
         int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
         long long position) noexcept nogil
     void _space_ahead "isthmus_space_ahead" (int fd, long long position, long long n) noexcept nogil
-    long long _pages_missing "isthmus_pages_missing" (int fd, long long position, long long n) noexcept nogil
+    long long _bytes_missing "isthmus_bytes_missing" (int fd, long long position, long long n) noexcept nogil
     Py_ssize_t _preadv_now "isthmus_preadv_now" (int fd, void* data, Py_ssize_t n, long long position) noexcept nogil
 
 cdef Py_ssize_t _CACHED_BYTES_MIN

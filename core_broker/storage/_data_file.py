@@ -126,7 +126,7 @@ class DataFile:
             raise OSError(-got, os.strerror(-got), self.path)
         return bytes(data) if got == n else bytes(memoryview(data)[:got])  # bytes of bytes: the same
 
-    def is_cached(self, position: cython.longlong, n: cython.longlong):
+    def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0):
         """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
 
         So where the system counts what it has, it is asked that first. An overlay counts nothing at all, and is known
@@ -139,9 +139,9 @@ class DataFile:
         got: cython.Py_ssize_t
         if cython.compiled:  # plain Python has no call for it
             with cython.nogil:
-                missing = _pages_missing(fd, position, n)
+                missing = _bytes_missing(fd, position, n)
             if missing > 0 and self.tells_cached:
-                return False
+                return missing <= missing_max_bytes
         look = _memory(1)
         while position < end:
             got = _read_now(fd, look, 1, position)
@@ -151,7 +151,7 @@ class DataFile:
             if got < 0:
                 return False
             position += _LOOK_BYTES
-        return missing <= 0
+        return missing <= missing_max_bytes
 
 
 @cython.final

@@ -45,8 +45,11 @@ class File(Protocol):
     def pread_cached(self, n: int, position: int) -> bytes:
         """`pread` of what needs no disk, maybe less, but no less than CACHED_BYTES_MIN; else BlockingIOError."""
 
-    def is_cached(self, position: int, n: int) -> bool:
-        """Whether n bytes can be had without waiting for the disk; where it is not counted, by a look at some."""
+    def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
+        """Whether n bytes, but for so many, can be had without waiting for the disk.
+
+        Where the system does not count what is cached, a look at some tells, and none of these may be missing.
+        """
 
     def pwrite(self, data: Buffer, position: int) -> None:
         """All of data at a position, the file growing as needed."""

@@ -36,8 +36,11 @@ class ColdFiles(RealFiles):
     def new(self, path: str) -> File:
         return ColdFile(self, super().new(path))
 
+    def missing_bytes(self, path: str, position: int, n: int) -> int:
+        return PAGE * sum((path, page) not in self.cached for page in pages(position, n)) if self.is_cold else 0
+
     def has(self, path: str, position: int, n: int) -> bool:
-        return not self.is_cold or all((path, page) in self.cached for page in pages(position, n))
+        return not self.missing_bytes(path, position, n)
 
     def wait(self, path: str, position: int, n: int) -> None:
         if self.has(path, position, n):
@@ -70,5 +73,5 @@ class ColdFile:
             raise BlockingIOError
         return self._file.pread(n, position)
 
-    def is_cached(self, position: int, n: int) -> bool:
-        return self._files.has(self._file.path, position, n)
+    def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
+        return self._files.missing_bytes(self._file.path, position, n) <= missing_max_bytes

@@ -99,7 +99,7 @@ class SimFile:
         disk.step("read", self.path)
         return bytes(memoryview(self._inode.data)[position : position + n])
 
-    def is_cached(self, position: int, n: int) -> bool:
+    def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
         disk = self._check()
         return not disk.cold_share or disk.random.random() >= disk.cold_share
 

@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.core_broker.server import cold_sends
 from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
-from isthmus.core_broker.server.cold_sends import PIECE_BYTES, ColdSends
+from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, ColdSends
 from isthmus.core_broker.storage.files import FileRange
 
 from .sending_ends import Owner, Transport, cold_file, received
@@ -71,6 +71,27 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
         files.is_cold = False
         await send(2 * step)
         assert not cold.is_cold(file, 3 * step, step)
+
+    asyncio.run(main())
+
+
+def test_who_misses_few_pages_of_many_has_the_loop(tmp_path):
+    files, file, _ = cold_file(tmp_path, 80 << 20)
+    cold = ColdSends(files)
+    piece = PIECE_BYTES // 4096
+    lost = [piece + 100, 3 * piece + 20, 50 * piece]
+    files.cached.update((file.path, page) for page in range(piece, file.size >> 12) if page not in lost)
+
+    async def main():
+        done = asyncio.get_running_loop().create_future()
+        assert cold.is_cold(file, 0, PIECE_BYTES)
+        cold.send(file, -1, 0, PIECE_BYTES, lambda *outcome: done.set_result(outcome))
+        await done
+        assert not any(
+            cold.is_cold(file, position, PIECE_BYTES) for position in range(PIECE_BYTES, file.size, PIECE_BYTES)
+        )
+        files.cached.difference_update((file.path, page) for page in range(piece, piece + piece // FEW))
+        assert cold.is_cold(file, PIECE_BYTES, PIECE_BYTES)  # with the one from above it is one more than few
 
     asyncio.run(main())
 

@@ -184,8 +184,8 @@ class BrokenFile:
         self._files._call("pread", self.path)
         return self._file.pread_cached(n, position)
 
-    def is_cached(self, position: int, n: int) -> bool:
-        return self._file.is_cached(position, n)
+    def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
+        return self._file.is_cached(position, n, missing_max_bytes)
 
     def pwrite(self, data: Any, position: int) -> None:
         self._files._call("pwrite", self.path)

@@ -150,6 +150,8 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
     file.pread(1, 0)
     assert file.is_cached(0, 1)  # so it is known that it can be told
     before = cached_pages()
+    assert file.is_cached(0, file.size, file.size - 4096 * before)
+    assert not file.is_cached(0, file.size, file.size - 4096 * before - 1)
     assert not file.is_cached(3 << 20, 1) and not file.is_cached(0, file.size)
     assert cached_pages() == before
     with contextlib.suppress(BlockingIOError):
