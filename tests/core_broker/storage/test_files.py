@@ -17,6 +17,7 @@ from isthmus.core_broker.storage.files import Descriptor, DirectoryLocked, FileR
 from .support import files_may_have, run
 
 CACHESTAT = 451  # the number of the system call, on every architecture
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def test_append_takes_more_buffers_than_one_call_does(files, tmp_path):
@@ -150,8 +151,8 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
     file.pread(1, 0)
     assert file.is_cached(0, 1)  # so it is known that it can be told
     before = cached_pages()
-    assert file.is_cached(0, file.size, file.size - 4096 * before)
-    assert not file.is_cached(0, file.size, file.size - 4096 * before - 1)
+    assert file.is_cached(0, file.size, file.size - PAGE * before)
+    assert not file.is_cached(0, file.size, file.size - PAGE * before - 1)
     assert not file.is_cached(3 << 20, 1) and not file.is_cached(0, file.size)
     assert cached_pages() == before
     with contextlib.suppress(BlockingIOError):
