@@ -20,8 +20,8 @@ PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
 FEW = 16  # of so many pages one may be missing from what counts as cached
 AHEAD_BYTES = 64 * 1024 * 1024  # of what follows, where it is told whether a reader has caught up
 READ_AHEAD_BYTES = AHEAD_BYTES // 2  # more than systems read ahead by themselves: what else is cached was so before
-WAIT_MS = 5  # a thread waits for room in a socket, ...
 READERS_MAX = 16  # of one file that are remembered; one more is asked about anew
+WAIT_MS = 5  # a thread waits for room in a socket, ...
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
 
 Done = Callable[[int, bytes, OSError | None], None]

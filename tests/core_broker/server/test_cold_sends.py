@@ -12,6 +12,7 @@ from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, ColdSends
 from isthmus.core_broker.storage.files import FileRange
 
+from ..cold import PAGE
 from .sending_ends import Owner, Transport, cold_file, received
 
 
@@ -50,26 +51,28 @@ def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
     assert files.waits == []
 
 
+async def send_piece(cold, file, position):
+    """By the pool, to nobody."""
+    done = asyncio.get_running_loop().create_future()
+    cold.send(file, -1, position, PIECE_BYTES, lambda *outcome: done.set_result(outcome))
+    assert (await done)[2] is None
+
+
 def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
     """What the system has read ahead does not call it back: to send that makes the system read on, which may wait."""
     files, file, _ = cold_file(tmp_path, 40 << 20)
     cold = ColdSends(files)
-    step = 1 << 20
-
-    async def send(position):
-        done = asyncio.get_running_loop().create_future()
-        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
-        assert (await done)[2] is None
+    step = PIECE_BYTES
 
     async def main():
         assert cold.is_cold(file, 0, step)
-        await send(0)
+        await send_piece(cold, file, 0)
         files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
         assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
         assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
-        await send(step)
+        await send_piece(cold, file, step)
         files.is_cold = False
-        await send(2 * step)
+        await send_piece(cold, file, 2 * step)
         assert not cold.is_cold(file, 3 * step, step)
 
     asyncio.run(main())
@@ -78,15 +81,13 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
 def test_who_misses_few_pages_of_many_has_the_loop(tmp_path):
     files, file, _ = cold_file(tmp_path, 80 << 20)
     cold = ColdSends(files)
-    piece = PIECE_BYTES // 4096
+    piece = PIECE_BYTES // PAGE
     lost = [piece + 100, 3 * piece + 20, 50 * piece]
-    files.cached.update((file.path, page) for page in range(piece, file.size >> 12) if page not in lost)
+    files.cached.update((file.path, page) for page in range(piece, file.size // PAGE) if page not in lost)
 
     async def main():
-        done = asyncio.get_running_loop().create_future()
         assert cold.is_cold(file, 0, PIECE_BYTES)
-        cold.send(file, -1, 0, PIECE_BYTES, lambda *outcome: done.set_result(outcome))
-        await done
+        await send_piece(cold, file, 0)
         assert not any(
             cold.is_cold(file, position, PIECE_BYTES) for position in range(PIECE_BYTES, file.size, PIECE_BYTES)
         )
@@ -102,20 +103,15 @@ def test_several_cold_readers_of_one_file_stay_with_the_pool(tmp_path, monkeypat
     cold = ColdSends(files)
     step = PIECE_BYTES
 
-    async def send(position):
-        done = asyncio.get_running_loop().create_future()
-        cold.send(file, -1, position, step, lambda *outcome: done.set_result(outcome))
-        await done
-
     async def main():
-        await send(0)
-        await send(10 * step)
+        await send_piece(cold, file, 0)
+        await send_piece(cold, file, 10 * step)
         files.cached.update((file.path, page) for page in range(20 << 8))
         assert cold.is_cold(file, step, step) and cold.is_cold(file, 11 * step, step)
         assert not cold.is_cold(file, 5 * step, step)  # the control: it is cached
-        await send(11 * step)
+        await send_piece(cold, file, 11 * step)
         assert cold.is_cold(file, step, step)  # the second went on, and is not a third
-        await send(15 * step)
+        await send_piece(cold, file, 15 * step)
         assert not cold.is_cold(file, step, step)  # past the bound the one goes that was not seen for longest
 
     asyncio.run(main())
