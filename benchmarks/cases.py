@@ -175,12 +175,15 @@ def load(
 def librdkafka(
     what: str, side: Side, topic: str, seconds: float, partitions: int = PARTITIONS, value_bytes: int = VALUE_BYTES,
     codec: str = "none", batch_records: int = 0, timeout_s: float = LOAD_TIMEOUT_S, clients: int = 1,
+    python: bool = False,
 ) -> tuple[dict[str, float], float]:  # fmt: skip
-    """clients: processes that do so at once; records and bytes are of all of them, seconds of the slowest."""
+    """clients: processes that do so at once; records and bytes are of all of them, seconds of the slowest. python:
+    by confluent-kafka's calls."""
     arguments = (
         "benchmarks.librdkafka", what, side.address, topic, f"--partitions={partitions}",
         f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}",
         f"--max-bytes={SAMPLE_BYTES // clients}", f"--batch-records={batch_records}",
+        *["--python"] * python,
     )  # fmt: skip
     said, used = _run(side, *arguments, clients=clients, timeout_s=timeout_s)
     together = {key: sum(each[key] for each in said) for key in ("records", "bytes")}
