@@ -62,9 +62,6 @@ class ColdSends:
             sent, data, has_caught_up = await self._files.run_read(_send, file, fd, position, n)
         except OSError as refused:
             error = refused
-        finally:
-            if fd >= 0:
-                os.close(fd)
         readers = [each for each in self._next.get(file, ()) if not _is_near(position, each)]
         if error is None and not has_caught_up:
             readers = [*readers[1 - READERS_MAX :], position + sent + len(data)]
@@ -85,13 +82,20 @@ def _is_near(position: int, expected: int) -> bool:
 
 
 def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:
-    """Bytes sent, or read; and whether enough of what comes behind them is cached. Runs in the pool."""
+    """Bytes sent, or read; and whether enough of what comes behind them is cached. Runs in the pool.
+
+    fd is closed here: who asked may have been cancelled, and its number may be another's before this is through.
+    """
     sent, data = 0, b""
-    held = file.hold() if fd >= 0 else None
-    if held is None:
-        data = file.pread(n, position)
-    else:
-        sent = _send_file(fd, held, position, n)
+    try:
+        held = file.hold() if fd >= 0 else None
+        if held is None:
+            data = file.pread(n, position)
+        else:
+            sent = _send_file(fd, held, position, n)
+    finally:
+        if fd >= 0:
+            os.close(fd)
     end = position + sent + len(data)
     ahead = min(AHEAD_BYTES, file.size - end)
     return sent, data, file.is_cached(end, ahead, max(ahead - READ_AHEAD_BYTES, 0))

@@ -1,6 +1,7 @@
 """What the page cache does not have is sent by the pool, and the loop waits for no disk."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
@@ -183,5 +184,36 @@ def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
         while cold._tasks:
             await asyncio.sleep(0)
         assert not transport.data and not owner.was_sent and owner.error is None
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_sends_keeps_its_descriptor_when_who_asked_is_cancelled(tmp_path, monkeypatch, ends):
+    """Its number would be another's by then, and so would be what it sends."""
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+    begun, goes_on = threading.Event(), threading.Event()
+    is_ours = []
+
+    def slow(fd, *args):
+        begun.set()
+        assert goes_on.wait(10)
+        with contextlib.suppress(OSError):
+            is_ours.append(os.path.samestat(os.fstat(fd), os.fstat(ours.fileno())))
+        return 100_000
+
+    async def main():
+        monkeypatch.setattr(os, "sendfile", slow)
+        cold, before = ColdSends(files), len(os.listdir("/proc/self/fd"))
+        cold.send(file, os.dup(ours.fileno()), 0, 100_000, lambda *outcome: None)
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        for task in cold._tasks:
+            task.cancel()
+        while cold._tasks:
+            await asyncio.sleep(0)
+        goes_on.set()
+        files.close()
+        assert is_ours == [True] and len(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(main())
