@@ -10,11 +10,11 @@ import pytest
 
 from isthmus.core_broker.server import cold_sends
 from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
-from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, ColdSends
+from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, WAITS_MAX, ColdSends
 from isthmus.core_broker.storage.files import FileRange
 
 from ..cold import PAGE
-from .sending_ends import Owner, Transport, cold_file, received
+from .sending_ends import FILES, Owner, Transport, cold_file, make_file, received
 
 
 def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
@@ -52,11 +52,15 @@ def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
     assert files.waits == []
 
 
+async def outcome_of(cold, file, position, n, fd=-1):
+    done = asyncio.get_running_loop().create_future()
+    cold.send(file, fd, position, n, lambda *outcome: done.set_result(outcome))
+    return await done
+
+
 async def send_piece(cold, file, position):
     """By the pool, to nobody."""
-    done = asyncio.get_running_loop().create_future()
-    cold.send(file, -1, position, PIECE_BYTES, lambda *outcome: done.set_result(outcome))
-    assert (await done)[2] is None
+    assert (await outcome_of(cold, file, position, PIECE_BYTES))[2] is None
 
 
 def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
@@ -75,6 +79,32 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
         files.is_cold = False
         await send_piece(cold, file, 2 * step)
         assert not cold.is_cold(file, 3 * step, step)
+
+    asyncio.run(main())
+
+
+def test_who_has_read_all_there_is_has_caught_up(tmp_path):
+    """A file that is in the page cache, and that ends before all of what is looked at ahead."""
+    file, _ = make_file(tmp_path, 3 * PIECE_BYTES)
+    cold = ColdSends(FILES)
+
+    async def main():
+        await send_piece(cold, file, 0)
+        assert not cold.is_cold(file, PIECE_BYTES, PIECE_BYTES)
+
+    asyncio.run(main())
+
+
+def test_a_place_where_a_read_failed_is_not_remembered(tmp_path):
+    files, file, _ = cold_file(tmp_path, 2 * PIECE_BYTES)
+    cold = ColdSends(files)
+
+    async def main():
+        files.broken = OSError(errno.EIO, "broken")
+        assert (await outcome_of(cold, file, 0, PIECE_BYTES))[2] is files.broken
+        files.broken = None
+        files.is_cold = False
+        assert not cold.is_cold(file, 0, PIECE_BYTES)
 
     asyncio.run(main())
 
@@ -149,6 +179,59 @@ def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
         assert await received(theirs, len(content), owner) == content
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("has_room", "calls"), [(True, WAITS_MAX + 1), (False, 1)])
+def test_a_thread_waits_for_room_for_so_long_only(tmp_path, monkeypatch, ends, has_room, calls):
+    """A socket with room that takes nothing, and one without any."""
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+    asked = []
+
+    def refused(*args):
+        asked.append(args)
+        raise BlockingIOError if len(asked) < 100 else OSError("no end")
+
+    monkeypatch.setattr(os, "sendfile", refused)
+    with contextlib.suppress(BlockingIOError):
+        while not has_room:
+            ours.send(bytes(100_000))
+    outcome = asyncio.run(outcome_of(ColdSends(files), file, 0, 100_000, os.dup(ours.fileno())))
+    assert outcome == (0, b"", None) and len(asked) == calls
+
+
+def test_an_error_after_some_bytes_is_told_at_its_byte(tmp_path, monkeypatch, ends):
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+    outcomes = [700, 300, BrokenPipeError(errno.EPIPE, "gone"), BrokenPipeError(errno.EPIPE, "gone")]
+
+    def some(*args):
+        if isinstance(outcome := outcomes.pop(0), OSError):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(os, "sendfile", some)
+    cold = ColdSends(files)
+
+    async def main():
+        assert await outcome_of(cold, file, 0, 100_000, os.dup(ours.fileno())) == (1000, b"", None)
+        assert isinstance((await outcome_of(cold, file, 1000, 99_000, os.dup(ours.fileno())))[2], BrokenPipeError)
+
+    asyncio.run(main())
+
+
+def test_a_file_that_was_cut_ends_the_connection_of_its_cold_reader(tmp_path, ends):
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+
+    async def main():
+        owner = Owner()
+        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send([FileRange(file, 90_000, 20_000)])
+        while owner.error is None:
+            await asyncio.sleep(0)
+        assert "ends before the range at 100000, 10000 bytes" in str(owner.error)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
 
 
 @pytest.mark.parametrize("has_socket", [True, False])

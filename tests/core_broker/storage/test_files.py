@@ -124,9 +124,9 @@ def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
         assert not file.is_cached(800_000 - LOOK_BYTES, LOOK_BYTES + 1)
         with pytest.raises(BlockingIOError, match=file.path):
             file.pread_cached(5000, 900_000)
-        file.pread(LOOK_BYTES, 102_400)
-        assert file.is_cached(102_400, LOOK_BYTES)
-        assert not file.is_cached(102_400, LOOK_BYTES + 1)  # it looks on
+        file.pread(LOOK_BYTES, 131_072)
+        assert file.is_cached(131_072, LOOK_BYTES)
+        assert not file.is_cached(131_072, LOOK_BYTES + 1)  # it looks on
     else:
         assert file.is_cached(600_000, 1)
 
@@ -160,13 +160,32 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
     assert cached_pages() > before  # the control: to read what need not be waited for does
 
 
+def test_each_page_of_a_range_counts(files, tmp_path):
+    file = files.open(str(tmp_path / "a"))
+    file.append([bytes(1024 * 1024)])
+    file.sync()
+    fd = file.hold().fd
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+    for position in range(0, file.size, LOOK_BYTES):
+        file.pread(1, position)
+    try:
+        os.preadv(fd, [bytearray(1)], PAGE, os.RWF_NOWAIT)
+    except BlockingIOError:
+        if not isinstance(DataFile.is_cached, FunctionType):  # plain Python looks at some pages only
+            assert not file.is_cached(2 * PAGE, file.size - 2 * PAGE)
+            assert not files.open(file.path).is_cached(0, file.size)  # not when it is asked for the first time, either
+            assert not file.is_cached(LOOK_BYTES + PAGE - 1, 2)
+    assert file.is_cached(LOOK_BYTES, PAGE)
+
+
 def test_where_no_file_system_tells_what_is_cached_it_is_read(files):
     """One of the system's own has no answer; as Python's own call tells it."""
     file = files.open("/proc/self/comm", create=False)
     with pytest.raises(OSError) as caught:
         os.preadv(file.hold().fd, [bytearray(1)], 0, os.RWF_NOWAIT)
     assert caught.value.errno == errno.EOPNOTSUPP
-    assert file.is_cached(0, 1)
+    assert all(file.is_cached(0, 1) for _ in range(2))
     assert file.pread_cached(100, 0) == files.read("/proc/self/comm") != b""
 
 
