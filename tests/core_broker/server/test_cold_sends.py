@@ -12,9 +12,10 @@ from isthmus.core_broker.server import cold_sends
 from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, WAITS_MAX, ColdSends
 from isthmus.core_broker.storage.files import FileRange
+from isthmus.core_broker.storage.real_files import RealFiles
 
 from ..cold import PAGE
-from .sending_ends import FILES, Owner, Transport, cold_file, make_file, received
+from .sending_ends import Owner, Transport, cold_file, make_file, received
 
 
 def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
@@ -86,13 +87,15 @@ def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
 def test_who_has_read_all_there_is_has_caught_up(tmp_path):
     """A file that is in the page cache, and that ends before all of what is looked at ahead."""
     file, _ = make_file(tmp_path, 3 * PIECE_BYTES)
-    cold = ColdSends(FILES)
+    files = RealFiles(1)
+    cold = ColdSends(files)
 
     async def main():
         await send_piece(cold, file, 0)
         assert not cold.is_cold(file, PIECE_BYTES, PIECE_BYTES)
 
     asyncio.run(main())
+    files.close()
 
 
 def test_a_place_where_a_read_failed_is_not_remembered(tmp_path):
