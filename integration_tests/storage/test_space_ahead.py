@@ -61,7 +61,7 @@ def values(broker: BrokerProcess) -> list[int]:
     while len(sizes) < high - low:
         found = consumer.consume(min(1000, high - low - len(sizes)), 20)
         assert found and not any(each.error() for each in found)
-        sizes += (len(each.value()) for each in found)
+        sizes += (len(each.value() or b"") for each in found)
     consumer.close()
     return sizes
 
