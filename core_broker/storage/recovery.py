@@ -290,7 +290,7 @@ class _Loader:
         for found in scanned(file, scan):
             self._take(segment, found)
         cut = file.size - scan.end
-        if cut and zeros_behind(file, scan.end):
+        if zeros_behind(file, scan.end):
             logger.info("%s: segment %d: %d bytes of zeros behind the last batch cut off", self.directory, base, cut)
             file.truncate(scan.end)  # if it comes back with a power cut the next start finds it, too
             cut = 0

@@ -106,16 +106,22 @@ def test_what_is_cached_is_told_without_waiting(files, tmp_path):
     assert (caught.value.errno, caught.value.filename) == (errno.EBADF, file.path)
 
 
+def cold_file(files, tmp_path, size):
+    """A file on disk, and its descriptor; the page cache has nothing of it, where the file system is on one."""
+    file = files.open(str(tmp_path / "a"))
+    file.append([bytes(size)])
+    file.sync()
+    fd = file.hold().fd
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file, fd
+
+
 def test_what_is_not_cached_is_not_waited_for(files, tmp_path):
     """As Python's own call tells it: a file system in memory has nothing that is not cached.
 
     Who is told to wait has set the reading of that page going: each looks at one where nobody has looked.
     """
-    file = files.open(str(tmp_path / "a"))
-    file.append([bytes(1024 * 1024)])
-    file.sync()
-    fd = file.hold().fd
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    file, fd = cold_file(files, tmp_path, 1024 * 1024)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
     try:
         os.preadv(fd, [bytearray(1)], 600_000, os.RWF_NOWAIT)
@@ -141,11 +147,7 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
             pytest.skip(f"the system does not count what is cached: {os.strerror(ctypes.get_errno())}")
         return told[0]
 
-    file = files.open(str(tmp_path / "a"))
-    file.append([bytes(4 << 20)])
-    file.sync()
-    fd = file.hold().fd
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    file, fd = cold_file(files, tmp_path, 4 << 20)
     if cached_pages():
         pytest.skip("this file system has nothing that is not cached")
     file.pread(1, 0)
@@ -161,11 +163,7 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
 
 
 def test_each_page_of_a_range_counts(files, tmp_path):
-    file = files.open(str(tmp_path / "a"))
-    file.append([bytes(1024 * 1024)])
-    file.sync()
-    fd = file.hold().fd
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    file, fd = cold_file(files, tmp_path, 1024 * 1024)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
     for position in range(0, file.size, LOOK_BYTES):
         file.pread(1, position)
