@@ -7,11 +7,14 @@ folder, so that clients find it again after `down` and `up`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
 import os
+import random
 import socket
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,9 @@ if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that st
 
 NOTE = "note: "  # before a line of the supervisor's log that is for whoever started it
 KEPT = "addresses.json"
+# Where free ports are looked for: below those that Linux gives to outgoing connections (32768 and up), of which one may
+# be taken between the choice and the broker's start, or for good while the topology is down.
+FREE_PORTS = range(20_000, 30_000)
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
@@ -46,11 +52,16 @@ class Layout:
 
     @classmethod
     def make(cls, topology: Topology, file: Path, folder: Path) -> Layout:
-        """Choose ports where the topology leaves them open; those chosen before are kept."""
+        """Choose ports where the topology leaves them open; those chosen before are kept, and a folder that was removed
+        is likely to have the same again."""
         folder.mkdir(parents=True, exist_ok=True)
         kept_in = folder / KEPT
         kept = json.loads(kept_in.read_text()) if kept_in.exists() else {}
-        addresses = {name: address(name, dc, kept) for name, dc in topology.datacenters.items()}
+        said = [*kept.values(), *(datacenter.listen for datacenter in topology.datacenters.values())]
+        taken = {int(each.rpartition(":")[2]) for each in said}
+        shuffled = random.Random(str(folder.resolve())).sample(FREE_PORTS, len(FREE_PORTS))
+        ports = (port for port in shuffled if port not in taken)  # one iterator: none is chosen twice
+        addresses = {name: address(name, dc, kept, ports) for name, dc in topology.datacenters.items()}
         kept_in.write_text(json.dumps(addresses, indent=1))
         return cls(topology, file, folder, addresses)
 
@@ -168,7 +179,8 @@ def _count(partitions: int) -> str:
     return f"{partitions} partition" + ("" if partitions == 1 else "s")
 
 
-def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
+def address(name: str, datacenter: Datacenter, kept: Mapping[str, str], ports: Iterator[int]) -> str:
+    """Where a datacenter listens; ports: to choose from where it leaves that open. DeployError: it cannot listen."""
     host, _, port = datacenter.listen.rpartition(":")
     if port != "0":
         return datacenter.listen
@@ -182,18 +194,22 @@ def address(name: str, datacenter: Datacenter, kept: dict[str, str]) -> str:
                 "topology's folder and have another chosen"
             ) from None
         return before
-    try:
-        return f"{host}:{bindable(host, 0)}"
-    except OSError as error:
-        raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
+    for each in ports:
+        try:
+            bindable(host, each)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
+        else:
+            return f"{host}:{each}"
+    raise DeployError(f"datacenter {name}: every port of {host} from {FREE_PORTS[0]} to {FREE_PORTS[-1]} is in use")
 
 
-def bindable(host: str, port: int) -> int:
-    """A port of `host` that can be listened on now: `port`, or a free one for 0. Raises OSError."""
+def bindable(host: str, port: int) -> None:
+    """OSError: nothing can listen on that port of `host` now."""
     with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as what ended there lately is no matter
         probe.bind((host.strip("[]"), port))
-        return int(probe.getsockname()[1])
 
 
 def plain(value: object) -> str:

@@ -57,8 +57,8 @@ class Datacenter(_Strict):
     brokers: int = Field(default=1, ge=1, le=1, description="How many brokers; this release runs one.")
     listen: str = Field(
         default="127.0.0.1:0",
-        description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092. Port 0 is a free one, chosen once "
-        "and kept; in containers, the next of those that count up from `isthmus compose --port-base`.",
+        description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092. Port 0 is a free one, from 20000 to "
+        "29999, chosen once and kept; in containers, the next that count up from `isthmus compose --port-base`.",
     )
     options: dict[str, OptionValue] = Field(
         default={}, description="[Broker options](configuration.md#brokers), `name: value` each."

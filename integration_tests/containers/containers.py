@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from integration_tests.peers.peers import free_ports
 from isthmus.deploy.engine import EngineError, docker
 
 LABEL = "isthmus.tests"
@@ -26,7 +26,7 @@ class BrokerContainer:
     def __init__(self, image: str, arguments: Sequence[str] = (), port: int = 0, options: Sequence[str] = ()) -> None:
         self.name = f"isthmus-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.image = image
-        self.port = port or free_port()
+        self.port = port or free_ports(1)[0]
         self.options = options
         self.changed_s = 0.0  # when its state was last changed from here: older events do not count
         advertised = f"OUTSIDE://127.0.0.1:{self.port},INSIDE://{INSIDE}"
@@ -130,9 +130,3 @@ def stamp_s(text: str) -> float:
     """Seconds since the epoch of a time as Docker writes it, 2026-11-21T10:30:00.123456789Z."""
     whole, _, fraction = text.rstrip("Z").partition(".")
     return time.mktime(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -126,7 +126,7 @@ def test_a_demo_that_is_killed_takes_its_topology_with_it_and_the_next_one_its_f
 def test_few_flights_and_unknown_faults_are_named_at_once(tmp_path):
     """The first flight of the year leaves Newark: nothing goes through the mirror of Kennedy."""
     done = demo(tmp_path, "--flights", "1", "--no-spark")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert done.stderr.startswith("error: jfk-aggregate-mirror was to be killed in mid-run, but all was over before")
     for wrong in ("lost:3", "withheld", "withheld:x"):
         done = demo(tmp_path, "--fault", wrong)
