@@ -106,7 +106,7 @@ CASES = (
     # Such a client is itself what ends the rate: its application's thread has a core to itself.
     Case("python-produce-100", Produce, BULK, options={"value_bytes": 100, "python": True}),
     Case("python-consume-100", Consume, BULK, options={"value_bytes": 100, "python": True}),
-    Case("produce-1k-lz4-by-2", Produce, BULK, options={"value_bytes": 1000, "codec": "lz4", "clients": 2}),
+    Case("produce-1k-lz4-by-2", Produce, BULK, options={"value_bytes": 1024, "codec": "lz4", "clients": 2}),
     Case("produce-100-by-2", Produce, BULK, options={"value_bytes": 100, "clients": 2}),
     Case("produce-100-lz4-by-2", Produce, BULK, options={"value_bytes": 100, "codec": "lz4", "clients": 2}),
     Case("produce-and-consume", ProduceAndConsume, BULK),

@@ -58,7 +58,7 @@ class Datacenter(_Strict):
     listen: str = Field(
         default="127.0.0.1:0",
         description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092. Port 0 is a free one, from 20000 to "
-        "29999, chosen once and kept; in containers, the next that count up from `isthmus compose --port-base`.",
+        "29999, chosen once and kept; in containers, the next one up from `isthmus compose --port-base`.",
     )
     options: dict[str, OptionValue] = Field(
         default={}, description="[Broker options](configuration.md#brokers), `name: value` each."
