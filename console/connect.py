@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 
 from ..client import Client
 from ..deploy.errors import DeployError
+from ..deploy.launch import KEPT, kept_addresses
 from ..deploy.supervisor import read_state
 
 HOME = Path(".isthmus")  # where topologies started from this folder keep data and logs
@@ -34,9 +34,7 @@ def resolve(bootstrap: str, home: Path | None = None) -> str:
     datacenter of that name, it is the one that runs; DeployError when that does not tell."""
     if ":" in bootstrap:
         return bootstrap
-    kept: dict[Path, dict[str, str]] = {
-        file.parent: json.loads(file.read_text()) for file in sorted((home or HOME).glob("*/addresses.json"))
-    }
+    kept = {file.parent: kept_addresses(file.parent) for file in sorted((home or HOME).glob(f"*/{KEPT}"))}
     found = {folder: addresses[bootstrap] for folder, addresses in kept.items() if bootstrap in addresses}
     if len(found) > 1:
         found = {each: found[each] for each in found if (state := read_state(each)) and state.running} or found

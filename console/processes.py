@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..deploy.errors import DeployError, SupervisorError
-from ..deploy.launch import NOTE, python
+from ..deploy.launch import NOTE, last_words, python
 from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
@@ -218,10 +218,3 @@ def notes(log: Path) -> list[str]:
     """What a supervisor wants people to know though all is up."""
     lines = log.read_text(errors="replace").splitlines()
     return [line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)]
-
-
-def last_words(log: Path) -> str:
-    """Why a supervisor gave up: its lines from `error: ` on."""
-    text = log.read_text(errors="replace")
-    _, found, words = f"\n{text}".rpartition("\nerror: ")
-    return words.strip() if found else f"the supervisor died; its log is {log}"

@@ -55,14 +55,13 @@ class Layout:
         """Choose ports where the topology leaves them open; those chosen before are kept, and a folder that was removed
         is likely to have the same again."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept_in = folder / KEPT
-        kept = json.loads(kept_in.read_text()) if kept_in.exists() else {}
+        kept = kept_addresses(folder)
         said = [*kept.values(), *(datacenter.listen for datacenter in topology.datacenters.values())]
         taken = {int(each.rpartition(":")[2]) for each in said}
         shuffled = random.Random(str(folder.resolve())).sample(FREE_PORTS, len(FREE_PORTS))
         ports = (port for port in shuffled if port not in taken)  # one iterator: none is chosen twice
         addresses = {name: address(name, dc, kept, ports) for name, dc in topology.datacenters.items()}
-        kept_in.write_text(json.dumps(addresses, indent=1))
+        keep_addresses(folder, addresses)
         return cls(topology, file, folder, addresses)
 
     def broker(self, name: str) -> ProcessSpec:
@@ -80,6 +79,37 @@ class Layout:
         app = f"{self.file.parent / path}{colon}{name}" if path.endswith(".py") else worker.app
         command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter]))
         return ProcessSpec(f"{worker.name}-worker", command, "worker")
+
+
+def kept_addresses(folder: Path) -> dict[str, str]:
+    """What was chosen for a topology's datacenters when it ran, HOST:PORT each; DeployError: the file is damaged."""
+    file = folder / KEPT
+    try:
+        kept = json.loads(file.read_text())
+        for each in kept.values():
+            int(each.rpartition(":")[2])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise DeployError(f"{file} cannot be read ({error}): remove it, and `isthmus up` chooses anew") from None
+    return dict(kept)
+
+
+def keep_addresses(folder: Path, addresses: Mapping[str, str]) -> None:
+    """By a rename: who reads meanwhile, or after a crash, has either all of the old or all of the new."""
+    fresh = folder / f"{KEPT}.new"
+    fresh.write_text(json.dumps(addresses, indent=1))
+    fresh.rename(folder / KEPT)
+
+
+def last_words(log: Path) -> str:
+    """Why a supervisor gave up, by its log: the lines from its last `error: ` on."""
+    text = log.read_text(errors="replace")
+    _, found, words = f"\n{text}".rpartition("\nerror: ")
+    if found:
+        return words.strip()
+    *_, last = text.strip().splitlines() or ["nothing"]
+    return f"the supervisor died, and said at last: {last} (log: {log})"
 
 
 def broker_arguments(datacenter: Datacenter, data: str, *listeners: str) -> tuple[str, ...]:

@@ -241,11 +241,12 @@ class Sender:
             return  # closed meanwhile
         source: FileRange = self._parts[self._first]
         if error is not None:
-            if self._fd < 0:
-                source.unreadable(error)
-                self._fail(error)
-            else:
-                self._fail(self._cause(source, error))
+            if isinstance(error, OSError):
+                if self._fd >= 0:
+                    error = self._cause(source, error)
+                else:
+                    source.unreadable(error)
+            self._fail(error)
             return
         is_full: cython.bint = self._fd >= 0 and sent < min(self._left, _PIECE_BYTES)
         if data:

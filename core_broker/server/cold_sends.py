@@ -9,6 +9,7 @@ are not kept for those that others need. When the reader has caught up with what
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 from collections.abc import Callable
@@ -24,7 +25,9 @@ READERS_MAX = 16  # of one file that are remembered; one more is asked about ane
 WAIT_MS = 5  # a thread waits for room in a socket, ...
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
 
-Done = Callable[[int, bytes, OSError | None], None]
+Done = Callable[[int, bytes, Exception | None], None]
+
+log = logging.getLogger(__name__)
 
 
 class ColdSends:
@@ -57,11 +60,15 @@ class ColdSends:
         task.add_done_callback(self._tasks.pop)
 
     async def _send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
-        sent, data, has_caught_up, error = 0, b"", False, None
+        sent, data, has_caught_up = 0, b"", False
+        error: Exception | None = None
         try:
             sent, data, has_caught_up = await self._files.run_read(_send, file, fd, position, n)
         except OSError as refused:
             error = refused
+        except Exception as unforeseen:  # its reader's connection ends now, not by its timeout
+            log.error("cold send of %s at %d", file.path, position, exc_info=unforeseen)
+            error = unforeseen
         readers = [each for each in self._next.get(file, ()) if not _is_near(position, each)]
         if error is None and not has_caught_up:
             readers = [*readers[1 - READERS_MAX :], position + sent + len(data)]

@@ -252,8 +252,8 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         if self.writable and not self._transport.is_closing():
             self._continue()
 
-    def send_failed(self, error: OSError) -> None:
-        self.close(None if isinstance(error, ConnectionError) else str(error))
+    def send_failed(self, error: Exception) -> None:
+        self.close(None if isinstance(error, ConnectionError) else str(error) or type(error).__name__)
 
     def close(self, reason: str | None = None) -> None:
         """End the connection now; earlier answers that are not sent yet are lost."""

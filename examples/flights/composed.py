@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from isthmus.deploy.compose import compose_file, published
 from isthmus.deploy.errors import DeployError
-from isthmus.deploy.launch import PORT_BASE
+from isthmus.deploy.launch import PORT_BASE, keep_addresses
 from isthmus.deploy.project import ComposeProject
 from isthmus.deploy.supervisor import State, Status
 from isthmus.deploy.topology import Topology
@@ -61,7 +60,7 @@ class Composed:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / PROJECT_FILE).write_text(self.project.name)
         self.file.write_text(compose_file(TOPOLOGY, self.file, self.port_base))
-        (self.folder / "addresses.json").write_text(json.dumps(self.addresses, indent=1))
+        keep_addresses(self.folder, self.addresses)
         say(f"{' '.join(self.project.command[:-4])} brings up the project {self.project.name}")
         self.upping = asyncio.get_running_loop().run_in_executor(None, self.project.up, self._heard)
         await asyncio.shield(self.upping)

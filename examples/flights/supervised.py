@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from isthmus.deploy.launch import Layout, python
+from isthmus.deploy.launch import Layout, last_words, python
 from isthmus.deploy.supervisor import Status, read_state
 from isthmus.deploy.topology import Topology
 
@@ -61,7 +61,7 @@ class Supervised:
             async with asyncio.timeout(START_TIMEOUT_S):
                 while b"\nready\n" not in b"\n" + log.read_bytes():
                     if process.returncode is not None:
-                        raise DemoError(f"the topology did not start:\n{log.read_text()[-2000:]}")
+                        raise DemoError(f"the topology did not start: {last_words(log)}")
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise DemoError(f"the topology is not ready after {START_TIMEOUT_S:.0f} s; see {log}") from None

@@ -34,6 +34,13 @@ def test_a_datacenter_is_found_by_its_name_also_when_it_does_not_run(tmp_path: P
         resolve("lga", tmp_path)
 
 
+def test_a_damaged_file_of_addresses_is_named(tmp_path: Path):
+    topology(tmp_path, "one", {"ewr": "h:1"})
+    (tmp_path / "one/addresses.json").write_text("{")
+    with pytest.raises(DeployError, match=r"one/addresses\.json cannot be read \(.+\): remove it"):
+        resolve("ewr", tmp_path)
+
+
 @pytest.mark.parametrize("running", ["a", "z"])
 def test_of_two_topologies_with_such_a_datacenter_it_is_the_one_that_runs(tmp_path: Path, running: str):
     """It was the one whose name comes last, running or not: commands went to a broker of another topology."""

@@ -18,13 +18,13 @@ def pages(position: int, n: int) -> range:
 class ColdFiles(RealFiles):
     """`chill` empties the page cache. `waits`: what the thread that made this has waited for since; it never should."""
 
-    def __init__(self, broken: OSError | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(2)
         self.owner = threading.get_ident()
         self.is_cold = False
         self.cached: set[tuple[str, int]] = set()
         self.waits: list[tuple[str, int]] = []
-        self.broken: OSError | None = None  # what the disk says to reads that wait for it
+        self.broken: Exception | None = None  # what the disk says to reads that wait for it
 
     def chill(self) -> None:
         self.is_cold = True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.deploy.errors import DeployError
-from isthmus.deploy.launch import FREE_PORTS, KEPT, Layout
+from isthmus.deploy.launch import FREE_PORTS, KEPT, Layout, last_words
 from isthmus.deploy.topology import Topology, parse
 
 from .test_topology import FLIGHTS
@@ -68,3 +68,24 @@ def test_no_free_port_at_all_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("isthmus.deploy.launch.FREE_PORTS", range(20_000, 20_001))
     with socket.create_server((HOST, 20_000)), pytest.raises(DeployError, match="from 20000 to 20000 is in use"):
         ports(tmp_path, a=f"{HOST}:0")
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"a": 1}', '{"a": "x"}', '{"a": null}'])
+def test_a_damaged_file_of_addresses_is_named_with_the_way_out(tmp_path, damaged):
+    """It was a traceback."""
+    ports(tmp_path, a=f"{HOST}:0")
+    (tmp_path / KEPT).write_text(damaged)
+    with pytest.raises(DeployError, match=rf"{KEPT} cannot be read \(.+\): remove it"):
+        ports(tmp_path, a=f"{HOST}:0")
+    (tmp_path / KEPT).unlink()
+    assert ports(tmp_path, a=f"{HOST}:0")
+
+
+def test_why_a_supervisor_gave_up_is_its_last_error_to_the_end(tmp_path):
+    log = tmp_path / "supervisor.log"
+    log.write_text("12:00:00 a starting\nerror: first\n12:00:01 a stopped\nerror: of two\nlines\n")
+    assert last_words(log) == "of two\nlines"
+    log.write_text("12:00:00 a starting\nKilled\n")
+    assert last_words(log) == f"the supervisor died, and said at last: Killed (log: {log})"
+    log.write_text("")
+    assert "said at last: nothing" in last_words(log)

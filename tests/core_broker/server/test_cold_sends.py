@@ -259,6 +259,31 @@ def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(t
     assert [error.errno for error in told] == [errno.EIO]
 
 
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_no_memory_for_a_cold_read_ends_the_connection_and_takes_no_partition_offline(
+    tmp_path, monkeypatch, has_socket, ends
+):
+    """The connection was left to its idle timeout."""
+    ours, _ = ends
+    files, file, _ = cold_file(tmp_path, 100_000)
+    files.broken = MemoryError()
+    told = []
+
+    def refused(*args):
+        raise files.broken
+
+    async def main():
+        owner = Owner()
+        monkeypatch.setattr(os, "sendfile", refused)
+        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
+        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
+        while owner.error is None:
+            await asyncio.sleep(0)
+        assert owner.error is files.broken and not told
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
     files, file, _ = cold_file(tmp_path, 100_000)
 
