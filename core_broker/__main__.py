@@ -1,9 +1,10 @@
 """`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
 with `to-kafka DIR`: handed over to Apache Kafka; with `options`: those of a file, which it reads from stdin, checked.
 
-Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM and SIGINT, within shutdown.timeout.ms, and
-at once on a second one. What is wrong with the command line or an option is one line and exit code 2; whatever else
-keeps it from starting, or from stopping in a controlled way, one line and exit code 1.
+Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM, SIGINT and, where that is not ignored,
+SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the command line or an option is one
+line and exit code 2; whatever else keeps it from starting, or from stopping in a controlled way, one line and exit
+code 1.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ async def serve(config: BrokerConfig) -> str:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        loop.add_signal_handler(signal.SIGHUP, stopping.set)  # it is no second one: systemd may send it behind SIGTERM
     files = RealFiles(
         config["file.pool.threads"],
         config["max.open.log.files"],
@@ -98,7 +101,7 @@ async def serve(config: BrokerConfig) -> str:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        print(f"ready {broker.address}", flush=True)
+        say_ready(broker.address)
         await stopped
     limit_ms = config["shutdown.timeout.ms"]
     too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"
@@ -113,6 +116,23 @@ async def serve(config: BrokerConfig) -> str:
     await asyncio.to_thread(files.close)  # it waits for what the threads are at, which the watchdog must outlive
     watchdog.cancel()
     return unwritten
+
+
+def say_ready(address: str) -> None:
+    """On stdout; where nobody can be told there, the broker serves all the same."""
+    try:
+        print(f"ready {address}", flush=True)
+    except OSError as error:
+        log.warning("stdout takes no word of being ready at %s: %s", address, error.strerror)
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)  # or the line, which is still there, would fail once more at the end
+
+
+def hold_standard_streams() -> None:
+    """Have something open as descriptors 0 to 2, or sockets and logs would get these, and what is printed with them."""
+    while (held := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(held)
 
 
 def end_at_once(why: str) -> NoReturn:
@@ -153,6 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         from .wrong_options import main as check_options
 
         return check_options()
+    hold_standard_streams()
     limit = raise_file_limit()
     try:
         given = options(arguments)

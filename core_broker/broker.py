@@ -110,7 +110,7 @@ class Broker:
         image = MetadataImage(logs.cluster_id)
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
         self._controller = controller = Controller(image, metadata_log, config, runtime)
-        removed = await metadata_log.replay(image)
+        logs.removed = await metadata_log.replay(image)
         if metadata_log.is_new and (found := logs.found()):
             # Each topic was on disk here before its partitions were: what there is would be set aside, all of it.
             raise StartError(
@@ -125,7 +125,7 @@ class Broker:
         self.doing = f"it opens the logs of {len(logs.found())} partitions"
         await replicas.apply(image.everything())
         self.doing = "it registers with the cluster"
-        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None, removed)
+        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
         registered = await controller.submit_wait(

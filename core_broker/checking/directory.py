@@ -75,7 +75,7 @@ class Checked:
     @property
     def stays(self) -> bool:
         """Whether a repair leaves it alone."""
-        return self.stray or self.report.has(Kind.UNREADABLE)
+        return self.stray or self.report.has(Kind.UNREADABLE) or self.report.has(Kind.FOREIGN)
 
 
 class DirectoryCheck:

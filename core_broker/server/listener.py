@@ -90,10 +90,9 @@ def parse_address(text: str, option: str) -> Address:
     if not mark:
         name, rest = PLAINTEXT, text
     host, colon, port = rest.rpartition(":")
+    form = "HOST:PORT" if option == "metrics.listener" else "NAME://HOST:PORT"
     if not colon or not port.isdigit() or int(port) > 65535 or not name:
-        raise ConfigError(
-            f"Invalid value {text} for configuration {option}: expected NAME://HOST:PORT, the port from 0 to 65535"
-        )
+        raise ConfigError(f"Invalid value {text} for configuration {option}: expected {form}, the port from 0 to 65535")
     return Address(name.upper(), host.strip("[]"), int(port))
 
 

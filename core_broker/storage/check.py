@@ -163,8 +163,11 @@ class _Check:
             self.report.add(Kind.IDENTITY, PARTITION_METADATA, str(error).partition(": ")[2])
             return
         if wanted is not None and wanted != found:
-            text = f"it says topic id {uuid_to_str(found)}, the cluster's metadata {uuid_to_str(wanted)}"
-            self.report.add(Kind.IDENTITY, PARTITION_METADATA, text)
+            pair = uuid_to_str(found), uuid_to_str(wanted)
+            # No two topics have ids that differ in one digit: that is damage.
+            is_damaged = sum(one != other for one, other in zip(*pair, strict=True)) == 1
+            text = "it names topic {}, the cluster's metadata {}: a start sets the directory aside".format(*pair)
+            self.report.add(Kind.IDENTITY if is_damaged else Kind.FOREIGN, PARTITION_METADATA, text)
 
     # --- Batches ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class _Check:
                     size = header[1] + LOG_OVERHEAD
                     self._batch(base, name, at, header)
                     if indexes is not None:
-                        indexes.batch(at, size, header[0], header[0] + header[6], header[8])
+                        indexes.batch(at, size, header[0], header[0] + header[6], header[8], not header[12])
                     if header[9] >= 0 and header[5] & (CONTROL | TRANSACTIONAL):
                         self._follow(file, at, header, aborted, markers)
                     position = at + size

@@ -27,12 +27,22 @@ class IndexCheck:
         self._base = base_offset
         self._offsets = _Entries(files, directory, file_name(base_offset, INDEX_SUFFIX), OFFSET_ENTRY, refused)
         self._times = _Entries(files, directory, file_name(base_offset, TIME_INDEX_SUFFIX), TIME_ENTRY, refused)
-        self._max_timestamp = -1
+        self._max_timestamp = self._max_of_emptied = -1
         self._indexed = 0  # position up to which the offset index reaches
         self._batches = 0  # since then
         self._sparse = 0
 
-    def batch(self, position: int, size_bytes: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def batch(
+        self,
+        position: int,
+        size_bytes: int,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        is_emptied: bool = False,
+    ) -> None:
+        """max_timestamp: as its header says; is_emptied: compaction has left none of its records, so that nobody looks
+        for its time. An index may tell of it nevertheless, as one does that was made anew by Kafka."""
         offsets, times = self._offsets, self._times
         while offsets.key < position:
             offsets.wrong(f"no batch begins at position {offsets.key}")
@@ -47,7 +57,10 @@ class IndexCheck:
         if reach > self._sparse and self._batches > 1:
             self._sparse = reach
         before = self._max_timestamp
-        self._max_timestamp = max(before, max_timestamp)
+        if is_emptied:
+            self._max_of_emptied = max(self._max_of_emptied, max_timestamp)
+        else:
+            self._max_timestamp = max(before, max_timestamp)
         while times.key < first_offset - self._base:
             times.wrong(f"no batch holds offset {self._base + times.key}")
         while times.key <= last_offset - self._base:
@@ -73,8 +86,9 @@ class IndexCheck:
         if complaint is not None and not self._offsets.is_refused:
             yield self._offsets.name, complaint
         complaint = self._times.complaint
-        if complaint is None and self._times.last != self._max_timestamp:
-            complaint = f"it ends at timestamp {self._times.last}, the segment's largest is {self._max_timestamp}"
+        largest = self._max_timestamp
+        if complaint is None and self._times.last not in (largest, max(largest, self._max_of_emptied)):
+            complaint = f"it ends at timestamp {self._times.last}, the segment's largest is {largest}"
         if complaint is not None and not self._times.is_refused:
             yield self._times.name, complaint
 

@@ -19,14 +19,15 @@ class Kind(StrEnum):
     SNAPSHOT = "snapshot"  # a producer snapshot: removed, the log says the same
     ORPHAN = "orphan"  # a file that belongs to no segment: removed
     CHECKPOINT = "checkpoint"  # a checkpoint of the data directory: made to fit the log
-    IDENTITY = "identity"  # partition.metadata: made anew where the topic's id is known
+    IDENTITY = "identity"  # partition.metadata, missing or damaged: made anew where the topic's id is known
+    FOREIGN = "foreign"  # partition.metadata names another topic: stays, the next start sets the directory aside
     MISSING = "missing"  # a partition without directory: stays, the next start makes it empty
     STRAY = "stray"  # a directory that belongs to no topic: stays, the next start sets it aside
     METADATA = "metadata"  # the cluster's metadata cannot be read, though its log is sound: stays
     UNREADABLE = "unreadable"  # the system refuses to read: stays
 
 
-STAYS = (Kind.GAP, Kind.MISSING, Kind.STRAY, Kind.METADATA, Kind.UNREADABLE)  # what no repair can mend
+STAYS = (Kind.GAP, Kind.FOREIGN, Kind.MISSING, Kind.STRAY, Kind.METADATA, Kind.UNREADABLE)  # what no repair can mend
 
 
 @dataclass(slots=True)

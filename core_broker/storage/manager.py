@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .at_once import together
 from .checkpoint_files import Checkpoints
@@ -74,6 +75,7 @@ class LogManager:
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
     wants_room: set by the same, told of a log that went offline for want of room: `let_go` and open it once there is.
+    removed: set before logs are opened; ids of topics that are known to be deleted.
     """
 
     def __init__(self, files: Files, data_dir: str, runtime: Runtime, config: ManagerConfig | None = None) -> None:
@@ -87,6 +89,7 @@ class LogManager:
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self.wants_room: Callable[[str, int, StorageError], None] | None = None
+        self.removed: Container[bytes] = ()
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
         self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
@@ -201,7 +204,7 @@ class LogManager:
     ) -> None:
         """Open logs, made where they are not there; `opened` is told of each, and of why one cannot be.
 
-        A directory of an earlier topic of the name gives way.
+        A directory of another topic gives way, see `set_aside`.
         """
         room = asyncio.Semaphore(self.config.recovery_threads)
         at_once = OPEN_AT_ONCE
@@ -243,7 +246,7 @@ class LogManager:
             result: Log | KafkaError
             if isinstance(loaded, OfOtherTopic):
                 try:
-                    await self.delete(*key)
+                    await self._give_way(key)
                     result = await self.create(*each)
                 except KafkaError as error:
                     result = error
@@ -343,31 +346,46 @@ class LogManager:
         except OSError as error:
             raise StorageError(error, self.data_dir, "cannot sync") from error
 
-    async def set_aside(self, is_stray: Callable[[str, int], bool], removed: Container[bytes] = ()) -> list[str]:
+    async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
         """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
 
         Their data is kept: what does not know them may be what is wrong. Those of topics whose ids are among the
         `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;
         it has another topic's id, and gives way to whoever needs its name.
         """
-        doomed = [key for key in self._unopened if is_stray(*key) and self._id_of(key) in removed]
+        doomed = [key for key in self._unopened if is_stray(*key) and self._id_of(key) in self.removed]
         if doomed:
             try:
                 await self.delete_logs(doomed)
             except KafkaError as error:
                 logger.error("%s", error.message)
         renamed = []
-        for topic, index in [key for key in self._unopened if is_stray(*key)]:
-            name = self._aside(topic, index, STRAY_SUFFIX)
+        for key in [key for key in self._unopened if is_stray(*key)]:
             try:
-                self.files.rename(self._path(f"{topic}-{index}"), self._path(name))
-            except OSError as error:
-                logger.error("%s", StorageError(error, self._path(f"{topic}-{index}"), "cannot rename").message)
-                continue
-            del self._unopened[topic, index]
-            logger.warning("%s-%d belongs to no topic; kept as %s", topic, index, name)
-            renamed.append(name)
+                renamed.append(self._keep_aside(key, "belongs to no topic"))
+            except StorageError as error:
+                logger.error("%s", error.message)
         return renamed
+
+    async def _give_way(self, key: Key) -> None:
+        """A directory that names another topic than the one it is wanted for. Raises StorageError."""
+        if (other := self._id_of(key)) in self.removed:
+            await self.delete(*key)
+        else:
+            self._keep_aside(key, f"names another topic, {uuid_to_str(other)}")
+            await self._settle_names()
+
+    def _keep_aside(self, key: Key, why: str) -> str:
+        """The new name of a directory that is not opened. Raises StorageError."""
+        directory = "{}-{}".format(*key)
+        name = self._aside(*key, STRAY_SUFFIX)
+        try:
+            self.files.rename(self._path(directory), self._path(name))
+        except OSError as error:
+            raise StorageError(error, self._path(directory), "cannot rename") from error
+        self._forget(key)
+        logger.warning("%s %s; kept as %s", directory, why, name)
+        return name
 
     def _id_of(self, key: Key) -> bytes:
         """The topic id in a partition's directory; empty when there is none that can be read."""

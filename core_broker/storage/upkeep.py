@@ -283,7 +283,7 @@ class LogUpkeep(LogReader):
 
     def end(self) -> LogEnd | None:
         """What is to be written before it is let go; None for nothing. It must be at rest."""
-        if self.failure is not None or self._shape() == self._as_closed:
+        if self.failure is not None or (self._shape() == self._as_closed and not self.epochs.dirty):
             return None
         return LogEnd(self, self._segments, self._is_unnamed)
 

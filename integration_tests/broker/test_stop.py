@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -21,6 +22,7 @@ from isthmus.protocol.header import RequestHeader, decode_response_header, frame
 from isthmus.protocol.messages import fetch, produce
 
 EXIT_FAILED = 1
+SERVES = " serves "
 RECORD_BYTES = 900_000
 RECORDS = 12  # more than socket buffers hold
 
@@ -163,3 +165,68 @@ def test_a_stop_before_it_is_ready(full: tuple[BrokerProcess, bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert wrong(broker) == 0
+
+
+def shell(broker: BrokerProcess, line: str) -> subprocess.Popen[bytes]:
+    """The broker by a line of bash, in which `$@` is its command; what it says on stderr goes to its log."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with open(broker.folder / "broker.log", "ab") as log:
+        command = ["bash", "-c", line, "bash", *broker.command()]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=broker.folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ('exec "$@"', signal.SIGHUP),
+        ("trap '' HUP; exec \"$@\"", signal.SIGTERM),
+        ('exec "$@" <&-', signal.SIGTERM),
+        ('exec "$@" >&-', signal.SIGTERM),
+        ('exec "$@" <&- >&-', signal.SIGTERM),
+    ],
+)
+def test_a_stop_is_controlled_by_whichever_signal_and_whatever_is_closed(
+    full: tuple[BrokerProcess, bytes], line: str, number: int
+) -> None:
+    """SIGHUP killed it; with stdin or stdout closed it ended well and was then aborted by the loop's library."""
+    broker, _ = full
+    broker.kill()
+    marks = broker.log.count(SERVES)
+    process = shell(broker, line)
+    try:
+        await_text(broker, process, SERVES, marks + 1)
+        assert wrong(broker)  # the control: while it runs there is nothing to check
+        if "trap" in line:
+            process.send_signal(signal.SIGHUP)
+        process.send_signal(number)
+        assert process.wait(20) == 0, broker.log
+    finally:
+        process.kill()
+        process.wait()
+    assert wrong(broker) == 0
+    assert (broker.folder / "data/.kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("line", ['exec "$@" >/dev/full', 'exec "$@" > >(true)'])
+def test_who_cannot_be_told_that_it_is_ready_is_served(full: tuple[BrokerProcess, bytes], line: str) -> None:
+    """It ended with a traceback, and without a controlled stop."""
+    broker, _ = full
+    broker.kill()
+    process = shell(broker, line)
+    try:
+        await_text(broker, process, "stdout takes no word of being ready at 127.0.0.1:", 1)
+        Client(broker).ask(bytes(16), 0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, broker.log
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in broker.log and "Exception ignored" not in broker.log
+    assert wrong(broker) == 0
+
+
+def await_text(broker: BrokerProcess, process: subprocess.Popen[bytes], text: str, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while broker.log.count(text) < count:
+        assert time.monotonic() < deadline and process.poll() is None, broker.log
+        time.sleep(0.005)

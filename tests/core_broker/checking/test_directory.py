@@ -37,6 +37,13 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+def swap(one: Path, other: Path) -> None:
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
 def unlink(directory: Path, pattern: str) -> None:
     (path,) = directory.glob(pattern)
     path.unlink()
@@ -76,14 +83,18 @@ def test_what_does_not_fit_the_log_is_found_and_mended(
         (lambda d: (d / "plain-0").rename(d / "moved"), "missing plain-0"),
         (lambda d: (d / "plain-0").rename(d / "other-0"), "other-0 stray "),
         (lambda d: unlink(d, "plain-0/0000000000000000002?.log"), "plain-0 gap"),
+        (lambda d: swap(d / "plain-0", d / "mirrored-0"), "plain-0 foreign partition.metadata"),
+        (lambda d: swap(d / "plain-0", d / "mirrored-0"), "mirrored-0 foreign partition.metadata"),
     ],
 )
 def test_what_no_repair_can_mend_stays(tmp_path: Path, damage: Callable[[Path], object], says: str) -> None:
     directory = make(tmp_path / "data")
     damage(directory)
+    before = stored(directory) if says.endswith("metadata") else None
     assert any(says in line for line in found(directory))
     assert check(directory, repair=True).still_wrong
     assert any(says in line for line in found(directory))
+    assert before in (None, stored(directory))
 
 
 def flip(path: Path) -> None:

@@ -235,3 +235,22 @@ def test_volume_that_would_not_tell_of_errors_is_not_believed(tmp_path, monkeypa
         os.close(fd)
     monkeypatch.undo()
     assert sync_volume(-1) is False
+
+
+def test_a_log_start_that_rose_since_the_last_stop_is_in_the_epochs_file_of_this_one(tmp_path):
+    """A log without an append since was only let go, and a check missed the epoch's new start."""
+
+    async def work():
+        directory = await filled(tmp_path)
+        await directory.close()
+        await directory.open()
+        directory.manager.logs["t", 1].advance_start(2)
+        await directory.close()
+        for index, start in ((0, 0), (1, 2)):
+            assert (tmp_path / f"t-{index}/leader-epoch-checkpoint").read_text().split()[2:] == ["0", str(start)]
+        again = await directory.open()
+        assert again.was_clean and again.logs["t", 1].log_start_offset == 2
+        assert [log.recovery_notes for log in again.logs.values()] == [[]] * COUNT
+        again._release()
+
+    run(work())

@@ -316,6 +316,53 @@ def test_directory_that_nobody_knows_is_kept_under_another_name(files, tmp_path)
     run(work())
 
 
+@pytest.mark.parametrize("is_known_to_be_deleted", [False, True])
+def test_directory_that_names_another_topic_is_kept_unless_that_was_deleted(
+    files, tmp_path, caplog, is_known_to_be_deleted
+):
+    """It was deleted in either case: two directories whose names were swapped were empty after a start."""
+    other = bytes(range(16, 32))
+
+    async def work():
+        async with opened(files, tmp_path) as made:
+            append(await made.create("t", 0, other, LogConfig()), batch(1))
+        async with opened(files, tmp_path, logs=False) as made:
+            made.removed = {other: None} if is_known_to_be_deleted else {}
+            log = await made.create("t", 0, TOPIC_ID, LogConfig())
+            assert log.log_end_offset == 0 and made.topic_id("t", 0) == TOPIC_ID
+            aside = [name for name in names(tmp_path) if name.startswith("t-0.")]
+            if is_known_to_be_deleted:
+                assert aside == [] or aside[0].endswith("-delete")
+                return
+            (kept,) = aside
+            assert kept.endswith("-stray")
+            assert f"t-0 names another topic, {uuid_to_str(other)}; kept as {kept}" in caplog.text
+        assert (tmp_path / kept / "00000000000000000000.log").stat().st_size == len(batch(1))
+        assert "t 0 0" in (tmp_path / "recovery-point-offset-checkpoint").read_text()  # nothing vouches for the new one
+
+    run(work())
+
+
+def test_a_directory_that_cannot_be_kept_aside_is_not_taken_by_another_topic(tmp_path):
+    files = BrokenFiles()
+
+    def refuse(kind, path):
+        if kind == "rename" and path.endswith("/t-0"):
+            raise OSError(errno.EIO, "broken")
+
+    async def work():
+        async with opened(files, tmp_path) as made:
+            append(await made.create("t", 0, bytes(range(16, 32)), LogConfig()), batch(1))
+        async with opened(files, tmp_path, logs=False) as made:
+            files.trap = refuse
+            with pytest.raises(KafkaError, match="cannot rename"):
+                await made.create("t", 0, TOPIC_ID, LogConfig())
+            files.trap = lambda kind, path: None
+        assert (tmp_path / "t-0" / "00000000000000000000.log").stat().st_size == len(batch(1))
+
+    run(work())
+
+
 def test_longest_topic_name_can_be_deleted(files, tmp_path):
     async def work():
         async with opened(files, tmp_path) as made:

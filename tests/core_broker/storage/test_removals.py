@@ -213,7 +213,8 @@ def test_deletion_that_a_crash_cut_short_goes_on_after_the_next_start(tmp_path, 
         await manager.close()
         (tmp_path / "t-5" / "partition.metadata").write_bytes(b"?")
         again = await opened(files, tmp_path)
-        renamed = await again.set_aside(lambda topic, index: True, {TOPIC_ID: None})
+        again.removed = {TOPIC_ID: None}
+        renamed = await again.set_aside(lambda topic, index: True)
         assert sorted(name.partition(".")[0] for name in renamed) == ["kept-0", "t-5"]
         assert left(tmp_path) == [f"t-{index}" for index in range(COUNT) if index != broken[1]]
         assert len(again.removals) == COUNT - 1 and again.found() == []
