@@ -2,6 +2,9 @@
 
 A deadline that moves later, as every heartbeat moves a session's, costs no heap operation: its entry stays where it
 is and is put off when it comes up. So the heap holds about one entry a name, whatever the rate of heartbeats.
+
+Where the process was paused, heartbeats of the meantime wait in their sockets, and a loop looks at its timers first:
+what is due then is put off a little, once, so that they are read before their senders are held for dead.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Hashable
+
+LATE_S = 0.5  # a loop that comes so late was paused, or had others to serve for as long
+GRACE_S = 0.1
 
 
 class Timers:
@@ -22,6 +28,7 @@ class Timers:
         self._sequence = 0
         self._handle: asyncio.TimerHandle | None = None
         self._armed_for = 0.0
+        self._was_late = False
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -53,7 +60,7 @@ class Timers:
         heapq.heappush(self._heap, (deadline, self._sequence, name))
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._heap:
+        if not self._heap or (self._was_late and self._handle is not None):
             return
         first = self._heap[0][0]
         if self._handle is not None:
@@ -67,6 +74,10 @@ class Timers:
         loop = asyncio.get_running_loop()
         self._handle = None
         now = loop.time()
+        self._was_late = not self._was_late and now - self._armed_for > LATE_S
+        if self._was_late:
+            self._handle = loop.call_at(now + GRACE_S, self._tick)
+            return
         while self._heap and self._heap[0][0] <= now:
             at, _, name = heapq.heappop(self._heap)
             if self._entries.get(name) != at:

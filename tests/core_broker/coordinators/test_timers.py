@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from isthmus.core_broker.coordinators.timers import Timers
 from tests.simulation.runner import Simulation, run
 
@@ -81,3 +83,37 @@ def test_what_fires_may_schedule_again():
         assert len(fired) == 5
 
     simulated(scenario)
+
+
+class PausedLoop(asyncio.SelectorEventLoop):
+    """Its clock jumps by `pause_s`, as after SIGSTOP and SIGCONT, or where a virtual machine was frozen."""
+
+    pause_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.pause_s
+
+
+@pytest.mark.parametrize(("pause_s", "is_put_off"), [(9.0, True), (0.3, False)])
+def test_what_is_due_after_a_pause_waits_for_what_was_sent_meanwhile(pause_s: float, is_put_off: bool):
+    loop = PausedLoop()
+    fired: list[object] = []
+
+    async def main() -> None:
+        timers = Timers(fired.append)
+        timers.schedule("heard of", 100)
+        timers.schedule("silent", 100)
+        # As the bytes of a socket are seen in the turn after the timers'.
+        handle = loop.call_at(loop.time() + 0.1, lambda: loop.call_soon(timers.schedule, "heard of", 60_000))
+        loop.pause_s = pause_s
+        while "silent" not in fired:
+            await asyncio.sleep(0)
+        assert fired == (["silent"] if is_put_off else ["heard of", "silent"])
+        handle.cancel()
+        timers.schedule("next", 1)  # and only once
+        while "next" not in fired:
+            await asyncio.sleep(0)
+        timers.close()
+
+    loop.run_until_complete(main())
+    loop.close()
