@@ -101,7 +101,10 @@ class SimFile:
 
     def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
         disk = self._check()
-        return not disk.cold_share or disk.random.random() >= disk.cold_share
+        if not disk.cold_share or disk.random.random() >= disk.cold_share:
+            return True
+        disk.sim.counters["found_cold"] += 1
+        return False
 
     def pread_cached(self, n: int, position: int) -> bytes:
         if not self.is_cached(position, n):

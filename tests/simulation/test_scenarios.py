@@ -14,6 +14,7 @@ import pytest
 from .batch import Summary, run_seeds
 from .controls import PLANTS
 from .invariants import INVARIANTS
+from .scenarios import SCENARIOS
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 PROCESSES = 2
@@ -21,6 +22,13 @@ PROCESSES = 2
 # scenario -> counter -> in how large a part of the runs it must have counted: a calm run proves nothing
 LIVELY = {
     "broker-start": {"kills_at_start": 0.5, "power_cuts": 0.8},
+    "cold-fetches": {
+        "found_cold": 0.95,
+        "records_read": 0.95,
+        "sessions_lost": 0.3,
+        "fault_cut": 0.3,
+        "power_cuts": 0.2,
+    },
     "compaction": {
         "rounds": 0.5,
         "checked_holes": 0.6,
@@ -126,6 +134,10 @@ def failures(summary: Summary) -> str:
         f"{len(summary.failed)} of {summary.runs} seeds failed, among them {[r.seed for r in summary.failed[:10]]}; "
         f"python -m tests.simulation --scenario {summary.scenario} --seed {first.seed}\n{first.tail}\n{first.error}"
     )
+
+
+def test_no_scenario_is_left_out() -> None:
+    assert set(SCENARIOS) == set(LIVELY)
 
 
 @pytest.mark.parametrize("name", sorted(LIVELY))
