@@ -49,7 +49,8 @@ class BatchHeader:
     @property
     def size_bytes(self):
         """The whole batch, base offset and length field included."""
-        return 12 + self.length
+        size: cython.longlong = self.length  # which an int of C can hold, but not 12 more of it
+        return size + 12
 
     @property
     def last_offset(self):

@@ -177,6 +177,15 @@ def test_header_outside_the_buffer_is_corrupt(records: ModuleType, position: int
         records.read_header(records.build_batch(ROWS)[:61], position)
 
 
+@pytest.mark.parametrize("length", [2**31 - 13, 2**31 - 12, 2**31 - 1])
+def test_a_batch_as_long_as_its_length_field_can_tell_is_cut(records: ModuleType, length: int) -> None:
+    batch = repacked(records, records.build_batch(ROWS), length=length)
+    assert records.read_header(batch).size_bytes == length + 12
+    assert list(records.walk(batch)) == []
+    with pytest.raises(records.CorruptBatch, match=f"has {length + 12} bytes"):
+        records.decode_batch(batch)
+
+
 # Walking
 
 
