@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from isthmus.protocol import compaction
+from isthmus.protocol._walk import BatchScan
 from isthmus.protocol.compression import CompressionError
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import DecodeError
@@ -32,9 +33,11 @@ from isthmus.protocol.records import (
     decode_columns,
     decode_lists,
     iter_records,
+    plain_records,
     read_header,
     validate_batch,
     walk,
+    with_append_time,
     with_codec,
 )
 
@@ -47,6 +50,10 @@ STAYS_BYTES = 48 * MIB  # resident, above that of the first tenth
 HANG_S = 20.0
 LOOK_EVERY = 100
 HEADER_BYTES = 61
+CRC_AT = 17  # it covers what comes after its four bytes
+STAMP_MS = 1_700_000_000_000
+INDEX_INTERVAL_BYTES = 100
+PRODUCER_BATCHES_KEPT = 5
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TEXTS = ("", "t", "flights", "é" * 40, "x" * 300)
 INTEGERS = {"int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
@@ -183,7 +190,7 @@ def _made_right(data: bytes) -> bytes:
     """With the length and the CRC that it ought to have."""
     out = bytearray(data.ljust(HEADER_BYTES, b"\0"))
     struct.pack_into(">i", out, 8, len(out) - 12)
-    struct.pack_into(">I", out, 17, crc32c(memoryview(out)[21:]))
+    struct.pack_into(">I", out, CRC_AT, crc32c(memoryview(out)[CRC_AT + 4 :]))
     return bytes(out)
 
 
@@ -197,6 +204,43 @@ def _compacted(data: bytes) -> object:
     return compaction.filter_batch(view, 0, header, offsets, 0, 0)
 
 
+def _plain(data: bytes) -> object:
+    view = memoryview(data)
+    source, start, stop = plain_records(view, 0, read_header(view, 0), True, DECOMPRESSED_MAX)
+    assert 0 <= start <= stop <= len(source), "records beyond what there is"
+    return source
+
+
+def _stamped(data: bytes) -> object:
+    header = with_append_time(data, 0, STAMP_MS)
+    told = read_header(header)
+    assert told.is_log_append_time and told.max_timestamp == STAMP_MS, "the broker's time is not told"
+    assert len(header) == HEADER_BYTES and header[:CRC_AT] == data[:CRC_AT], "what the CRC does not cover has changed"
+    assert told.size_bytes > len(data) or _has_its_crc(header + data[HEADER_BYTES:]), "a CRC of something else"
+    return header
+
+
+def _scanned(data: bytes) -> object:
+    """As a start after a crash reads a segment: first a piece of it, then as much as the scan wants."""
+    scan = BatchScan(0, INDEX_INTERVAL_BYTES, PRODUCER_BATCHES_KEPT)
+    given = len(data) // 2
+    while not scan.stopped and scan.end < len(data):
+        begun = scan.end
+        scan.take(data[begun : begun + given], len(data) - begun)
+        assert begun <= scan.end <= begun + given, "more is valid than was given"
+        if scan.end == begun and given >= len(data):
+            break
+        given = len(data)
+    assert not scan.end or _has_its_crc(data), "valid, and its CRC is another"
+    return scan
+
+
+def _has_its_crc(data: bytes) -> bool:
+    """Whether the batch that the bytes begin with is whole, with the CRC that it claims."""
+    size, crc = struct.unpack_from(">i", data, 8)[0] + 12, struct.unpack_from(">I", data, CRC_AT)[0]
+    return size <= len(data) and crc32c(memoryview(data)[CRC_AT + 4 : size]) == crc
+
+
 RECORD_PARSERS: dict[str, Decode] = {
     "walk": lambda data: list(walk(data)),
     "decode_batch": lambda data: decode_batch(data, max_bytes=DECOMPRESSED_MAX),
@@ -206,6 +250,9 @@ RECORD_PARSERS: dict[str, Decode] = {
     "validate_batch": lambda data: validate_batch(data, max_bytes=DECOMPRESSED_MAX),
     "with_codec": lambda data: with_codec(data, 0, "lz4", max_bytes=DECOMPRESSED_MAX),
     "compaction": _compacted,
+    "plain_records": _plain,
+    "with_append_time": _stamped,
+    "recovery": _scanned,
 }
 INPUTS = {"requests": requests, "records": records}
 EXPECTED = (DecodeError, CorruptBatch, CompressionError)
