@@ -22,7 +22,7 @@ _METADATA_LOG = (
     "interval.ms say when"
 )
 
-_INSTEAD: tuple[tuple[str, str], ...] = (
+INSTEAD: tuple[tuple[str, str], ...] = (
     # Threads and requests
     ("num.network.threads", _LOOP),
     ("num.io.threads", _LOOP),
@@ -111,4 +111,4 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
 
 def instead(name: str) -> str | None:
     """What holds here in place of an option of Kafka's; None for one that we have, and one that Kafka lacks, too."""
-    return next((held for pattern, held in _INSTEAD if fnmatchcase(name, pattern)), None)
+    return next((held for pattern, held in INSTEAD if fnmatchcase(name, pattern)), None)
