@@ -319,7 +319,8 @@ with Kafka. `OfflineLogDirectoryCount` is 1 while any partition is offline. [Mor
 
 ## Requests, by their keys
 
-Versions are Kafka's throughout, and so are answers but for these.
+Versions are Kafka's throughout, and so are answers but for these. Beside them the wording of messages is ours, some
+errors have one where Kafka's have none, and where Kafka lists in the order of a hash table, ours is another one.
 """
 
 

@@ -58,10 +58,13 @@ SERVED: dict[int, tuple[int, int]] = {
 DIFFERENCES: dict[int, str] = {
     0: "Produce looks at batches, not at their records: broken records under a CRC that is right are kept, and the "
     "largest timestamp that the header claims; a batch that claims LogAppendTime is refused (INVALID_TIMESTAMP), which "
-    "Kafka does only where the topic goes by it",
+    "Kafka does only where the topic goes by it; an unknown codec is UNSUPPORTED_COMPRESSION_TYPE, in Kafka a fault "
+    "(UNKNOWN_SERVER_ERROR)",
     1: "Fetch answers go on past the end of a segment, up to the limits; an id of zeros is an unknown topic, where "
     "Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
-    3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again",
+    2: "ListOffsets by a timestamp tells the first record that is there; Kafka's may be one that was deleted",
+    3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
+    "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
     8: "OffsetCommit of nothing that can be kept makes no group; Kafka's coordinator then has one, in memory alone",
     10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
     11: "JoinGroup that the same member asks again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
@@ -69,11 +72,17 @@ DIFFERENCES: dict[int, str] = {
     14: "SyncGroup: the same",
     15: "DescribeGroups tells a group once that is named twice: a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
+    19: "CreateTopics refuses options that would change nothing here (INVALID_CONFIG), and lists ours among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
-    32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once",
+    32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once; client "
+    "metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); min.insync.replicas is a default, "
+    "where Kafka's formatter sets it for the cluster",
     33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
-    44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG)",
+    42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
+    44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG); client metrics and "
+    "groups (kinds 16 and 32) have none (INVALID_REQUEST)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
+    55: "DescribeQuorum names the broker's listeners as the node's: there are none for controllers alone",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 
