@@ -17,6 +17,7 @@ from isthmus.protocol.messages import create_topics, delete_topics, describe_top
 from isthmus.protocol.messages import offset_for_leader_epoch as epochs
 
 from . import error_codes
+from .afterwards import split
 from .batches import batch
 from .comparing import Comparison
 from .peer import Case, Peer, Scenario, Scenarios
@@ -128,6 +129,20 @@ def by_epoch(case: Case) -> Any:
     return renamed
 
 
+def batch_by_epoch(case: Case) -> Any:
+    """Cuts the answer to a fetch of one batch; a producer's are stamped with the time at which they were sent."""
+    renamed = by_epoch(case)
+
+    def cut(answer: Any) -> Any:
+        [row] = answer["responses"][0]["partitions"]
+        [found] = row["records"] = split(row["records"])
+        if found["producer_id"] >= 0:
+            del found["base_timestamp_ms"], found["max_timestamp_ms"]
+        return renamed(answer)
+
+    return cut
+
+
 # --- A restart ------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +177,10 @@ def producers_go_on(case: Case) -> None:
     ask(0)  # again
     ask(3)
     ask(9)
+    for timestamp in (EARLIEST, LATEST):
+        case.see(offsets_request(OLD, timestamp), only=by_epoch(case))
+    for offset in (STARTS_AT, 3, 6, RECORDS):
+        case.see(fetch_request(case, offset, topic_id, max_bytes=1), only=batch_by_epoch(case))
 
 
 @SCENARIOS.error(1)
