@@ -9,6 +9,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from integration_tests.brokers import BrokerProcess, running_broker
+from integration_tests.differential.wire import Connection
+from integration_tests.peers.peers import free_ports
+from isthmus.protocol.messages import describe_cluster, find_coordinator, metadata
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], **options: object) -> list[int]:
@@ -70,9 +73,23 @@ def test_large_fetches_arrive_whole(isthmus_broker: BrokerProcess):
     assert consume(isthmus_broker.bootstrap, "large", len(values)) == values
 
 
+def addresses_told(asked: str) -> list[tuple[str, int]]:
+    """By Metadata, DescribeCluster and FindCoordinator in its newest and its first form, to who asks at an address."""
+    connection = Connection(asked)
+    try:
+        rows = list(connection.ask(metadata.Request(topics=[]), 13).brokers)
+        rows += connection.ask(describe_cluster.Request(), 2).brokers
+        rows += connection.ask(find_coordinator.Request(coordinator_keys=["g"]), 6).coordinators
+        rows.append(connection.ask(find_coordinator.Request(key="g"), 1))
+    finally:
+        connection.close()
+    return [(row.host, row.port) for row in rows]
+
+
 def test_each_listener_tells_its_own_address(tmp_path):
+    [outside] = free_ports(1)
     settings = {
-        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "listeners": f"INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{outside}",
         "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         "advertised.listeners": "OUTSIDE://outside.example:9999",
     }
@@ -89,6 +106,11 @@ def test_each_listener_tells_its_own_address(tmp_path):
         resource = ConfigResource(ConfigResource.Type.BROKER, "1")
         (future,) = admin.describe_configs([resource]).values()
         assert future.result(10)["advertised.listeners"].value == "OUTSIDE://outside.example:9999"
+        for asked, told in (
+            (broker.bootstrap, ("127.0.0.1", broker.port)),
+            (f"127.0.0.1:{outside}", ("outside.example", 9999)),
+        ):
+            assert addresses_told(asked) == [told] * 4
     finally:
         broker.kill()
 

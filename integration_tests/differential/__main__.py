@@ -38,7 +38,8 @@ def main() -> None:
         print(f"  {reason}: {', '.join(code.name for code in rest)}")
     print("\nPitfalls:")
     for pitfall in PITFALLS:
-        print(f"  {pitfall.number:2} {pitfall.what}: {', '.join(pitfall.scenarios) or pitfall.elsewhere}")
+        where = "; ".join(filter(None, (", ".join(pitfall.scenarios), pitfall.elsewhere)))
+        print(f"  {pitfall.number:2} {pitfall.what}: {where}")
     print(f"\n{len(DIFFERENCES)} differences that are explained:")
     for difference in DIFFERENCES:
         where = f" in {difference.scenario}" if difference.scenario else ""

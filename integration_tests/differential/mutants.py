@@ -59,6 +59,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "one_batch_comes_even_if_it_is_too_large",
     ),
     Mutant(
+        "a_fetch_that_waits_is_not_woken",
+        f"{APIS}.fetch",
+        "self._loop.call_soon(self._look_again)",
+        "self._loop.call_soon(len, self._woken)",
+        "is_answered_when_records_come",
+    ),
+    Mutant(
         "puts_unknown_partitions_first",
         f"{APIS}.fetch",
         "return rows + unknown_ids + unknown, enough",

@@ -22,7 +22,7 @@ from isthmus.protocol.messages import (
 from isthmus.protocol.schema import Api, Struct
 
 from .versions import STOCK
-from .wire import Connection, decode, plain
+from .wire import ANSWER_TIMEOUT_S, Connection, decode, plain
 
 SETUP_TIMEOUT_S = 20.0
 POLL_S = 0.002
@@ -111,6 +111,8 @@ class Case:
             connection.send(request, self.version)
             meanwhile()
             answer = connection.receive()
+        except TimeoutError:
+            raise AssertionError(f"{self.peer.name} has not answered for {ANSWER_TIMEOUT_S:.0f} s") from None
         finally:
             connection.close()
         self.answers.append(plain(answer, self.version))

@@ -40,9 +40,13 @@ PITFALLS: tuple[Pitfall, ...] = (
     Pitfall(
         11,
         "between the high watermark and the log's end there is nothing, and no error",
-        elsewhere="needs replicas: tests/core_broker/replication/test_partition.py",
+        elsewhere="needs replicas: test_upper_offset_bounds_what_is_read of tests/core_broker/storage/test_read.py",
     ),
-    Pitfall(12, "when a fetch waits and when it does not", ("waits_for_enough_bytes", "no_topics_to_fetch")),
+    Pitfall(
+        12,
+        "when a fetch waits and when it does not",
+        ("waits_for_enough_bytes", "no_topics_to_fetch", "is_answered_when_records_come"),
+    ),
     Pitfall(
         13,
         "leader epochs of clients are checked, -1 is not",
@@ -58,7 +62,12 @@ PITFALLS: tuple[Pitfall, ...] = (
         "offsets of timestamps: none is no error, the largest one's is not the last one's",
         ("offsets_by_timestamp", "offsets_of_records_out_of_order", "offsets_for_readers_of_what_is_committed"),
     ),
-    Pitfall(16, "offsets of tiers that are not there", ("offsets_by_timestamp", "offsets_of_an_empty_partition")),
+    Pitfall(
+        16,
+        "offsets of tiers that are not there, and OFFSET_NOT_AVAILABLE of a new leader",
+        ("offsets_by_timestamp", "offsets_of_an_empty_partition"),
+        "of a new leader: needs replicas, a leader alone has its high watermark at once",
+    ),
     Pitfall(
         17,
         "duplicates are answered as the first time; sequences go round",
@@ -66,7 +75,7 @@ PITFALLS: tuple[Pitfall, ...] = (
     ),
     Pitfall(18, "an old epoch of a producer is told so, and not that it is fenced", ("an_epoch_that_is_over",)),
     Pitfall(19, "InitProducerId during a transaction", elsewhere=TRANSACTIONS),
-    Pitfall(20, "the list of aborted transactions", ("reads_committed",), "aborted ones: " + TRANSACTIONS),
+    Pitfall(20, "the list of aborted transactions", ("reads_committed",), "of aborted ones: " + TRANSACTIONS),
     Pitfall(21, "the last stable offset", ("reads_committed",), "of an open transaction: " + TRANSACTIONS),
     Pitfall(22, "features that announce transactions", elsewhere=TRANSACTIONS),
     Pitfall(
@@ -116,7 +125,9 @@ PITFALLS: tuple[Pitfall, ...] = (
     Pitfall(
         35,
         "addresses are those of the listener that was asked",
-        elsewhere="two listeners: integration_tests/broker/test_serving.py",
+        elsewhere="of two: test_each_listener_tells_its_own_address of integration_tests/broker/test_serving.py; "
+        "of another broker: test_who_asks_the_wrong_broker_is_told_the_leader of "
+        "tests/core_broker/server/apis/test_fetch.py",
     ),
     Pitfall(36, "fetch sessions in full", ("session_tells_what_has_changed", "wrong_session_epochs")),
     Pitfall(37, "offsets do not go back in a restart", ("offsets_are_what_they_were", "producers_go_on")),

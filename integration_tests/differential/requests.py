@@ -18,13 +18,14 @@ from isthmus.protocol.messages import (
 
 from .batches import batch
 from .peer import Case
+from .wire import ANSWER_TIMEOUT_S
 
 TOPIC, BROKER = 2, 4  # kinds of resources with options
 SET, DELETE, APPEND, SUBTRACT = range(4)  # what can be done to an option
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 
 WAIT_MS = 10  # of a fetch that finds nothing
-LONG_MS = 20_000  # of one that is to wait until something comes
+LONG_MS = 2000 * int(ANSWER_TIMEOUT_S)  # of one that is to wait until something comes, and fails if it is not woken
 
 Row = tuple[str, int, str | None]  # option, operation, value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from .catalogue import ALL
@@ -21,5 +22,10 @@ def test_the_scenarios_named_exist() -> None:
 
 
 def test_the_files_named_exist() -> None:
-    files = [word for pitfall in PITFALLS for word in pitfall.elsewhere.split() if word.endswith(".py")]
+    files = [word for pitfall in PITFALLS for word in re.split("[ ;]+", pitfall.elsewhere) if word.endswith(".py")]
     assert files and [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_tests_named_stand_in_the_files_named() -> None:
+    named = re.findall(r"\b(test_\w+) of (\S+\.py)", " ".join(pitfall.elsewhere for pitfall in PITFALLS))
+    assert named and [(test, file) for test, file in named if f"def {test}(" not in (ROOT / file).read_text()] == []

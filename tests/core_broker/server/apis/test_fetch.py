@@ -81,18 +81,23 @@ def test_who_asks_the_wrong_broker_is_told_the_leader(tmp_path):
             broker_epoch=9,
             fenced=False,
             rack="b",
-            end_points=[r.BrokerEndpoint(name="PLAINTEXT", host="broker-2", port=9093)],
+            end_points=[
+                r.BrokerEndpoint(name="OUTSIDE", host="outside-2", port=9999),
+                r.BrokerEndpoint(name="PLAINTEXT", host="broker-2", port=9093),
+            ],
         )
         grown = r.PartitionRecord(
             partition_id=1, topic_id=topic_id, replicas=[2], isr=[2], leader=2, leader_epoch=4, partition_epoch=0,
             directories=[bytes(16)],
         )  # fmt: skip
         await serving.replicas.apply(serving.image.apply([broker, grown], serving.image.offset + 2, 0))
-        answer = await serving.ask(request((1, 0), topic_id=topic_id))
-        (row,) = answer.responses[0].partitions
-        assert row.error_code == E.NOT_LEADER_OR_FOLLOWER
-        assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 4)
-        assert [(n.node_id, n.host, n.port, n.rack) for n in answer.node_endpoints] == [(2, "broker-2", 9093, "b")]
+        for listener, host, port in (("PLAINTEXT", "broker-2", 9093), ("OUTSIDE", "outside-2", 9999)):
+            serving.context.listener = listener  # that the client asks at
+            answer = await serving.ask(request((1, 0), topic_id=topic_id))
+            (row,) = answer.responses[0].partitions
+            assert row.error_code == E.NOT_LEADER_OR_FOLLOWER
+            assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 4)
+            assert [(n.node_id, n.host, n.port, n.rack) for n in answer.node_endpoints] == [(2, host, port, "b")]
 
     serve(tmp_path, work)
 
