@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from isthmus.core_broker.storage.config import DAY_MS
 from isthmus.core_broker.storage.log import Log, LogConfig
@@ -14,13 +19,16 @@ from isthmus.runtime import Runtime
 from .support import NOW_MS, BrokenFiles, append, batch, run
 
 COUNT = 60
+MANY = 2000
+FEW = 10  # tasks and timers, for all logs together
 TOPIC_ID = bytes(range(16))
 
 
 class World:
     """A data directory of many logs, and which of them are looked at."""
 
-    def __init__(self, path, monkeypatch, config=None, **options) -> None:
+    def __init__(self, path, monkeypatch, config=None, count=COUNT, **options) -> None:
+        self.count = count
         self.files = BrokenFiles()
         self.now_ms = NOW_MS
         runtime = Runtime(random.Random(1), lambda: self.now_ms, lambda: 0)
@@ -37,7 +45,7 @@ class World:
 
     async def open(self) -> None:
         await self.manager.open(1)
-        await self.manager.open_logs([Wanted("t", index, TOPIC_ID, self.config) for index in range(COUNT)])
+        await self.manager.open_logs([Wanted("t", index, TOPIC_ID, self.config) for index in range(self.count)])
 
     def log(self, index) -> Log:
         return self.manager.logs["t", index]
@@ -67,6 +75,46 @@ def test_retention_looks_at_what_has_changed_or_is_due(tmp_path, monkeypatch):
         world.now_ms += DAY_MS
         assert "t-7" in await world.retain()
         assert world.log(7).log_start_offset == 3
+        await world.manager.close()
+
+    run(work())
+
+
+@pytest.fixture
+def folder_in_memory() -> Iterator[Path]:
+    """On a disk at work, thousands of files take ten times as long to open."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_thousands_of_logs_have_no_tasks_and_timers_of_their_own(folder_in_memory, monkeypatch):
+    """A pass over them deletes what has expired since the last one, and looks at no others but those it has changed."""
+    expired, soon = set(range(3, MANY, 20)), set(range(8, MANY, 20))
+    timers: list[object] = []
+    original = asyncio.BaseEventLoop.call_at
+
+    def call_at(loop, when, callback, *args, **more):
+        timers.append(callback)
+        return original(loop, when, callback, *args, **more)
+
+    async def work():
+        world = World(folder_in_memory, monkeypatch, LogConfig(retention_ms=DAY_MS), MANY)
+        await world.open()
+        tasks = asyncio.all_tasks()
+        monkeypatch.setattr(asyncio.BaseEventLoop, "call_at", call_at)
+        world.manager.start()
+        for index in range(MANY):
+            age_ms = DAY_MS + 1 if index in expired else DAY_MS - 1000 if index in soon else 0
+            append(world.log(index), batch(1, timestamp=NOW_MS - age_ms))
+        assert len(await world.retain()) == MANY
+        assert {index for index in range(MANY) if world.log(index).log_start_offset} == expired
+        await world.retain()  # what it has changed
+        assert await world.retain() == []
+        world.now_ms += 1001
+        assert set(await world.retain()) == {f"t-{index}" for index in soon}
+        assert {index for index in range(MANY) if world.log(index).log_start_offset} == expired | soon
+        assert len(asyncio.all_tasks() - tasks) <= FEW and len(timers) <= FEW
         await world.manager.close()
 
     run(work())
