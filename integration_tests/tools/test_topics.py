@@ -131,9 +131,17 @@ def test_levels_of_the_brokers_log(both: Both, tools: Tools, ours: Side) -> None
 def test_offsets(both: Both) -> None:
     create(both, "offsets", 2)
     produce(both, "offsets", 20)
-    for time in ("-1", "latest", "-2", "earliest", "-4", "earliest-local", "-5", "0", "9999999999999"):
+    for time in (
+        "-1", "latest", "-2", "earliest", "-4", "earliest-local", "-5", "latest-tiered", "-6",
+        "earliest-pending-upload", "0", "9999999999999",
+    ):  # fmt: skip
         done = both("GetOffsetShell", "--topic", "offsets", "--time", time)
         assert done.exit == 0
+    create(both, "newest")
+    for _ in range(2):  # each by a producer of its own, and so later than the one before
+        produce(both, "newest", 1)
+    for time in ("-3", "max-timestamp"):
+        assert both("GetOffsetShell", "--topic", "newest", "--time", time).out == "newest:0:1"
     found = both("GetOffsetShell", "--topic", "offsets").out.splitlines()
     assert sum(int(line.rpartition(":")[2]) for line in found) == 20
     both("GetOffsetShell", "--topic-partitions", "offsets:1,off.*:0-1")
