@@ -62,7 +62,7 @@ def partition_that_is_named_twice_in_a_fetch(case: Case) -> None:
 
 @SCENARIOS.success(1, ends=True)
 def no_topics_to_fetch(case: Case) -> None:
-    case.compare(m.Request(max_wait_ms=5_000, min_bytes=1, max_bytes=1 << 20, topics=[]))
+    case.compare(m.Request(max_wait_ms=LONG_MS, min_bytes=1, max_bytes=1 << 20, topics=[]))
 
 
 @SCENARIOS.success(1, ends=True)
