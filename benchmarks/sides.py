@@ -24,7 +24,6 @@ from integration_tests.peers.peers import (
     brokers_known_to,
     cluster,
     cpu_seconds,
-    free_ports,
     rss_bytes,
 )
 
@@ -201,7 +200,6 @@ def _end(process: BrokerProcess) -> None:
 @contextlib.contextmanager
 def isthmus(folder: Path) -> Iterator[Side]:
     process = BrokerProcess(folder, SETTINGS)
-    process.address = f"127.0.0.1:{free_ports(1)[0]}"  # stays over restarts
     with contextlib.ExitStack() as held:
         held.callback(_end, process)
         process.start()

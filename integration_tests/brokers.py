@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from integration_tests.peers.peers import free_ports
+
 ROOT = Path(__file__).resolve().parents[1]
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
@@ -58,6 +60,8 @@ class BrokerProcess:
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
         """Start it and wait for its line `ready HOST:PORT`."""
+        if not self.port:  # one that nobody's connection is given while the broker is down
+            self.address = f"127.0.0.1:{free_ports(1)[0]}"
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(

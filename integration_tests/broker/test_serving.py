@@ -96,7 +96,7 @@ def test_each_listener_tells_its_own_address(tmp_path):
     broker = BrokerProcess(tmp_path, settings)
     command = broker.command
     broker.command = lambda: [  # type: ignore[method-assign]
-        each for each in command() if each not in ("--listen", "127.0.0.1:0")
+        each for each in command() if each not in ("--listen", broker.address)
     ]
     try:
         broker.start()
