@@ -189,6 +189,12 @@ class Partition(Leading):
         upper = self.last_stable_offset if read_committed else self.high_watermark
         return self.log.read(offset, max_bytes, upper, min_one, may_wait)
 
+    def check_online(self) -> None:
+        """Raise why the partition, or its log, has failed: what memory knows of its files may not be what they hold."""
+        failure = self.failure or self.log.failure
+        if failure is not None:
+            raise anew(failure)
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client that knows another leader epoch (KIP-320); -1 does not ask."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
@@ -209,8 +215,7 @@ class Partition(Leading):
         Raises KafkaError: POLICY_VIOLATION for a topic that is compacted only, OFFSET_OUT_OF_RANGE,
         KAFKA_STORAGE_ERROR. The log's start moves in memory; `LogManager.save_log_starts` makes it last.
         """
-        if self.failure is not None:
-            raise anew(self.failure)
+        self.check_online()
         if "delete" not in self.configs["cleanup.policy"]:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not have delete")
         before = self.high_watermark if offset == -1 else offset

@@ -47,6 +47,7 @@ def _wrong_topic(name: str, context: Context) -> KafkaError | None:
 def _partition(topic: str, index: int, context: Context) -> PartitionResponse:
     try:
         partition = context.services.replicas.get(topic, index)
+        partition.check_online()
     except KafkaError as error:
         return PartitionResponse(partition_index=index, error_code=error.code)
     return PartitionResponse(partition_index=index, active_producers=_producers(partition))

@@ -21,7 +21,6 @@ from ....protocol.messages.list_offsets import (
 from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...storage.errors import anew
 from ..context import Context
 from ..leaders import check_epoch
 
@@ -92,9 +91,8 @@ def _answer(
     if timestamp < 0 and (timestamp not in SINCE or context.version < SINCE[timestamp]):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.services.replicas.get(topic, asked.partition_index)
+    partition.check_online()
     check_epoch(partition, asked.current_leader_epoch)
-    if partition.failure is not None:
-        raise anew(partition.failure)
     if request.replica_id != CONSUMER:
         upper = partition.log.log_end_offset
     else:

@@ -14,7 +14,6 @@ from ....protocol.messages.offset_for_leader_epoch import (
     Request,
     Response,
 )
-from ...storage.errors import anew
 from ..context import Context
 from ..leaders import check_epoch
 
@@ -34,8 +33,7 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context) -> Ep
     answer = EpochEndOffset(partition=asked.partition)
     try:
         partition = context.services.replicas.get(topic, asked.partition)
-        if partition.failure is not None:
-            raise anew(partition.failure)
+        partition.check_online()
         check_epoch(partition, asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
