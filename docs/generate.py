@@ -314,8 +314,14 @@ other. Here the partition alone whose file it is has to bear it, and clients are
 * No room at a sync: it is offline, and comes back by itself when there is some, after all that the disk may not have
   was read again, found valid and put on disk as a copy. If something that was served is lost, it waits for a start.
 
-Metadata goes on naming the leader of a partition that is offline here: clients retry KAFKA_STORAGE_ERROR, as they do
-with Kafka. `OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).
+A partition that is offline here keeps its leader, since no other broker has its records and it may come back. Metadata
+and DescribeTopicPartitions name that leader, ElectLeaders has nothing to do (ELECTION_NOT_NEEDED), and clients retry
+KAFKA_STORAGE_ERROR, as they do with Kafka. There it has none: Metadata says LEADER_NOT_AVAILABLE, ElectLeaders
+PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE, and DescribeLogDirs has KAFKA_STORAGE_ERROR for the
+directory, where ours tells the sizes of all partitions. Java's producers leave out partitions without a leader when
+they choose one for records without a key; here they go on choosing one that is offline.
+
+`OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).
 
 ## Requests, by their keys
 

@@ -66,7 +66,9 @@ DIFFERENCES: dict[int, str] = {
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
     8: "OffsetCommit of nothing that can be kept makes no group; Kafka's coordinator then has one, in memory alone",
-    10: "FindCoordinator refuses transaction coordinators (UNSUPPORTED_VERSION): there are no transactions yet",
+    10: "FindCoordinator that has the topic of groups made answers when it is there; Kafka has the client ask again "
+    "(COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
+    "transactions yet",
     11: "JoinGroup that the same member asks again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
     "leaves it without an answer",
     14: "SyncGroup: the same",

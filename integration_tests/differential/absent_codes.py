@@ -12,7 +12,6 @@ NO_AUTHORIZER = "no authorizer: nobody is refused anything"
 LEADS = "one node leads every partition it has, and knows it"
 CONTROLS = "one node is its own controller"
 NO_REPLICAS = "one node has no replicas to wait for or to choose from"
-DISK = "one node whose only disk fails ends"
 LOADING = "a moment of a start, which no request can be sent into at will"
 TRANSACTIONS = "there are no transactions yet"
 QUOTAS = "there are no quotas yet"
@@ -36,7 +35,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.CONCURRENT_TRANSACTIONS: TRANSACTIONS,
         E.TRANSACTION_ABORTABLE: TRANSACTIONS,
         E.UNKNOWN_PRODUCER_ID: "Kafka takes any sequence of a producer it does not know",
-        E.KAFKA_STORAGE_ERROR: DISK,
         E.THROTTLING_QUOTA_EXCEEDED: QUOTAS,
     },
     1: {
@@ -44,18 +42,15 @@ ABSENT: dict[int, dict[E, str]] = {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.REPLICA_NOT_AVAILABLE: LEADS,
         E.UNSUPPORTED_COMPRESSION_TYPE: "batches are not converted any more",
-        E.KAFKA_STORAGE_ERROR: DISK,
         E.OFFSET_MOVED_TO_TIERED_STORAGE: "tiers are for followers",
     },
     2: {
         E.LEADER_NOT_AVAILABLE: LEADS,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.UNSUPPORTED_FOR_MESSAGE_FORMAT: NO_FORMAT,
-        E.KAFKA_STORAGE_ERROR: DISK,
         E.OFFSET_NOT_AVAILABLE: "a leader alone has its high watermark at once",
     },
     3: {
-        E.LEADER_NOT_AVAILABLE: LEADS,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.LISTENER_NOT_FOUND: "the one node has the listener that it is asked on",
@@ -77,7 +72,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.STALE_MEMBER_EPOCH: NEW_GROUPS,
     },
     10: {
-        E.COORDINATOR_NOT_AVAILABLE: "given while the topic of groups is made, which a request cannot be sent into",
         E.GROUP_AUTHORIZATION_FAILED: NO_AUTHORIZER,
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_AUTHORIZER,
     },
@@ -121,7 +115,6 @@ ABSENT: dict[int, dict[E, str]] = {
         E.NOT_LEADER_OR_FOLLOWER: LEADS,
         E.REQUEST_TIMED_OUT: NO_REPLICAS,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.KAFKA_STORAGE_ERROR: DISK,
     },
     22: {
         E.COORDINATOR_LOAD_IN_PROGRESS: TRANSACTIONS,
@@ -136,7 +129,6 @@ ABSENT: dict[int, dict[E, str]] = {
     23: {
         E.NOT_LEADER_OR_FOLLOWER: LEADS,
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.KAFKA_STORAGE_ERROR: DISK,
     },
     32: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
@@ -151,11 +143,9 @@ ABSENT: dict[int, dict[E, str]] = {
     34: {
         E.REPLICA_NOT_AVAILABLE: LEADS,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.KAFKA_STORAGE_ERROR: DISK,
     },
     35: {
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.KAFKA_STORAGE_ERROR: DISK,
     },
     37: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
@@ -172,8 +162,6 @@ ABSENT: dict[int, dict[E, str]] = {
     43: {
         E.NOT_CONTROLLER: CONTROLS,
         E.CLUSTER_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.PREFERRED_LEADER_NOT_AVAILABLE: LEADS,
-        E.ELIGIBLE_LEADERS_NOT_AVAILABLE: LEADS,
     },
     44: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
@@ -214,7 +202,7 @@ ABSENT: dict[int, dict[E, str]] = {
     },
     75: {
         E.TOPIC_AUTHORIZATION_FAILED: NO_AUTHORIZER,
-        E.LEADER_NOT_AVAILABLE: LEADS,
+        E.LEADER_NOT_AVAILABLE: "a partition without a leader is told without an error",
         E.LISTENER_NOT_FOUND: "the one node has the listener that it is asked on",
     },
 }  # fmt: skip

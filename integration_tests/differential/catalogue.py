@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from . import test_group_limits, test_restart
+from . import test_group_limits, test_restart, test_storage_errors
 from .peer import Scenario
 from .scenarios import SCENARIOS
 
-ALL: list[Scenario] = [*SCENARIOS, *test_restart.SCENARIOS, *test_group_limits.SCENARIOS]
+ALL: list[Scenario] = [
+    *SCENARIOS,
+    *test_restart.SCENARIOS,
+    *test_group_limits.SCENARIOS,
+    *test_storage_errors.SCENARIOS,
+]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from .afterwards import read_back
-from .normalise import Difference, normalised, unexplained
+from .normalise import DIFFERENCES, Difference, normalised, unexplained
 from .peer import POLL_S, Case, Peer, Scenario
 from .wire import api
 
@@ -42,6 +42,11 @@ class Comparison:
             self.given.setdefault(scenario.key, {}).setdefault(code, set()).add(scenario.label)
         found = compared(scenario, actual, expected, self.explained)
         return found or self.differences_left(scenario, ours, stock)
+
+    def unmet(self, labels: Set[str]) -> list[str]:
+        """The differences that are explained for some scenarios ("": for all), and were in none of those that ran."""
+        unmet = [each for each in DIFFERENCES if each.scenario in labels and each not in self.explained]
+        return [f"{each.path} {each.scenario}" for each in unmet]
 
     def differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
         """Of what the scenario left behind; stock Kafka may need a moment to get there."""

@@ -27,6 +27,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_batches_outside_of_a_transaction",
         E.UNSUPPORTED_COMPRESSION_TYPE: "zstd_for_clients_that_do_not_know_it",
         E.INVALID_RECORD: "batches_of_other_formats",
+        E.KAFKA_STORAGE_ERROR: "appends_to_a_partition_that_is_lost",
         E.UNKNOWN_TOPIC_ID: "unknown_topic",
     },
     1: {
@@ -34,6 +35,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.OFFSET_OUT_OF_RANGE: "errors_are_told_each_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "errors_are_told_each_time",
         E.NOT_LEADER_OR_FOLLOWER: "fetch_as_a_replica_that_is_none",
+        E.KAFKA_STORAGE_ERROR: "fetch_of_a_partition_that_is_lost",
         E.FETCH_SESSION_ID_NOT_FOUND: "session_is_closed",
         E.INVALID_FETCH_SESSION_EPOCH: "wrong_session_epochs",
         E.FENCED_LEADER_EPOCH: "clients_with_the_old_epoch_are_fenced",
@@ -47,12 +49,14 @@ GIVEN: dict[int, dict[E, str]] = {
         E.UNKNOWN_TOPIC_OR_PARTITION: "offsets_of_an_unknown_partition",
         E.UNSUPPORTED_VERSION: "offsets_by_a_timestamp_this_version_has_not",
         E.INVALID_REQUEST: "offsets_of_a_partition_named_twice",
+        E.KAFKA_STORAGE_ERROR: "offsets_of_a_partition_that_is_lost",
         E.FENCED_LEADER_EPOCH: "offsets_for_clients_with_the_old_epoch",
         E.UNKNOWN_LEADER_EPOCH: "offsets_with_a_leader_epoch_to_come",
     },
     3: {
         E.UNKNOWN_SERVER_ERROR: "unknown_topic_id",
         E.UNKNOWN_TOPIC_OR_PARTITION: "name_that_collides_is_not_made",
+        E.LEADER_NOT_AVAILABLE: "the_leader_of_a_partition_that_is_lost",
         E.INVALID_TOPIC_EXCEPTION: "wrong_topic_name",
         E.INVALID_REQUEST: "topic_ids_before_they_could_be_asked_for",
         E.UNKNOWN_TOPIC_ID: "name_and_id_of_one_topic",
@@ -75,6 +79,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.UNKNOWN_TOPIC_ID: "offsets_for_an_unknown_topic",
     },
     10: {
+        E.COORDINATOR_NOT_AVAILABLE: "a_topic_of_groups_that_cannot_be_made",
         E.INVALID_REQUEST: "unknown_kind_of_coordinator",
     },
     11: {
@@ -144,12 +149,14 @@ GIVEN: dict[int, dict[E, str]] = {
         E.UNKNOWN_TOPIC_OR_PARTITION: "records_of_an_unknown_topic_or_partition",
         E.INVALID_TOPIC_EXCEPTION: "records_of_an_internal_topic",
         E.POLICY_VIOLATION: "records_of_a_compacted_topic",
+        E.KAFKA_STORAGE_ERROR: "records_to_delete_of_a_partition_that_is_lost",
     },
     22: {
         E.INVALID_REQUEST: "producer_ids_that_are_refused",
     },
     23: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "client_is_ahead_of_the_leader_epoch",
+        E.KAFKA_STORAGE_ERROR: "epochs_of_a_partition_that_is_lost",
         E.FENCED_LEADER_EPOCH: "epochs_for_clients_with_the_old_one",
         E.UNKNOWN_LEADER_EPOCH: "client_is_ahead_of_the_leader_epoch",
     },
@@ -166,7 +173,11 @@ GIVEN: dict[int, dict[E, str]] = {
     },
     34: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "a_partition_that_is_not_there",
+        E.KAFKA_STORAGE_ERROR: "a_move_of_a_partition_that_is_lost",
         E.LOG_DIR_NOT_FOUND: "a_directory_that_is_not_there",
+    },
+    35: {
+        E.KAFKA_STORAGE_ERROR: "the_directory_of_a_partition_that_is_lost",
     },
     37: {
         E.REQUEST_TIMED_OUT: "partitions_within_no_time",
@@ -185,6 +196,8 @@ GIVEN: dict[int, dict[E, str]] = {
         E.REQUEST_TIMED_OUT: "elections_within_no_time",
         E.UNKNOWN_TOPIC_OR_PARTITION: "elections_in_what_is_not_there",
         E.INVALID_REQUEST: "unknown_kind_of_election",
+        E.PREFERRED_LEADER_NOT_AVAILABLE: "elections_for_a_partition_that_is_lost",
+        E.ELIGIBLE_LEADERS_NOT_AVAILABLE: "elections_for_a_partition_that_is_lost",
         E.ELECTION_NOT_NEEDED: "elections_in_what_is_not_there",
     },
     44: {
@@ -217,6 +230,7 @@ GIVEN: dict[int, dict[E, str]] = {
     61: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "producers_of_what_is_not_there",
         E.INVALID_TOPIC_EXCEPTION: "producers_of_what_is_not_there",
+        E.KAFKA_STORAGE_ERROR: "producers_of_a_partition_that_is_lost",
     },
     74: {
         E.UNSUPPORTED_VERSION: "a_kind_that_is_not_known",

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.core_broker.config import TOPIC_OPTIONS
 
+from .error_codes import FIRST
 from .peer import NO_SUCH_ID, Peer
 
 MINUTE_MS = 60_000
+THE_NODE = "<its node id>"
 SHOWN = 300  # characters of a value in a message
 GENERATED = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
@@ -24,7 +26,7 @@ GENERATED = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}
 def _node(value: Any, peer: Peer) -> Any:
     if isinstance(value, list):
         return [_node(each, peer) for each in value]
-    return "<its node id>" if value == peer.node_id else value
+    return THE_NODE if value == peer.node_id else value
 
 
 def _topic_id(value: bytes, peer: Peer) -> Any:
@@ -58,6 +60,9 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
     "controller_id": (_node, "each cluster numbers its own nodes"),
     "replica_nodes": (_node, "each cluster numbers its own nodes"),
     "isr_nodes": (_node, "each cluster numbers its own nodes"),
+    "offline_replicas": (_node, "each cluster numbers its own nodes"),
+    "eligible_leader_replicas": (_node, "each cluster numbers its own nodes"),
+    "last_known_elr": (_node, "each cluster numbers its own nodes"),
     "resource_name": (lambda value, peer: _node_name(value, peer), "a broker's options are asked for by its node id"),
     "host": (_its_own("host"), "where the broker listens"),
     "port": (_its_own("port"), "where the broker listens"),
@@ -83,7 +88,7 @@ VOLATILE: dict[str, tuple[Callable[[Any, Peer], Any], str]] = {
 
 
 def _node_name(value: str, peer: Peer) -> Any:
-    return "<its node id>" if value == str(peer.node_id) else value
+    return THE_NODE if value == str(peer.node_id) else value
 
 
 LEFT_OUT, BY_NAME, SAYS_MORE, INSTEAD = "left out", "by name", "says more", "instead"
@@ -104,8 +109,8 @@ class Difference:
     how: str
     reason: str
     scenario: str = ""
-    ours: Any = None
-    theirs: Any = None
+    ours: Any = field(default=None, hash=False)  # they may be lists
+    theirs: Any = field(default=None, hash=False)
 
     def explains(self, ours: Any, theirs: Any) -> bool:
         match self.how:
@@ -120,6 +125,13 @@ class Difference:
 
 HASHED = "Kafka's order is that of a hash table"
 OUR_OWN = "an option of ours"
+LEADS_ON = "a partition that is offline has its leader still, which its clients ask again"
+NO_LEADER = {
+    "leader_id": (THE_NODE, -1),
+    "leader_epoch": (0, 1),
+    "isr_nodes": ([THE_NODE], []),
+    "offline_replicas": ([], [THE_NODE]),
+}
 BROKER_OPTIONS_APART = {  # by scenario
     "describes_all_options_of_a_broker_that_we_have": {
         "listeners": "each broker's own; ours opens its sockets when it starts and never after",
@@ -155,8 +167,8 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Kafka's formatter sets it for the cluster (KIP-966), to the same value",
     ),
     *(
-        Difference(f"DescribeConfigs.results.configs[min.insync.replicas].{field}", LEFT_OUT, "the same")
-        for field in ("config_source", "synonyms")
+        Difference(f"DescribeConfigs.results.configs[min.insync.replicas].{name}", LEFT_OUT, "the same")
+        for name in ("config_source", "synonyms")
     ),
     Difference("DescribeConfigs.results.configs", BY_NAME, HASHED),
     *(
@@ -214,9 +226,59 @@ DIFFERENCES: tuple[Difference, ...] = (
             ("DeleteTopics.responses.error_message", "topics_to_delete_within_no_time"),
             ("CreatePartitions.results[*].error_message", "partitions_within_no_time"),
             ("ElectLeaders.replica_election_results.partition_result.error_message", "elections_within_no_time"),
+            ("FindCoordinator.coordinators.error_message", "a_topic_of_groups_that_cannot_be_made"),
         )
     ),
     Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
+    *(
+        Difference(f"{partitions}.{name}", INSTEAD, LEADS_ON, scenario, ours, theirs)
+        for partitions, scenario, values in (
+            (
+                "Metadata.topics.partitions",
+                "the_leader_of_a_partition_that_is_lost",
+                {"error_code": (0, 5), **NO_LEADER},
+            ),
+            (
+                "DescribeTopicPartitions.topics.partitions",
+                "the_page_of_a_partition_that_is_lost",
+                {**NO_LEADER, "eligible_leader_replicas": ([], [THE_NODE]), "last_known_elr": ([], [THE_NODE])},
+            ),
+        )
+        for name, (ours, theirs) in values.items()
+    ),
+    *(
+        Difference(
+            "ElectLeaders.replica_election_results.partition_result.error_code",
+            INSTEAD,
+            LEADS_ON,
+            "elections_for_a_partition_that_is_lost",
+            84,
+            theirs,
+        )
+        for theirs in (80, 83)
+    ),
+    Difference(
+        "DescribeLogDirs.results",
+        LEFT_OUT,
+        "Kafka has lost one of two directories; ours has one, which serves, and tells the size of what is lost in it",
+        "the_directory_of_a_partition_that_is_lost",
+    ),
+    *(
+        Difference(
+            f"FindCoordinator.coordinators.{name}",
+            INSTEAD,
+            "the first answer is given once the topic of groups is made; Kafka has the client ask again",
+            FIRST,
+            ours,
+            theirs,
+        )
+        for name, ours, theirs in (
+            ("error_code", 0, 15),
+            ("node_id", THE_NODE, -1),
+            ("host", "<its host>", ""),
+            ("port", "<its port>", -1),
+        )
+    ),
     Difference("DeleteGroups.results", BY_NAME, HASHED),
     Difference(
         "DeleteGroups.results[*].error_code",

@@ -38,6 +38,7 @@ from .requests import (
     offsets_request,
     produce_request,
 )
+from .scenarios import find_coordinator
 
 OPTIONS = {
     "default.replication.factor": 3,
@@ -48,6 +49,7 @@ OPTIONS = {
     "max.request.partition.size.limit": 3,
     "num.partitions": 3,
     "offsets.topic.num.partitions": 10,
+    "offsets.topic.replication.factor": 3,
 }
 OLD = "kept"  # a topic that was there before the restart
 RECORDS = 9  # in its first partition before the restart, of which the first STARTS_AT were deleted
@@ -250,6 +252,12 @@ def topics_that_defaults_do_not_let_be_made(case: Case) -> None:
     case.compare(metadata_request(case.name, allow_auto_topic_creation=False))
 
 
+@SCENARIOS.error(10)
+def a_topic_of_groups_that_cannot_be_made(case: Case) -> None:
+    for case.version in range(find_coordinator.Request.API.max_version + 1):
+        case.compare(find_coordinator.request(case, case.name))
+
+
 @SCENARIOS.success(75)
 def pages_are_no_larger_than_the_broker_allows(case: Case) -> None:
     case.prepare(create_topics.Request(topics=[new_topic(case.name, 5)], timeout_ms=10_000))
@@ -275,3 +283,9 @@ def test_the_table_of_error_codes_is_what_stock_kafka_gave(restarted: Restarted)
         pytest.skip("only some of the scenarios ran")
     wrong = error_codes.wrong(restarted.comparison.given, {scenario.label for scenario in SCENARIOS})
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_difference_that_is_explained_is_there(restarted: Restarted) -> None:
+    if len(restarted.comparison.done) < len(SCENARIOS):
+        pytest.skip("only some of the scenarios ran")
+    assert restarted.comparison.unmet({scenario.label for scenario in SCENARIOS}) == []
