@@ -314,12 +314,12 @@ other. Here the partition alone whose file it is has to bear it, and clients are
 * No room at a sync: it is offline, and comes back by itself when there is some, after all that the disk may not have
   was read again, found valid and put on disk as a copy. If something that was served is lost, it waits for a start.
 
-A partition that is offline here keeps its leader, since no other broker has its records and it may come back. Metadata
-and DescribeTopicPartitions name that leader, ElectLeaders has nothing to do (ELECTION_NOT_NEEDED), and clients retry
-KAFKA_STORAGE_ERROR, as they do with Kafka. There it has none: Metadata says LEADER_NOT_AVAILABLE, ElectLeaders
-PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE, and DescribeLogDirs has KAFKA_STORAGE_ERROR for the
-directory, where ours tells the sizes of all partitions. Java's producers leave out partitions without a leader when
-they choose one for records without a key; here they go on choosing one that is offline.
+Metadata tells of no leader while a partition is offline (LEADER_NOT_AVAILABLE), as Kafka's does: clients ask again
+until there is one, and Java's producers leave it out when they choose a partition. One that only takes no appends has
+its leader. The leader epoch stays what it was, since no other broker has the records and they may come back:
+ElectLeaders has nothing to do (ELECTION_NOT_NEEDED), where Kafka says PREFERRED_LEADER_NOT_AVAILABLE or
+ELIGIBLE_LEADERS_NOT_AVAILABLE. DescribeLogDirs has KAFKA_STORAGE_ERROR for Kafka's directory, where ours tells the
+sizes of all partitions.
 
 `OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).
 

@@ -44,12 +44,13 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
 
 
 class ReplicaManager:
-    """See the module. `partitions[topic][index]` is for handlers to read."""
+    """See the module. `partitions[topic][index]` and `lost[topic]` are for handlers to read."""
 
     def __init__(
         self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
+        self.lost: dict[str, set[int]] = {}  # partitions that nobody can use: clients are told that they have no leader
         self.gone = Traffic()  # of partitions that were deleted
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
@@ -63,6 +64,7 @@ class ReplicaManager:
         self._node_id = node_id
         logs.high_watermark_of = self._high_watermark
         logs.wants_room = self._withdraw
+        logs.is_broken = self._lose
 
     def _high_watermark(self, topic: str, index: int) -> int | None:
         partition = self.partitions.get(topic, {}).get(index)
@@ -144,6 +146,17 @@ class ReplicaManager:
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config(topic_config(topic.configs, self._config), self._config)
 
+    def _lose(self, name: str, index: int) -> None:
+        self.lost.setdefault(name, set()).add(index)
+
+    def _regain(self, name: str, index: int) -> None:
+        """Of one that is served: it may have been lost."""
+        known = self.lost.get(name)
+        if known is not None:
+            known.discard(index)
+            if not known:
+                del self.lost[name]
+
     def _withdraw(self, name: str, index: int, failure: StorageError) -> None:
         """Of a partition whose log went offline, and is opened anew once there is room."""
         partition = self.partitions.get(name, {}).pop(index, None)
@@ -152,6 +165,7 @@ class ReplicaManager:
             self.gone.add(partition.traffic)
             self._served[name, index] = partition.high_watermark
             self._offline[name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+            self._lose(name, index)
             self._room.waits((name, index))
 
     async def _let_go(self, wanted: list[Wanted]) -> list[Wanted]:
@@ -222,6 +236,7 @@ class ReplicaManager:
             until = "there is room" if comes_back else "the broker starts again"
             log.error("%s-%d is offline until %s: %s", *key, until, error.message)
         self._offline[key] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
+        self._lose(*key)
         if comes_back:
             self._room.waits(key)
 
@@ -256,6 +271,7 @@ class ReplicaManager:
         partition.recover()
         self.partitions.setdefault(topic.name, {})[index] = partition
         self._served.pop((topic.name, index), None)
+        self._regain(topic.name, index)
         if self._offline.pop((topic.name, index), None) is not None:
             log.info("%s is online again", partition)
 
@@ -273,6 +289,7 @@ class ReplicaManager:
         keys = []
         for topic in topics:
             gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
+            self.lost.pop(topic.name, None)
             for index in topic.partitions:
                 self._served.pop((topic.name, index), None)
                 if self._offline.pop((topic.name, index), None) is not None:

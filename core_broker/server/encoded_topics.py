@@ -6,9 +6,11 @@ needs nobody to say that it does not.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import TOPIC, MetadataResponsePartition, MetadataResponseTopic
-from ..cluster.image import MetadataImage, TopicImage
+from ..cluster.image import NO_LEADER, MetadataImage, TopicImage
 from ..cluster.topic_names import is_internal
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
@@ -31,10 +33,7 @@ class EncodedTopics:
         found = kept.get(topic.name)
         if found is not None and found[0] is topic:
             return found[1]
-        row = _row(topic)
-        if with_operations:
-            row.topic_authorized_operations = ALL_TOPIC_OPERATIONS
-        data = TOPIC.encode_bytes(row, version)
+        data = TOPIC.encode_bytes(row_of(topic, with_operations), version)
         if len(kept) > STALE_SHARE * len(self._image.topics):
             for name in [name for name in kept if name not in self._image.topics]:
                 del kept[name]
@@ -52,20 +51,26 @@ class EncodedTopics:
         return kept
 
 
-def _row(topic: TopicImage) -> MetadataResponseTopic:
+def row_of(topic: TopicImage, with_operations: bool, lost: Set[int] = frozenset()) -> MetadataResponseTopic:
+    """lost: partitions whose leader cannot use them, so that clients must be told of none."""
     partitions = []
     for index in sorted(topic.partitions):
         partition = topic.partitions[index]
+        leader = NO_LEADER if index in lost else partition.leader
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
+                isr_nodes=[] if index in lost else list(partition.isr),
+                offline_replicas=list(partition.replicas) if index in lost else [],
             )
         )
-    return MetadataResponseTopic(
+    row = MetadataResponseTopic(
         name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
     )
+    if with_operations:
+        row.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    return row

@@ -74,6 +74,7 @@ class LogManager:
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
+    is_broken: set by the same, told of a log that went offline until the next start.
     wants_room: set by the same, told of a log that went offline for want of room: `let_go` and open it once there is.
     removed: set before logs are opened; ids of topics that are known to be deleted.
     """
@@ -89,6 +90,7 @@ class LogManager:
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self.wants_room: Callable[[str, int, StorageError], None] | None = None
+        self.is_broken: Callable[[str, int], None] = lambda topic, index: None
         self.removed: Container[bytes] = ()
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
@@ -112,7 +114,7 @@ class LogManager:
         self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
         # One object each for all logs.
-        self._hooks = self.checkpoints.save_points, self._rolled, self._changed, self._failed
+        self._hooks = self.checkpoints.save_points, self._rolled, self._changed, self._broken, self._failed
         self.cleaner = Cleaner(
             self._compacted,
             self.config.cleaner,
@@ -263,7 +265,7 @@ class LogManager:
 
     def _take(self, key: Key, log: Log) -> Log:
         """A log that was opened is one of ours."""
-        log.save_points, log.on_roll, log.on_change, on_failure = self._hooks
+        log.save_points, log.on_roll, log.on_change, log.on_broken, on_failure = self._hooks
         log.on_failure = on_failure if self.wants_room is not None else None
         log.windows = self._windows
         self.logs[key] = log
@@ -425,6 +427,11 @@ class LogManager:
         key = partition_of(log.name)
         if key is not None and self.logs.get(key) is log and self.wants_room is not None:
             self.wants_room(*key, failure)
+
+    def _broken(self, log: LogUpkeep) -> None:
+        key = partition_of(log.name)
+        if key is not None and self.logs.get(key) is log:
+            self.is_broken(*key)
 
     def _rolled(self, log: LogUpkeep) -> None:
         key = partition_of(log.name)

@@ -43,6 +43,7 @@ class LogUpkeep(LogReader):
         "_is_unnamed",
         "_maintenance",
         "_recovery_point",
+        "on_broken",
         "on_change",
         "on_failure",
         "on_roll",
@@ -64,6 +65,7 @@ class LogUpkeep(LogReader):
         self.on_change: Callable[[LogUpkeep], None] | None = None  # what is done at times may be to do for this log
         # It is offline and could be opened anew, since only room was missing: somebody sees to that.
         self.on_failure: Callable[[LogUpkeep, StorageError], None] | None = None
+        self.on_broken: Callable[[LogUpkeep], None] | None = None  # it is offline until the next start
         self.is_noted = False  # that there were appends: who does what is to do at times takes it back
         self._first_dirty_offset = loaded.first_dirty_offset
         self._cut = False  # a truncation is not on disk yet
@@ -114,8 +116,13 @@ class LogUpkeep(LogReader):
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         failure = StorageError(error, self.directory, doing)
-        if self.failure is not None or self.on_failure is None or not wants_room(failure):
-            return super()._fail(error, doing)
+        if self.failure is not None:
+            return failure
+        if self.on_failure is None or not wants_room(failure):
+            failure = super()._fail(error, doing)
+            if self.on_broken is not None:
+                self.on_broken(self)
+            return failure
         self.failure = anew(failure)  # the other is raised
         logger.error("%s is offline until there is room: %s", self.name, failure.message)
         self.on_failure(self, failure)

@@ -6,6 +6,8 @@ page whatever the client asks for. There are no eligible leader replicas: they c
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -15,7 +17,7 @@ from ....protocol.messages.describe_topic_partitions import (
     Response,
 )
 from ....protocol.primitives import ZERO_UUID
-from ...cluster.image import TopicImage
+from ...cluster.image import NO_LEADER, TopicImage
 from ...cluster.topic_names import is_internal
 from ..context import Context
 from ..encoded_topics import ALL_TOPIC_OPERATIONS
@@ -44,7 +46,7 @@ def handle(request: Request, context: Context) -> Response:
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        found = _topic(topic, first, left)
+        found = _topic(topic, first, left, context.services.replicas.lost.get(name, frozenset()))
         response.topics.append(found)
         left -= len(found.partitions)
         last = first + len(found.partitions)
@@ -68,7 +70,7 @@ def _names(request: Request, context: Context) -> list[str]:
     return names
 
 
-def _topic(topic: TopicImage, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> DescribeTopicPartitionsResponseTopic:
     indexes = sorted(topic.partitions)[first : first + count]
     rows = []
     for index in indexes:
@@ -76,10 +78,11 @@ def _topic(topic: TopicImage, first: int, count: int) -> DescribeTopicPartitions
         rows.append(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=NO_LEADER if index in lost else partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
+                isr_nodes=[] if index in lost else list(partition.isr),
+                offline_replicas=list(partition.replicas) if index in lost else [],
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )

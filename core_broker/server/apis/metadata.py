@@ -2,7 +2,8 @@
 
 v0: no topics named means all. v1: null means all, none means none. v4: the client says whether to create what is
 missing. v10: topic ids. v12: topics by id. v13: an error for the whole answer. Addresses are those of the listener the
-request came in on. A topic that is created here is answered when it can be written to.
+request came in on. A topic that is created here is answered when it can be written to. A partition that is offline is
+told as one without a leader, as in Kafka: producers then choose another one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
 from ..context import Context
-from ..encoded_topics import ALL_TOPIC_OPERATIONS
+from ..encoded_topics import ALL_TOPIC_OPERATIONS, row_of
 from ..topics import code_for_missing, create_missing
 
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
@@ -108,7 +109,11 @@ def _response(request: Request, context: Context, told: list[Told]) -> Response:
     topics: list[Any] = []
     for each in told:
         if isinstance(each, TopicImage):
-            topics.append(services.encoded_topics.get(each, context.version, with_operations))
+            lost = services.replicas.lost.get(each.name)
+            if lost:
+                topics.append(row_of(each, with_operations, lost))
+            else:
+                topics.append(services.encoded_topics.get(each, context.version, with_operations))
             continue
         if with_operations and each.name is not None:
             each.topic_authorized_operations = ALL_TOPIC_OPERATIONS

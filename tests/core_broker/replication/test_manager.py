@@ -123,6 +123,9 @@ def test_log_that_cannot_be_opened_is_a_storage_error_and_others_serve(tmp_path)
             world.replicas.get("t", 0)
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert world.replicas.get("t", 1).high_watermark == 0
+        assert world.replicas.lost == {"t": {0}}
+        await world.feed(r.RemoveTopicRecord(topic_id=ID))
+        assert world.replicas.lost == {}
 
     world.run(history)
 

@@ -52,13 +52,13 @@ def test_partition_whose_sync_was_refused_for_want_of_room_comes_back(
         await synced(world)
         assert await refused(world, number) == [1, 1]  # nobody was told that it is on disk
         assert f"t-0 is offline until there is room: {world.refusal().message}" in caplog.text
-        assert os.strerror(number) in world.replicas.offline()["t", 0]
+        assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.lost == {"t": {0}}
         await world.tick()
         assert os.strerror(number) in world.refusal().message and not world.returned
         world.heal()
         before = len(world.files.calls)
         await world.tick()
-        assert world.returned == [("t", 0)] and world.replicas.offline() == {}
+        assert world.returned == [("t", 0)] and world.replicas.offline() == world.replicas.lost == {}
         assert "t-0 is online again" in caplog.text
         assert not world.is_looking
         on_copy = [kind for kind, path in world.files.calls[before:] if path.endswith(f"{LOG}.tmp")]

@@ -12,8 +12,10 @@ from isthmus.protocol.messages import (
     alter_replica_log_dirs,
     delete_records,
     describe_producers,
+    describe_topic_partitions,
     fetch,
     list_offsets,
+    metadata,
     offset_for_leader_epoch,
     produce,
 )
@@ -119,5 +121,50 @@ def test_a_client_of_another_epoch_is_told_that_the_partition_is_offline(tmp_pat
         fail_log(serving)
         answer = await serving.ask(offsets(-1, epoch=9)(serving, topic_id))
         assert dict(codes(answer)) == {LOST: ErrorCode.KAFKA_STORAGE_ERROR, SERVED: ErrorCode.UNKNOWN_LEADER_EPOCH}
+
+    serve(tmp_path, work)
+
+
+def break_disk(serving: Serving) -> None:
+    serving.replicas.get("t", LOST).log._fail(OSError(5, "Input/output error"), "cannot append to")
+
+
+def placed(row: Any) -> tuple[int, int, list[int], list[int], list[int]]:
+    return row.partition_index, row.leader_id, row.replica_nodes, row.isr_nodes, row.offline_replicas
+
+
+PLACED = [(LOST, -1, [1], [], [1]), (SERVED, 1, [1], [1], [])]
+
+
+@pytest.mark.parametrize("version", [0, 5, metadata.API.max_version])
+def test_metadata_tells_of_no_leader_of_a_partition_that_is_offline(tmp_path, version):
+    async def work(serving):
+        asked = metadata.Request(topics=[metadata.MetadataRequestTopic(name=name) for name in ("t", "u")])
+        await serving.topic("t", partitions=2)
+        await serving.topic("u")
+
+        async def rows() -> dict[str, list[Any]]:
+            answer = await serving.ask(asked, version)
+            data = b"".join(map(bytes, metadata.API.encode_response(answer, version)))
+            return {each.name: each.partitions for each in metadata.API.decode_response(data, 0, version).topics}
+
+        assert [row.leader_id for row in (await rows())["t"]] == [1, 1]
+        break_disk(serving)
+        told = await rows()
+        assert [row.error_code for row in told["t"]] == [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE]
+        assert [placed(row)[: 5 if version >= 5 else 4] for row in told["t"]] == [
+            each[: 5 if version >= 5 else 4] for each in PLACED
+        ]
+        assert [row.leader_id for row in told["u"]] == [1]
+
+    serve(tmp_path, work)
+
+
+def test_pages_tell_of_no_leader_of_a_partition_that_is_offline(tmp_path):
+    async def work(serving):
+        await serving.topic("t", partitions=2)
+        break_disk(serving)
+        answer = await serving.ask(describe_topic_partitions.Request(response_partition_limit=9))
+        assert [placed(row) for row in answer.topics[0].partitions] == PLACED
 
     serve(tmp_path, work)
