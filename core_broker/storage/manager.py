@@ -374,6 +374,8 @@ class LogManager:
         if (other := self._id_of(key)) in self.removed:
             await self.delete(*key)
         else:
+            if (log := self.logs.pop(key, None)) is not None:
+                await log.leave()
             self._keep_aside(key, f"names another topic, {uuid_to_str(other)}")
             await self._settle_names()
 

@@ -130,7 +130,7 @@ class LogUpkeep(LogReader):
 
     def _shape(self) -> tuple[int, ...]:
         """What changes with every change of the files that a clean stop leaves."""
-        return self.log_end_offset, self.cuts, self._bases[0], len(self._bases)
+        return self.log_start_offset, self.log_end_offset, self.cuts, self._bases[0], len(self._bases)
 
     def next_due_ms(self, high_watermark: int) -> int | None:
         """From when on `enforce_retention` may have something to do, as long as the log does not change."""
@@ -290,7 +290,7 @@ class LogUpkeep(LogReader):
 
     def end(self) -> LogEnd | None:
         """What is to be written before it is let go; None for nothing. It must be at rest."""
-        if self.failure is not None or (self._shape() == self._as_closed and not self.epochs.dirty):
+        if self.failure is not None or self._shape() == self._as_closed:
             return None
         return LogEnd(self, self._segments, self._is_unnamed)
 
