@@ -80,11 +80,14 @@ DIFFERENCES: dict[int, str] = {
     "metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); min.insync.replicas is a default, "
     "where Kafka's formatter sets it for the cluster",
     33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
+    35: "DescribeLogDirs tells the sizes of all partitions beside one that is offline, see above",
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
+    43: "ElectLeaders has nothing to do for a partition that is offline (ELECTION_NOT_NEEDED), see above",
     44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG); client metrics and "
     "groups (kinds 16 and 32) have none (INVALID_REQUEST)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     55: "DescribeQuorum names the broker's listeners as the node's: there are none for controllers alone",
+    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and no replica is eligible to lead",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 

@@ -51,9 +51,12 @@ def test_what_it_says_it_wrote_is_there_and_read(isthmus_broker: BrokerProcess, 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["records"] == wrote
     assert json.loads(done.stdout)["bytes"] == 100 * wrote
-    done = load("fetch", isthmus_broker.address, topic, "--seconds=1", size, *calls)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["records"] > wrote, "it begins again when all is read"
+    for seconds in (1, WAIT_S):  # a machine with much to do may need more than one to begin
+        done = load("fetch", isthmus_broker.address, topic, f"--seconds={seconds}", size, *calls)
+        assert done.returncode == 0, done.stderr
+        if json.loads(done.stdout)["records"] > wrote:
+            return
+    pytest.fail("it does not begin again when all is read")
 
 
 @CALLS
