@@ -87,7 +87,7 @@ DIFFERENCES: dict[int, str] = {
     "groups (kinds 16 and 32) have none (INVALID_REQUEST)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     55: "DescribeQuorum names the broker's listeners as the node's: there are none for controllers alone",
-    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and no replica is eligible to lead",
+    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 
