@@ -39,10 +39,10 @@ from ..storage.checkpoints import (
     render_offsets,
 )
 from ..storage.config import LogConfig
+from ..storage.directories import DELETE_SUFFIX, STRAY_SUFFIX
 from ..storage.files import DirectoryLocked, Files, Held
 from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
-from ..storage.manager import CLEAN_MARKER, STRAY_SUFFIX
-from ..storage.removals import DELETE_SUFFIX
+from ..storage.manager import CLEAN_MARKER
 from ..storage.repair import repair_partition
 from ..storage.scanning import headers
 from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of

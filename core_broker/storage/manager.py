@@ -21,14 +21,12 @@ from .checkpoints import (
     CLEAN_SHUTDOWN,
     LOCK_FILE,
     META_PROPERTIES,
-    PARTITION_METADATA,
-    CheckpointError,
-    parse_partition_metadata,
     partition_of,
 )
 from .cleaner import Cleaner, CleanerConfig
 from .closing import VOLUME_LOGS_MIN, close_logs
 from .config import LogConfig
+from .directories import DELETE_SUFFIX, PartitionDirectories
 from .duties import Duties, Job
 from .errors import StorageError
 from .files import DirectoryLocked, Files, Held
@@ -36,15 +34,13 @@ from .identity import identify
 from .index_window import IndexWindows
 from .log import Log
 from .opening import OfOtherTopic, Points, Wanted, open_or_make
-from .removals import DELETE_SUFFIX, Removals, rename_all
+from .removals import Removals, rename_all
 from .syncing import note
 from .upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
 
-STRAY_SUFFIX = "-stray"
 METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
-MAX_NAME = 255  # of a directory
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
 PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
@@ -92,6 +88,7 @@ class LogManager:
         self.wants_room: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
         self.removed: Container[bytes] = ()
+        self._directories = PartitionDirectories(files, data_dir, runtime)
         self._windows = IndexWindows()  # of all logs
         self._lock: Held | None = None
         self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
@@ -190,13 +187,7 @@ class LogManager:
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
         """The topic id in a partition's directory; None when it has none. Raises StorageError, KafkaError."""
-        path = self._path(f"{topic}-{index}/{PARTITION_METADATA}")
-        try:
-            return parse_partition_metadata(self.files.read(path), path) if self.files.exists(path) else None
-        except OSError as error:
-            raise StorageError(error, path, "cannot read") from error
-        except CheckpointError as error:
-            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return self._directories.topic_id((topic, index))
 
     def get(self, topic: str, index: int) -> Log | None:
         return self.logs.get((topic, index))
@@ -239,7 +230,7 @@ class LogManager:
             said = self.checkpoints
             offsets = said.recovery_points[key], said.log_starts[key], said.first_dirty_offsets[key]
             points = Points(*offsets, is_clean, is_named)
-            jobs.append((self._path(f"{each.topic}-{each.partition}"), each, points))
+            jobs.append((self._directories.path(key), each, points))
         wall_ms = self.runtime.wall_ms()
         found = await self.files.run(open_or_make, self.files, self.data_dir, jobs, wall_ms)
         is_cut = False
@@ -325,7 +316,7 @@ class LogManager:
                 self._forget(key)
                 if log is not None:
                     await log.leave()  # its paths may soon be those of a new topic of this name
-                names.append((self._path("{}-{}".format(*key)), self._path(self._aside(*key, DELETE_SUFFIX))))
+                names.append((self._directories.path(key), self._directories.path_to_delete(key)))
             renamed, failed = await self.files.run(rename_all, self.files, names)
             doomed += renamed
             failures += failed
@@ -355,7 +346,9 @@ class LogManager:
         `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;
         it has another topic's id, and gives way to whoever needs its name.
         """
-        doomed = [key for key in self._unopened if is_stray(*key) and self._id_of(key) in self.removed]
+        doomed = [
+            key for key in self._unopened if is_stray(*key) and self._directories.readable_id(key) in self.removed
+        ]
         if doomed:
             try:
                 await self.delete_logs(doomed)
@@ -371,7 +364,7 @@ class LogManager:
 
     async def _give_way(self, key: Key) -> None:
         """A directory that names another topic than the one it is wanted for. Raises StorageError."""
-        if (other := self._id_of(key)) in self.removed:
+        if (other := self._directories.readable_id(key)) in self.removed:
             await self.delete(*key)
         else:
             if (log := self.logs.pop(key, None)) is not None:
@@ -381,27 +374,9 @@ class LogManager:
 
     def _keep_aside(self, key: Key, why: str) -> str:
         """The new name of a directory that is not opened. Raises StorageError."""
-        directory = "{}-{}".format(*key)
-        name = self._aside(*key, STRAY_SUFFIX)
-        try:
-            self.files.rename(self._path(directory), self._path(name))
-        except OSError as error:
-            raise StorageError(error, self._path(directory), "cannot rename") from error
+        name = self._directories.keep_aside(key, why)
         self._forget(key)
-        logger.warning("%s %s; kept as %s", directory, why, name)
         return name
-
-    def _id_of(self, key: Key) -> bytes:
-        """The topic id in a partition's directory; empty when there is none that can be read."""
-        try:
-            return self.topic_id(*key) or b""
-        except KafkaError:
-            return b""
-
-    def _aside(self, topic: str, index: int, suffix: str) -> str:
-        """A name, unique and not too long, that is no partition's."""
-        unique = f".{self.runtime.uuid().hex()}{suffix}"
-        return f"{topic}-{index}"[: MAX_NAME - len(unique)] + unique
 
     def _forget(self, key: Key) -> None:
         self._unopened.pop(key, None)
@@ -411,10 +386,16 @@ class LogManager:
         self._compacted.pop(key, None)
         self.duties.forget(key)
 
-    def _changed(self, log: LogUpkeep) -> None:
+    def _ours(self, log: LogUpkeep) -> tuple[Key, Log] | None:
+        """Which partition's it is, as long as it is that."""
         key = partition_of(log.name)
         if key is not None and (found := self.logs.get(key)) is log:
-            self._note(key, found)
+            return key, found
+        return None
+
+    def _changed(self, log: LogUpkeep) -> None:
+        if ours := self._ours(log):
+            self._note(*ours)
 
     def _note(self, key: Key, log: Log) -> None:
         """What is done at times has something to look at."""
@@ -426,19 +407,16 @@ class LogManager:
             self._compacted.pop(key, None)
 
     def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
-        key = partition_of(log.name)
-        if key is not None and self.logs.get(key) is log and self.wants_room is not None:
-            self.wants_room(*key, failure)
+        if self.wants_room is not None and (ours := self._ours(log)):
+            self.wants_room(*ours[0], failure)
 
     def _broken(self, log: LogUpkeep) -> None:
-        key = partition_of(log.name)
-        if key is not None and self.logs.get(key) is log:
-            self.is_broken(*key)
+        if ours := self._ours(log):
+            self.is_broken(*ours[0])
 
     def _rolled(self, log: LogUpkeep) -> None:
-        key = partition_of(log.name)
-        if key is not None and (found := self.logs.get(key)) is log:
-            self.duties.rolled(key, found)
+        if ours := self._ours(log):
+            self.duties.rolled(*ours)
 
     def _high_watermark(self, key: Key, log: Log) -> int:
         known = self.high_watermark_of(*key)

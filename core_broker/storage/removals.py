@@ -18,7 +18,6 @@ from .pauses import Pauses
 
 logger = logging.getLogger(__name__)
 
-DELETE_SUFFIX = "-delete"
 PIECE_FILES = 64  # that one call of the pool removes, before syncs have their turn
 PIECE_DIRECTORIES = 16  # that it looks into
 
