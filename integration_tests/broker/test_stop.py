@@ -91,9 +91,10 @@ def wrong(broker: BrokerProcess) -> int:
     return subprocess.run(command, capture_output=True, cwd=ROOT).returncode
 
 
-def await_log(broker: BrokerProcess, text: str) -> None:
+def await_log(broker: BrokerProcess, text: str, count: int = 1) -> None:
+    """Until its log has the text so many times."""
     deadline = time.monotonic() + 20
-    while text not in broker.log:
+    while broker.log.count(text) < count:
         assert time.monotonic() < deadline and broker.alive(), broker.log
         time.sleep(0.005)
 
@@ -172,7 +173,9 @@ def shell(broker: BrokerProcess, line: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with open(broker.folder / "broker.log", "ab") as log:
         command = ["bash", "-c", line, "bash", *broker.command()]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=broker.folder)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=broker.folder)
+    broker.process = process  # type: ignore[assignment]
+    return process
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_a_stop_is_controlled_by_whichever_signal_and_whatever_is_closed(
     marks = broker.log.count(SERVES)
     process = shell(broker, line)
     try:
-        await_text(broker, process, SERVES, marks + 1)
+        await_log(broker, SERVES, marks + 1)
         assert wrong(broker)  # the control: while it runs there is nothing to check
         if "trap" in line:
             process.send_signal(signal.SIGHUP)
@@ -214,7 +217,7 @@ def test_who_cannot_be_told_that_it_is_ready_is_served(full: tuple[BrokerProcess
     broker.kill()
     process = shell(broker, line)
     try:
-        await_text(broker, process, "stdout takes no word of being ready at 127.0.0.1:", 1)
+        await_log(broker, "stdout takes no word of being ready at 127.0.0.1:")
         Client(broker).ask(bytes(16), 0)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0, broker.log
@@ -223,10 +226,3 @@ def test_who_cannot_be_told_that_it_is_ready_is_served(full: tuple[BrokerProcess
         process.wait()
     assert "Traceback" not in broker.log and "Exception ignored" not in broker.log
     assert wrong(broker) == 0
-
-
-def await_text(broker: BrokerProcess, process: subprocess.Popen[bytes], text: str, count: int) -> None:
-    deadline = time.monotonic() + 20
-    while broker.log.count(text) < count:
-        assert time.monotonic() < deadline and process.poll() is None, broker.log
-        time.sleep(0.005)

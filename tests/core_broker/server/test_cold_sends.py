@@ -237,25 +237,31 @@ def test_a_file_that_was_cut_ends_the_connection_of_its_cold_reader(tmp_path, en
     asyncio.run(asyncio.wait_for(main(), 10))
 
 
-@pytest.mark.parametrize("has_socket", [True, False])
-def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket, ends):
-    ours, _ = ends
+def refused_by(broken, tmp_path, monkeypatch, sock):
+    """What the owner of a sender and the log are told where a cold read fails so, sent or only read."""
     files, file, _ = cold_file(tmp_path, 100_000)
-    files.broken = OSError(errno.EIO, "broken")
+    files.broken = broken
     told = []
 
-    def refused(*args):
-        raise OSError(errno.EIO, "broken")
+    def refuse(*args):
+        raise broken
 
     async def main():
         owner = Owner()
-        monkeypatch.setattr(os, "sendfile", refused)
-        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
+        monkeypatch.setattr(os, "sendfile", refuse)
+        sender = Sender(owner, Transport(sock), 1 << 20, ColdSends(files))
         assert not sender.send([FileRange(file, 0, 100_000, told.append)])
         while owner.error is None:
             await asyncio.sleep(0)
+        return owner.error
 
-    asyncio.run(main())
+    return asyncio.run(asyncio.wait_for(main(), 10)), told
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_a_disk_that_refuses_a_cold_read_ends_the_connection_and_tells_the_log(tmp_path, monkeypatch, has_socket, ends):
+    broken = OSError(errno.EIO, "broken")
+    _, told = refused_by(broken, tmp_path, monkeypatch, ends[0] if has_socket else None)
     assert [error.errno for error in told] == [errno.EIO]
 
 
@@ -264,24 +270,9 @@ def test_no_memory_for_a_cold_read_ends_the_connection_and_takes_no_partition_of
     tmp_path, monkeypatch, has_socket, ends
 ):
     """The connection was left to its idle timeout."""
-    ours, _ = ends
-    files, file, _ = cold_file(tmp_path, 100_000)
-    files.broken = MemoryError()
-    told = []
-
-    def refused(*args):
-        raise files.broken
-
-    async def main():
-        owner = Owner()
-        monkeypatch.setattr(os, "sendfile", refused)
-        sender = Sender(owner, Transport(ours if has_socket else None), 1 << 20, ColdSends(files))
-        assert not sender.send([FileRange(file, 0, 100_000, told.append)])
-        while owner.error is None:
-            await asyncio.sleep(0)
-        assert owner.error is files.broken and not told
-
-    asyncio.run(asyncio.wait_for(main(), 10))
+    broken = MemoryError()
+    error, told = refused_by(broken, tmp_path, monkeypatch, ends[0] if has_socket else None)
+    assert error is broken and not told
 
 
 def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
