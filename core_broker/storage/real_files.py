@@ -15,6 +15,7 @@ import itertools
 import os
 import resource
 import shutil
+import stat
 import threading
 import weakref
 from collections import OrderedDict
@@ -31,6 +32,14 @@ COMPUTE_THREADS = 2  # of its pool for what takes a processor long
 MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
 _READ_WRITE = os.O_RDWR | os.O_CLOEXEC
+_IN_PLACE = {  # of a file; by what the system says of its kind
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # what is told of some of these
 IOV_MAX = 1024  # buffers in one writev (Linux)
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
 
@@ -52,16 +61,19 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._files)
 
-    def open(self, path: str, flags: int) -> int:
-        """A new descriptor; when the process may not have one more, half of those here are closed for it."""
+    def open(self, path: str, flags: int) -> tuple[Descriptor, os.stat_result]:
+        """A new descriptor of a regular file, and what the system says of it.
+
+        When the process may not have one more, half of those here are closed for it.
+        """
         try:
-            return os.open(path, flags, 0o644)
+            return _open_regular(path, flags)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         self._shrink(len(self._files) // 2)
         try:
-            return os.open(path, flags, 0o644)
+            return _open_regular(path, flags)
         except OSError as error:
             if error.errno == errno.EMFILE:
                 most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -132,13 +144,12 @@ class RealFile(DataFile):
         if later:
             return
         try:
-            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE))
+            self._descriptor, about = open_files.open(path, _READ_WRITE)
         except FileNotFoundError:
             if not create:
                 raise
-            self._descriptor = Descriptor(open_files.open(path, _READ_WRITE | os.O_CREAT))
+            self._descriptor, about = open_files.open(path, _READ_WRITE | os.O_CREAT)
             self._is_new = True
-        about = os.fstat(self._descriptor.fd)
         self.size = about.st_size
         self._inode = about.st_ino
         open_files.admit(self)
@@ -149,8 +160,7 @@ class RealFile(DataFile):
         flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
         size = self.size  # another thread may append or cut meanwhile: it has this size then, or the one it has after
         try:
-            held = Descriptor(self._open_files.open(self.path, flags))
-            about = os.fstat(held.fd)
+            held, about = self._open_files.open(self.path, flags)
             if not self._inode:
                 self._inode, self._is_new = about.st_ino, True
             elif about.st_ino != self._inode or about.st_size < min(size, self.size):  # numbers come again
@@ -345,8 +355,8 @@ class RealFiles:
         shutil.rmtree(path)
 
     def read(self, path: str) -> bytes:
-        held = Descriptor(self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        size = os.fstat(held.fd).st_size  # 0 of what the system makes up, as in /proc
+        held, about = self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        size = about.st_size  # 0 of what the system makes up, as in /proc
         try:
             found = os.read(held.fd, max(size, READ_BYTES))
             while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
@@ -359,7 +369,7 @@ class RealFiles:
     def write_atomic(self, path: str, data: Buffer) -> None:
         temporary = f"{path}.{next(self._temporary)}{TEMPORARY_SUFFIX}"
         try:
-            held = Descriptor(self.open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC))
+            held, _ = self.open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
             view = memoryview(data)
             while len(view):
                 view = view[os.write(held.fd, view) :]
@@ -394,6 +404,23 @@ class RealFiles:
         self._computers.shutdown()
         self._readers.shutdown()
         self._pool.shutdown()
+
+
+def _open_regular(path: str, flags: int) -> tuple[Descriptor, os.stat_result]:
+    """Raises OSError for what is no regular file, which might keep who opens it or reads it waiting for ever."""
+    try:
+        held = Descriptor(os.open(path, flags | os.O_NONBLOCK, 0o644))  # the flag changes nothing of a regular file
+        about = os.fstat(held.fd)
+        if stat.S_ISREG(about.st_mode):
+            return held, about
+        del held  # or it would be open for as long as somebody has the error
+    except OSError as error:
+        if error.errno not in _NOT_OPENED:
+            raise
+        about = os.stat(path)
+    what = _IN_PLACE.get(stat.S_IFMT(about.st_mode), "no file")
+    number = errno.EISDIR if stat.S_ISDIR(about.st_mode) else errno.EINVAL
+    raise OSError(number, f"{what} is in its place: move it away, and put the file back if you have it", path)
 
 
 def _sync_directory(path: str) -> None:

@@ -18,7 +18,7 @@ from isthmus.core_broker.storage.files import Held
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFile, RealFiles
 from isthmus.protocol.errors import KafkaError
-from tests.core_broker.storage.support import append, batch, run
+from tests.core_broker.storage.support import NO_FILES, append, batch, run
 
 from .made import RUNTIME, SMALL, check, found, make, stored
 
@@ -103,24 +103,34 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+REFUSED = "it cannot be read: a {} is in its place: move it away, and put the file back if you have it\n"
+NO_DIRECTORIES = [kind for kind in NO_FILES if kind != "directory"]
+
+
 @contextlib.contextmanager
-def unreadable(path: Path, aside: Path) -> Iterator[None]:
-    """A directory in place of a file, which the system refuses to read from to any user."""
+def unreadable(path: Path, aside: Path, what: str = "directory") -> Iterator[None]:
+    """Something else in place of a file, which nobody may read from."""
     if path.exists():
         path.rename(aside)
-    path.mkdir()
-    yield
-    path.rmdir()
+    with NO_FILES[what](path):
+        yield
     if aside.exists():
         aside.rename(path)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, -1])
+@pytest.mark.parametrize(
+    ("number", "what"), [*((number, "directory") for number in (0, 1, 2, -1)), *((0, what) for what in NO_DIRECTORIES)]
+)
 @pytest.mark.parametrize(
     "kind", ["*.log", "*.index", "*.timeindex", "*.txnindex", "*.snapshot", "*epoch*", "*.metadata"]
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    number: int,
+    what: str,
 ) -> None:
     directory = make(tmp_path / "data")
     found_here = sorted((directory / "plain-0").glob(kind))
@@ -133,55 +143,57 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_
     others = {f"plain-0 index {damaged[0].name}", f"plain-0 snapshot {damaged[1].name}"}
     others.add("mirrored-1 identity partition.metadata")
     assert set(found(directory)) == others
-    with unreadable(path, tmp_path / "aside"):
+    with unreadable(path, tmp_path / "aside", what):
         with monkeypatch.context() as patch:
             patch.setattr(check_indexes, "SPARSE_BYTES", 900)
             lines = found(directory)
         assert set(lines) == {*others, f"plain-0 unreadable {path.name}"} and len(lines) == 4
         assert main([str(directory)]) == 1
         said = capsys.readouterr().out
-        assert f"  unreadable: {path.name}: it cannot be read: Is a directory\n" in said
+        assert f"  unreadable: {path.name}: {REFUSED.format(what)}" in said
         assert "4 wrong; --repair mends 1 of them" in said
         assert main([str(directory), "--repair"]) == 1
         said = capsys.readouterr().out
         assert "mirrored-1: repaired" in said
-        assert "left: plain-0: it cannot be read: Is a directory\n" in said
+        assert f"left: plain-0: {REFUSED.format(what)}" in said
     others.remove("mirrored-1 identity partition.metadata")
     assert set(found(directory)) == others
     assert check(directory, repair=True).still_wrong == 0
     assert found(directory) == []
 
 
+@pytest.mark.parametrize("what", ["FIFO", "directory"])
 @pytest.mark.parametrize("name", [POINTS, STARTS, MARKS, DIRTY])
 def test_a_checkpoint_that_cannot_be_read_is_named_and_stays_and_the_logs_are_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
 ) -> None:
     directory = make(tmp_path / "data")
     path = max((directory / "mirrored-1").glob("*.log"))
     path.write_bytes(path.read_bytes()[:-3])
-    with unreadable(directory / name, tmp_path / "aside"):
+    with unreadable(directory / name, tmp_path / "aside", what):
         assert found(directory) == [f"unreadable {name}", "mirrored-1 torn " + path.name]
         assert main([str(directory), "--repair"]) == 1
         said = capsys.readouterr().out
-        assert f"{name}: unreadable: it cannot be read: Is a directory\n" in said
+        assert f"{name}: unreadable: {REFUSED.format(what)}" in said
         assert "mirrored-1: repaired" in said and f"left: {name}: it cannot be read" in said
         assert f"  {name}: " not in said and f"wrote {name}" not in said
         assert found(directory) == [f"unreadable {name}"]
     assert found(directory) == ([f"mirrored-1 checkpoint {name}"] if name in (POINTS, MARKS) else [])
 
 
+@pytest.mark.parametrize("what", ["FIFO", "directory"])
 @pytest.mark.parametrize("name", [f"{0:020}.log", f"{3:020}-{1:010}.checkpoint"])
 def test_metadata_that_cannot_be_read_is_named_and_the_logs_are_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
 ) -> None:
     directory = make(tmp_path / "data")
     path = directory / "__cluster_metadata-0" / name
     (directory / "plain-0" / "leader-epoch-checkpoint").unlink()
     others = ["plain-0 epoch leader-epoch-checkpoint"]
-    with unreadable(path, tmp_path / "aside"):
+    with unreadable(path, tmp_path / "aside", what):
         assert found(directory) == [f"__cluster_metadata-0 unreadable {path.name}", *others]
         assert main([str(directory)]) == 1
-        assert f"  unreadable: {path.name}: it cannot be read: Is a directory\n" in capsys.readouterr().out
+        assert f"  unreadable: {path.name}: {REFUSED.format(what)}" in capsys.readouterr().out
     assert found(directory) == others
 
 

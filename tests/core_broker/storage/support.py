@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
+import stat
+import threading
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from isthmus.core_broker.storage.files import Descriptor, File
@@ -84,6 +88,55 @@ def files_may_have(size_bytes: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, previous)
+
+
+@contextlib.contextmanager
+def fifo(path: Path) -> Iterator[None]:
+    """A FIFO of that name. Whoever opens it to read finds its end, where without a writer it would wait for ever."""
+    os.mkfifo(path)
+    named = os.open(path, os.O_PATH)  # by which it is found again, whatever has become of its name
+    is_over = threading.Event()
+
+    def write_nothing() -> None:
+        while not is_over.is_set():
+            os.close(os.open(f"/proc/self/fd/{named}", os.O_WRONLY))  # which waits for a reader
+
+    writer = threading.Thread(target=write_nothing)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reader = os.open(f"/proc/self/fd/{named}", os.O_RDONLY | os.O_NONBLOCK)
+        writer.join()
+        os.close(reader)
+        os.close(named)
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def socket(path: Path) -> Iterator[None]:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+    yield
+    path.unlink()
+
+
+@contextlib.contextmanager
+def device(path: Path) -> Iterator[None]:
+    """What is empty and takes all."""
+    path.symlink_to(os.devnull)
+    yield
+    path.unlink()
+
+
+@contextlib.contextmanager
+def directory(path: Path) -> Iterator[None]:
+    path.mkdir()
+    yield
+    path.rmdir()
+
+
+NO_FILES = {"FIFO": fifo, "socket": socket, "device": device, "directory": directory}  # in place of one
 
 
 class FilesAtOnce(RealFiles):

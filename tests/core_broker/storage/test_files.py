@@ -13,8 +13,9 @@ import pytest
 
 from isthmus.core_broker.storage._data_file import LOOK_BYTES, DataFile
 from isthmus.core_broker.storage.files import Descriptor, DirectoryLocked, FileRange, TornWrite
+from isthmus.core_broker.storage.real_files import RealFiles
 
-from .support import files_may_have, run
+from .support import NO_FILES, files_may_have, run
 
 CACHESTAT = 451  # the number of the system call, on every architecture
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -202,6 +203,46 @@ def test_who_gave_a_range_is_told_that_it_cannot_be_read(files, tmp_path):
 def test_open_without_create_misses(files, tmp_path):
     with pytest.raises(FileNotFoundError):
         files.open(str(tmp_path / "a"), create=False)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda files, path: files.read(path),
+        lambda files, path: files.open(path),
+        lambda files, path: files.open(path, create=False),
+        lambda files, path: files.new(path).append([b"x"]),
+    ],
+)
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_is_refused_and_not_waited_for(files, tmp_path, kind, use):
+    path = tmp_path / "a"
+    with NO_FILES[kind](path):
+        before = descriptors_of(path)
+        with pytest.raises(OSError, match=f"a {kind} is in its place: move it away") as caught:
+            use(files, str(path))
+        assert caught.value.filename == str(path)
+        assert (caught.value.errno == errno.EISDIR) == (kind == "directory")
+        if kind != "FIFO":  # whose writer has one now and then
+            assert descriptors_of(path) == before  # though the error is still there
+    files.open(str(path))  # the control: nothing is in its place any more
+
+
+def descriptors_of(path):
+    """This process's."""
+    found = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return [each for each in found if os.path.exists(each) and os.path.samefile(each, path)]
+
+
+def test_a_file_that_is_opened_again_is_not_waited_for(tmp_path):
+    files = RealFiles(1, max_open=1)
+    file = files.open(str(tmp_path / "a"))
+    file.append([b"x"])
+    files.open(str(tmp_path / "b")).append([b"y"])  # which closes the first
+    (tmp_path / "a").unlink()
+    with NO_FILES["FIFO"](tmp_path / "a"), pytest.raises(OSError, match="a FIFO is in its place"):
+        file.pread(1, 0)
+    files.close()
 
 
 def test_descriptors_are_given_back(files, tmp_path):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import itertools
 import os
 
 import pytest
 
 from isthmus.core_broker.storage.log import LogConfig
 from isthmus.core_broker.storage.manager import ManagerConfig
+from isthmus.core_broker.storage.opening import Wanted
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 
 from .directories import TOPIC_ID, killed, manager, names, open_all, opened
-from .support import NOW_MS, BrokenFiles, append, at, batch, run
+from .support import NO_FILES, NOW_MS, BrokenFiles, append, at, batch, run
 
 
 def test_files_are_kafkas(files, tmp_path):
@@ -121,6 +123,38 @@ def test_logs_come_back_with_their_offsets(files, tmp_path):
             assert made.checkpoints.high_watermarks.get(("t", 0)) == 9
             log = made.get("t", 0)
             assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (4, 9, 9)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("of", "clean"),
+    [
+        *itertools.product(("*.log", "*.index", "*.timeindex", "leader-epoch*", "*.metadata"), (True, False)),
+        ("*.snapshot", True),  # a start after a kill removes one that is behind the recovery point, whatever it is
+    ],
+)
+def test_a_log_is_offline_with_a_fifo_in_place_of_a_file_and_the_others_are_served(files, tmp_path, of, clean):
+    async def work():
+        async with opened(files, tmp_path, logs=False) as made:
+            for index in (0, 1):
+                log = await made.create("t", index, TOPIC_ID, LogConfig())
+                append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
+        if not clean:
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+        [path] = (tmp_path / "t-0").glob(of)
+        path.rename(tmp_path / "aside")
+        told = {}
+        with NO_FILES["FIFO"](path):
+            async with opened(files, tmp_path, logs=False) as made:
+                jobs = [Wanted("t", index, TOPIC_ID, LogConfig()) for index in (0, 1)]
+                await made.open_logs(jobs, lambda each, log: told.update({each.partition: log}))
+        assert told[1].log_end_offset == 3
+        assert told[0].code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert f"cannot open {path}: a FIFO is in its place: move it away" in told[0].message
+        (tmp_path / "aside").rename(path)
+        async with opened(files, tmp_path) as made:
+            assert made.logs["t", 0].log_end_offset == 3
 
     run(work())
 
