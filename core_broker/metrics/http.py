@@ -73,6 +73,13 @@ def _response(status: int, headers: list[tuple[str, str]]) -> h11.Response:
     return h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
 
 
+def _path(target: str) -> str:
+    """Of what is asked for by its path, or by its whole address, as clients of a proxy do (RFC 9112, section 3.2.2)."""
+    named = target.partition("?")[0]
+    scheme, is_whole, rest = named.partition("://")
+    return f"/{rest.partition('/')[2]}" if is_whole and scheme.lower() == "http" else named
+
+
 class _Connection(asyncio.Protocol):
     """One client: a request at a time, the next when its answer is written."""
 
@@ -138,8 +145,7 @@ class _Connection(asyncio.Protocol):
                 return
 
     def _answer(self, request: h11.Request) -> None:
-        path = request.target.decode("latin-1").partition("?")[0]
-        page = self._listener.pages.get(path)
+        page = self._listener.pages.get(_path(request.target.decode("latin-1")))
         if request.method not in (b"GET", b"HEAD"):
             answer = text(405, "only GET and HEAD")
         elif page is None:

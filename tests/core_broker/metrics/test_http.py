@@ -97,6 +97,11 @@ def test_a_request_may_come_byte_by_byte() -> None:
     [
         (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, b"/health, /metrics"),
         (b"GET /health?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 503, b"no\n"),
+        (b"GET http://x:9100/metrics HTTP/1.1\r\nHost: x:9100\r\n\r\n", 200, b"one\n"),
+        (b"GET HTTP://x/health?x=http://y/metrics HTTP/1.1\r\nHost: x\r\n\r\n", 503, b"no\n"),
+        (b"GET http://x?y=/metrics HTTP/1.1\r\nHost: x\r\n\r\n", 404, b"/health, /metrics"),
+        (b"GET /metrics?x=http://y/health HTTP/1.1\r\nHost: x\r\n\r\n", 200, b"one\n"),
+        (b"GET //x/metrics HTTP/1.1\r\nHost: x\r\n\r\n", 404, b"/health, /metrics"),
         (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405, b"Allow: GET, HEAD"),
         (b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200, b""),
         (b"GET /metrics HTTP/1.0\r\n\r\n", 200, b"one\ntwo\n"),
