@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from ..deploy.errors import DeployError
 from ..deploy.launch import PORT_BASE
+from ..deploy.whole import write_whole
 from .processes import DEFAULT_FILE, File
 
 STDOUT = Path("compose.yaml")  # the name that the heading gives to what is printed
@@ -41,10 +41,7 @@ def compose(
                 f"{output} is not what {file} says: write it anew by `isthmus compose -f {file} -o {output}`"
             )
     else:
-        part = output.with_name(f".{output.name}.new")
         try:
-            part.write_text(text)
-            os.replace(part, output)
+            write_whole(output, text)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise DeployError(f"{output}: cannot be written: {error.strerror}") from None

@@ -25,6 +25,7 @@ from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
 from .errors import DeployError
 from .supervisor import ProcessSpec, State, Supervisor
+from .whole import write_whole
 
 if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
     from .topology import Datacenter, Mirror, Topology, Worker
@@ -96,10 +97,7 @@ def kept_addresses(folder: Path) -> dict[str, str]:
 
 
 def keep_addresses(folder: Path, addresses: Mapping[str, str]) -> None:
-    """By a rename: who reads meanwhile, or after a crash, has either all of the old or all of the new."""
-    fresh = folder / f"{KEPT}.new"
-    fresh.write_text(json.dumps(addresses, indent=1))
-    fresh.rename(folder / KEPT)
+    write_whole(folder / KEPT, json.dumps(addresses, indent=1))
 
 
 def last_words(log: Path) -> str:

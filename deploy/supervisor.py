@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from .errors import SupervisorError
+from .whole import write_whole
 
 EXIT_CONFIG = 2  # a process that exits so was told something wrong: restarting it cannot help
 BACKOFF_MIN_S = 0.2
@@ -271,10 +272,9 @@ class Supervisor:
 
     def save(self) -> None:
         statuses = [asdict(process.status) for process in self.processes.values()]
-        fresh = self.state_file.with_suffix(".new")
+        state = {"pid": os.getpid(), "start": start_ticks(os.getpid()), "processes": statuses}
         with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder
-            fresh.write_text(json.dumps({"pid": os.getpid(), "start": start_ticks(os.getpid()), "processes": statuses}))
-            fresh.rename(self.state_file)
+            write_whole(self.state_file, json.dumps(state))
 
 
 @dataclass(frozen=True)

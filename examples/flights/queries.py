@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import csv
 import json
-import os
 import re
 import sys
 import time
@@ -24,6 +23,7 @@ from isthmus.client import Admin, Client, TopicPartition
 from isthmus.connectors.delta import DeltaWriter
 from isthmus.connectors.errors import SessionError
 from isthmus.connectors.session import local_session
+from isthmus.deploy.whole import write_whole
 
 from .events import PARTITIONS, data_file
 
@@ -172,12 +172,6 @@ def decoded(frame: Any, schema: str) -> Any:
     return frame.selectExpr(f"from_json(CAST(value AS string), '{schema}') AS body").select("body.*")
 
 
-def write_whole(path: Path, answers: list[dict[str, Any]]) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(answers))
-    os.replace(part, path)
-
-
 def shortly(error: Exception) -> str:
     """What went wrong, without Java's and Python's way there."""
     causes = re.findall(r"isthmus\.\w+\.errors\.\w+: (.*)", str(error))
@@ -207,7 +201,7 @@ def main() -> int:
             time.sleep(GO_POLL_S)
         began = time.monotonic()
         queries.fill(delta)
-        write_whole(options.out, queries.answers())
+        write_whole(options.out, json.dumps(queries.answers()))
         say(f"spark: done in {time.monotonic() - began:.1f} s")
     except Exception as error:
         print(f"error: Spark: {shortly(error)}", file=sys.stderr)
