@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
     parser.add_argument("--cold-gb", type=float, default=COLD_GB, help=f"what cold* read (default {COLD_GB:g} GB)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
-    parser.add_argument("--congestion-control", metavar="NAME", help="of all connections (default: the system's)")
+    network.add_option(parser)
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
@@ -94,8 +94,7 @@ def main() -> int:
     chosen = CASES if "all" in given.names else [known[name] for name in given.names]
     if given.alone:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
-    if given.congestion_control not in (None, network.congestion_control()):
-        network.begin_again(given.congestion_control, [sys.executable, "-m", "benchmarks", *sys.argv[1:]])
+    network.take(given, "benchmarks")
     facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
     cold_bytes = int(given.cold_gb * GB)
     rows = []

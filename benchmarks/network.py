@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +21,17 @@ def congestion_control() -> str:
     return _CONTROL.read_text().strip()
 
 
-def begin_again(control: str, command: Sequence[str]) -> NoReturn:
+def add_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--congestion-control", metavar="NAME", help="of all connections (default: the system's)")
+
+
+def take(given: argparse.Namespace, module: str) -> None:
+    """What the option says; the module is run anew by the same command line where the connections here have another."""
+    if given.congestion_control not in (None, congestion_control()):
+        _begin_again(given.congestion_control, [sys.executable, "-m", module, *sys.argv[1:]])
+
+
+def _begin_again(control: str, command: Sequence[str]) -> NoReturn:
     """Run a command in place of this process, in a network namespace of its own whose connections have `control`.
 
     For what the clients send: BBR, which some systems have for all connections, paces it within a machine too, so

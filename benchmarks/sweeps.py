@@ -130,12 +130,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of one sample (default 2)")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of load before each x (default 3)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
-    parser.add_argument("--congestion-control", metavar="NAME", help="of all connections (default: the system's)")
+    network.add_option(parser)
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
-    if given.congestion_control not in (None, network.congestion_control()):
-        network.begin_again(given.congestion_control, [sys.executable, "-m", "benchmarks.sweeps", *sys.argv[1:]])
+    network.take(given, "benchmarks.sweeps")
     names = [*SWEEPS, "partitions"] if "all" in given.names else given.names
     facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
     given.results.mkdir(parents=True, exist_ok=True)

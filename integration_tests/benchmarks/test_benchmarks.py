@@ -76,8 +76,9 @@ def test_a_run_with_a_congestion_control_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
-def test_a_congestion_control_that_the_system_does_not_have() -> None:
-    command = [sys.executable, "-m", "benchmarks", "small-1", "--alone", "--congestion-control=none"]
+@pytest.mark.parametrize("asked", [("benchmarks", "small-1"), ("benchmarks.sweeps", "sizes")])
+def test_a_congestion_control_that_the_system_does_not_have(asked: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", *asked, "--alone", "--congestion-control=none"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 2
     assert "no connections with none here" in done.stderr
