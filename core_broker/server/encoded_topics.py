@@ -7,11 +7,15 @@ needs nobody to say that it does not.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import TOPIC, MetadataResponsePartition, MetadataResponseTopic
 from ..cluster.image import NO_LEADER, MetadataImage, TopicImage
 from ..cluster.topic_names import is_internal
+
+if TYPE_CHECKING:
+    from ...protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
 VERSIONS_KEPT = 4  # of the message, with and without operations; that asked for least lately goes
@@ -51,23 +55,30 @@ class EncodedTopics:
         return kept
 
 
+def tell_lost(row: MetadataResponsePartition | DescribeTopicPartitionsResponsePartition) -> None:
+    """Of a partition that its leader cannot use: clients must be told of none, as by Kafka, or they go on asking it."""
+    row.leader_id = NO_LEADER
+    row.isr_nodes = []
+    row.offline_replicas = list(row.replica_nodes)
+
+
 def row_of(topic: TopicImage, with_operations: bool, lost: Set[int] = frozenset()) -> MetadataResponseTopic:
-    """lost: partitions whose leader cannot use them, so that clients must be told of none."""
+    """lost: partitions that nobody can use, see `tell_lost`."""
     partitions = []
     for index in sorted(topic.partitions):
         partition = topic.partitions[index]
-        leader = NO_LEADER if index in lost else partition.leader
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=[] if index in lost else list(partition.isr),
-                offline_replicas=list(partition.replicas) if index in lost else [],
-            )
+        told = MetadataResponsePartition(
+            partition_index=index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
         )
+        if index in lost:
+            tell_lost(told)
+        if told.leader_id < 0:
+            told.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        partitions.append(told)
     row = MetadataResponseTopic(
         name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
     )

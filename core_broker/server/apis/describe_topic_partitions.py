@@ -17,10 +17,10 @@ from ....protocol.messages.describe_topic_partitions import (
     Response,
 )
 from ....protocol.primitives import ZERO_UUID
-from ...cluster.image import NO_LEADER, TopicImage
+from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
 from ..context import Context
-from ..encoded_topics import ALL_TOPIC_OPERATIONS
+from ..encoded_topics import ALL_TOPIC_OPERATIONS, tell_lost
 from ..topics import code_for_missing
 
 
@@ -75,18 +75,18 @@ def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> Describ
     rows = []
     for index in indexes:
         partition = topic.partitions[index]
-        rows.append(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=index,
-                leader_id=NO_LEADER if index in lost else partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=[] if index in lost else list(partition.isr),
-                offline_replicas=list(partition.replicas) if index in lost else [],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
+        row = DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
         )
+        if index in lost:
+            tell_lost(row)
+        rows.append(row)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
