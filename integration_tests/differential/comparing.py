@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import pytest
+
+from . import error_codes
 from .afterwards import read_back
 from .normalise import DIFFERENCES, Difference, normalised, unexplained
 from .peer import POLL_S, Case, Peer, Scenario
@@ -38,15 +41,28 @@ class Comparison:
         wait(asked)  # both, since what is raised by one must not leave the other at work
         (actual, ours), (expected, stock) = (each.result() for each in asked)
         self.done.add((scenario.label, version))
-        for code in codes_in(expected):
-            self.given.setdefault(scenario.key, {}).setdefault(code, set()).add(scenario.label)
+        self.note_codes(scenario.key, scenario.label, expected)
         found = compared(scenario, actual, expected, self.explained)
         return found or self.differences_left(scenario, ours, stock)
 
-    def unmet(self, labels: Set[str]) -> list[str]:
-        """The differences that are explained for some scenarios ("": for all), and were in none of those that ran."""
+    def note_codes(self, key: int, label: str, answer: Any) -> None:
+        """Those that stock Kafka gave."""
+        for code in codes_in(answer):
+            self.given.setdefault(key, {}).setdefault(code, set()).add(label)
+
+    def wrong_in_tables(self, cases: Iterable[tuple[Scenario, int]], more: Set[str] = frozenset()) -> list[str]:
+        """What the tables say of these scenarios, and stock Kafka or the comparison did not, a line each.
+
+        Those are the table of error codes and that of differences: what both brokers answer alike by now needs no
+        explanation. more: what else they name that was asked of this pair. Skips the test unless all cases ran.
+        """
+        asked = {(scenario.label, version) for scenario, version in cases}
+        if not asked <= self.done:
+            pytest.skip("only some of the scenarios ran")
+        labels = {*more, *(label for label, _ in asked)}
         unmet = [each for each in DIFFERENCES if each.scenario in labels and each not in self.explained]
-        return [f"{each.path} {each.scenario}" for each in unmet]
+        alike = [f"{each.path} does not differ in {each.scenario or 'any scenario'}" for each in unmet]
+        return error_codes.wrong(self.given, labels) + alike
 
     def differences_left(self, scenario: Scenario, ours: Case, stock: Case) -> list[str]:
         """Of what the scenario left behind; stock Kafka may need a moment to get there."""
