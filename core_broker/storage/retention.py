@@ -45,7 +45,7 @@ def deletable(log: LogUpkeep, segments: Sequence[Segment], high_watermark: int, 
         excess -= segment.size_bytes
         is_before_start = end <= log.log_start_offset
         is_expired = config.deletes and 0 <= config.retention_ms < wall_ms - segment.newest_ms
-        is_in_excess = not is_active and excess >= 0
+        is_in_excess = excess >= 0  # with retention.bytes=0 the active one is, too
         if not (is_before_start or is_expired or is_in_excess):
             break
         count += 1

@@ -95,9 +95,17 @@ def test_size_retention_keeps_at_least_what_is_asked(make):
     log = make(9, retention_ms=-1, retention_bytes=5 * size)
     assert run(log.enforce_retention(9, NOW_MS)) == 1
     assert log.size_bytes == 6 * size
-    log.config = LogConfig(retention_ms=-1, retention_bytes=0)
+    log.config = LogConfig(retention_ms=-1, retention_bytes=1)
     run(log.enforce_retention(9, NOW_MS))
     assert bases(log) == [6]  # the active segment stays
+
+
+def test_log_that_is_to_keep_no_bytes_begins_anew_at_its_end(make):
+    log = make(8, retention_ms=-1, retention_bytes=0)
+    assert run(log.enforce_retention(7, NOW_MS)) == 2  # the last one reaches past the high watermark
+    assert run(log.enforce_retention(8, NOW_MS)) == 1
+    assert (log.log_start_offset, log.log_end_offset, bases(log)) == (8, 8, [8])
+    assert run(log.enforce_retention(8, NOW_MS)) == 0
 
 
 def test_no_limit_deletes_nothing(make):
