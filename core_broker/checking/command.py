@@ -105,6 +105,7 @@ def _directory(check: DirectoryCheck) -> Iterator[str]:
 
 def _repaired(checked: Checked) -> Iterator[str]:
     yield f"{checked.report.name}: repaired" if not checked.left else f"{checked.report.name}: {len(checked.left)} left"
+    yield from _findings(checked.late)
     for line in checked.done:
         yield f"  {line}"
 

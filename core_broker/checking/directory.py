@@ -69,6 +69,7 @@ class Checked:
     report: PartitionReport
     known: Known
     stray: bool = False  # of no topic of the cluster: whatever is wrong with it, it is not ours to touch
+    late: list[Finding] = field(default_factory=list)  # found once the cluster's metadata was mended
     done: list[str] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
 
@@ -153,7 +154,9 @@ class DirectoryCheck:
         if METADATA in found:
             checked = self._check(METADATA)
             has_metadata = checked.report.log_end_offset > 0 or checked.stays
-            if has_metadata:
+            if has_metadata and checked.report.problems and FORMAT in self.identity:
+                self.notes.append("the metadata log is damaged or unreadable: what topics there should be is not known")
+            elif has_metadata:
                 self._read_metadata()
             yield checked
         if not has_metadata and FORMAT in self.identity and found:
@@ -206,12 +209,9 @@ class DirectoryCheck:
         return known
 
     def _read_metadata(self) -> None:
-        """Fold the metadata log into an image, unless it is damaged or Kafka's."""
+        """Fold the metadata log, which must be sound, into an image, unless it is Kafka's."""
         if FORMAT not in self.identity:
             self.notes.append("the directory is Kafka's own: its metadata is not read, holes in offsets are not judged")
-            return
-        if self.checked[METADATA].report.problems:
-            self.notes.append("the metadata log is damaged or unreadable: what topics there should be is not known")
             return
         directory = self._path(f"{METADATA[0]}-{METADATA[1]}")
         image = MetadataImage(self.identity.get("cluster.id", ""))
@@ -260,17 +260,20 @@ class DirectoryCheck:
 
     async def repair(self) -> Iterator[Checked]:
         """Mend what can be mended, then check that again; gives the partitions that were touched."""
-        self.left = [each for each in self.problems if each.kind in STAYS]
         touched = []
         marker = self._path(CLEAN_SHUTDOWN)
         if self.clean:
             self.files.unlink(marker)  # until all is done nobody may believe the rest
-        for key, checked in self.checked.items():
+        for key in list(self.checked):
+            checked = self.checked[key]
             problems = checked.report.problems
             checked.left = list(problems)
             if not checked.stays and any(each.kind not in STAYS for each in problems):
                 touched.append(checked)
                 await self._repair(key, checked)
+                if key == METADATA:
+                    self._check_by_mended_metadata()
+        self.left = [each for each in self.problems if each.kind in STAYS]
         self._save_checkpoints()
         for key, checked in self.checked.items():
             if checked in touched:
@@ -280,6 +283,20 @@ class DirectoryCheck:
         if self.clean:
             self.files.write_atomic(marker, CLEAN_MARKER)
         return iter(touched)
+
+    def _check_by_mended_metadata(self) -> None:
+        """What topics there should be is known now, and with it what is wrong with partitions besides."""
+        mended = self.checked[METADATA]
+        if check_partition(self.files, self._path(f"{METADATA[0]}-{METADATA[1]}"), mended.known).problems:
+            return
+        self._read_metadata()
+        if self._image is None:
+            return
+        for key, before in list(self.checked.items()):
+            if key != METADATA:
+                checked = self._check(key)
+                checked.late = [each for each in checked.report.problems if each not in before.report.problems]
+        self._look_for_missing()
 
     async def _repair(self, key: Key, checked: Checked) -> None:
         directory = self._path(f"{key[0]}-{key[1]}")

@@ -97,6 +97,29 @@ def test_what_no_repair_can_mend_stays(tmp_path: Path, damage: Callable[[Path], 
     assert before in (None, stored(directory))
 
 
+@pytest.mark.parametrize(
+    ("damage", "stays"),
+    [
+        (lambda d: (d / "plain-0/partition.metadata").unlink(), []),
+        (lambda d: unlink(d, "plain-0/0000000000000000002?.log"), ["plain-0 gap"]),
+        (lambda d: (d / "plain-0").rename(d / "other-0"), ["other-0 stray", "missing plain-0"]),
+    ],
+)
+def test_what_only_the_metadata_tells_is_found_once_the_metadata_is_mended(
+    tmp_path: Path, damage: Callable[[Path], object], stays: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = make(tmp_path / "data")
+    damage(directory)
+    (directory / "__cluster_metadata-0/00000000000000000009.index").touch()
+    assert main([str(directory), "--repair"]) == bool(stays)
+    said = capsys.readouterr().out
+    left = found(directory)
+    assert len(left) == len(stays) and all(any(each in line for line in left) for each in stays)
+    assert said.count("\nleft: ") == len(stays)
+    assert main([str(directory), "--repair"]) == bool(stays)
+    assert found(directory) == left
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
