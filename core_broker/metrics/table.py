@@ -65,12 +65,12 @@ METRICS: tuple[Metric, ...] = (
            "topic"),
     _kafka(C, f"{_TOPIC}TotalProduceRequestsPerSec", "Appends asked for, counted by partition", read.traffic("appends"),
            "topic"),
-    _kafka(C, f"{_TOPIC}FailedProduceRequestsPerSec", "Those of them that failed", read.traffic("failed_appends"),
-           "topic"),
+    _kafka(C, f"{_TOPIC}FailedProduceRequestsPerSec", "Those of them that failed; batches that are corrupt or too "
+           "large do not count", read.traffic("failed_appends"), "topic"),
     _kafka(C, f"{_TOPIC}TotalFetchRequestsPerSec", "Reads answered, counted by partition", read.traffic("fetches"),
            "topic"),
-    _kafka(C, f"{_TOPIC}FailedFetchRequestsPerSec", "Those of them that failed", read.traffic("failed_fetches"),
-           "topic"),
+    _kafka(C, f"{_TOPIC}FailedFetchRequestsPerSec", "Those of them that failed; offsets out of range and wrong leader "
+           "epochs do not count", read.traffic("failed_fetches"), "topic"),
     # --- Requests ---
     _kafka(C, f"{_REQUEST}RequestsPerSec", "Requests by name and version", read.requests, "request", "version"),
     _kafka(S, f"{_REQUEST}TotalTimeMs", "Milliseconds from a request's arrival to its answer; percentiles of the last "

@@ -18,7 +18,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
 from ..storage.errors import anew
 from ._leading import Leading
-from .traffic import Traffic
+from .traffic import OF_APPENDS, Traffic
 
 if TYPE_CHECKING:
     from ..storage.log import AppendInfo, Log, LogSlice, Origin
@@ -156,7 +156,8 @@ class Partition(Leading):
         return info
 
     def _append_failed(self, error: KafkaError, size_bytes: int) -> None:
-        self.traffic.failed_appends += 1
+        if error.code not in OF_APPENDS:
+            self.traffic.failed_appends += 1
         if error.code == ErrorCode.MESSAGE_TOO_LARGE:
             self.traffic.bytes_refused += size_bytes
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR and self.log.failure is None:

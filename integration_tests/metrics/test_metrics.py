@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.brokers import BrokerProcess
 from integration_tests.conftest import BrokerMaker
+from integration_tests.differential.batches import batch
+from integration_tests.differential.peer import Case, Peer
+from integration_tests.differential.requests import fetch_request, produce_request
 from integration_tests.peers.peers import Cluster, free_ports, java_command
 from isthmus import runtime
 from isthmus.core_broker.broker import Broker
@@ -197,9 +200,30 @@ def test_hostile_clients_take_no_more_than_their_share(broker: BrokerProcess) ->
 # --- Kafka's names ----------------------------------------------------------------------------------------------------
 
 
+def counted(bootstrap: str) -> None:
+    """Of each kind of answer that Kafka counts another way, one."""
+    case = Case(Peer("", bootstrap), 0, "counted")
+    topic_id = case.topic(max_message_bytes="2000")
+    keys_id = case.topic("-keys", cleanup_policy="compact")
+    head: dict[str, Any] = {"producer_id": 77, "producer_epoch": 0}
+    for data, wanted in (
+        (batch(5), topic_id),
+        (batch(3, codec="lz4"), topic_id),
+        (batch(3, break_crc=True), topic_id),
+        (batch(1, value=b"x" * 3000), topic_id),
+        (batch(3), keys_id),  # one without a key
+        (batch(2, base_sequence=0, **head), topic_id),
+        (batch(2, base_sequence=9, **head), topic_id),
+    ):
+        case.prepare(produce_request(case, data, wanted))
+    for offset, epoch in ((0, -1), (4, -1), (10, -1), (99, -1), (-5, -1), (0, 9)):
+        case.prepare(fetch_request(case, offset, topic_id, current_leader_epoch=epoch, session_epoch=-1))
+    case.peer.close()
+
+
 @pytest.fixture(scope="module")
-def mbeans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
-    """What stock Kafka has, as domain:type=…,name=… without other labels; some come with the first client."""
+def jmx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Stock Kafka's attributes after a first client and `counted`."""
     made = Cluster.create(tmp_path_factory.mktemp("jmx"))
     port = free_ports(1)[0]
     jmx = "-Dcom.sun.management.jmxremote"
@@ -208,18 +232,25 @@ def mbeans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
     try:
         made.nodes[0].wait()
         produce(made.bootstrap, "t", 10)
+        counted(made.bootstrap)
         url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
         command = java_command("JmxTool", "--jmx-url", url, "--one-time", "--report-format", "tsv")
         text = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     finally:
         made.kill()
+    yield {name: value for name, _, value in (line.rpartition("\t") for line in text.splitlines())}
+
+
+@pytest.fixture(scope="module")
+def mbeans(jmx: dict[str, str]) -> set[str]:
+    """What stock Kafka has, as domain:type=…,name=… without other labels; some come with the first client."""
     found = set()
-    for line in text.splitlines():
+    for line in jmx:
         if match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),name=([\w-]+)[,:]", line):
             found.add(f"{match[1]}:type={match[2]},name={match[3]}")
-        elif match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),listener=[^:]*:([\w-]+)\t", line):
+        elif match := re.match(r"(kafka\.[\w.]+):type=([\w-]+),listener=[^:]*:([\w-]+)$", line):
             found.add(f"{match[1]}:type={match[2]},name={match[3]}")  # an attribute of a bean that has no name
-    yield found
+    return found
 
 
 def test_names_are_those_that_the_exporter_makes_of_kafkas(mbeans: set[str]) -> None:
@@ -235,3 +266,18 @@ def test_names_are_those_that_the_exporter_makes_of_kafkas(mbeans: set[str]) -> 
     assert exported_name("kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups") == (
         "kafka_coordinator_group_groupmetadatamanager_numgroups"
     )
+
+
+def test_the_same_traffic_makes_the_same_counts_as_in_kafka(jmx: dict[str, str], broker: BrokerProcess) -> None:
+    produce(broker.bootstrap, "t", 10)
+    counted(broker.bootstrap)
+    found = scrape(address(broker))
+    wrong = []
+    for bean in (each.mbean for each in METRICS if "type=BrokerTopicMetrics" in each.mbean):
+        for topic in ("counted", "counted-keys"):
+            theirs = jmx.get(f"{bean},topic={topic}:Count", "0")  # it comes with the first that is counted
+            ours = found[exported_name(bean)][("topic", topic),]
+            if ours != int(theirs):
+                wrong.append(f"{bean} of {topic}: {ours}, {theirs} of Kafka's")
+    assert wrong == []
+    assert found["kafka_server_brokertopicmetrics_bytesrejected_total"][("topic", "counted"),] > 3000

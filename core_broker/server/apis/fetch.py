@@ -30,6 +30,7 @@ from ....protocol.messages.fetch import (
 from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
+from ...replication.traffic import OF_FETCHES
 from ...storage.errors import NotCached, anew
 from .._fetch import COMPILED, FetchAtOnce
 from .._frames import AtOnce
@@ -320,7 +321,7 @@ class _Fetch:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
                 traffic.bytes_out += wanted.size
-                if data.error_code:
+                if data.error_code and data.error_code not in OF_FETCHES:
                     traffic.failed_fetches += 1
         for wanted in self._idle:
             if wanted.idle is not None:

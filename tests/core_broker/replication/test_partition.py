@@ -188,13 +188,15 @@ def test_what_goes_in_is_counted_and_so_is_what_fails():
     traffic = partition.traffic
     assert (traffic.appends, traffic.failed_appends, traffic.messages_in, traffic.bytes_in) == (2, 0, 5, 350)
 
-    def refuse(records, *rest):
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+    for code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
 
-    log.append = refuse
-    with pytest.raises(KafkaError):
-        partition.append(b"0123456789", 0, 0)
-    assert (traffic.appends, traffic.failed_appends, traffic.messages_in, traffic.bytes_refused) == (3, 1, 5, 10)
+        def refuse(records, *rest, code=code):
+            raise KafkaError(code, "refused")
+
+        log.append = refuse
+        with pytest.raises(KafkaError):
+            partition.append(b"0123456789", 0, 0)
+    assert (traffic.appends, traffic.failed_appends, traffic.messages_in, traffic.bytes_refused) == (5, 1, 5, 10)
     total = Traffic()
     total.add(traffic)
     total.add(traffic)
