@@ -16,6 +16,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from .kafka_only import instead
 from .option import MAX_INT, MAX_LONG, ConfigError, Option, Type
 
+CLEANER_BUFFER_LEAST = 1 << 20  # of a thread; it must have more
 NEAR = 0.85  # of 1, the same: from there on a name is taken for a slip of another
 
 _B, _S, _I, _SH, _L, _D, _LIST = (
@@ -241,6 +242,7 @@ class BrokerConfig(Mapping[str, Any]):
             _BROKER[name].check(text)
         self._values: dict[str, Any] = {}
         self._parse()
+        self._check_together()
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -258,6 +260,19 @@ class BrokerConfig(Mapping[str, Any]):
         self.of_this_broker = _sound(of_this_broker, wrong)
         self._parse()
         return wrong
+
+    def _check_together(self) -> None:
+        """ConfigError for what no cleaner could work by. As in Kafka, options that were set later are not looked at."""
+        lags = self["log.cleaner.min.compaction.lag.ms"], self["log.cleaner.max.compaction.lag.ms"]
+        if lags[0] > lags[1]:
+            raise ConfigError(
+                "log.cleaner.min.compaction.lag.ms={} is more than max.compaction.lag.ms={}".format(*lags)
+            )
+        size, threads = self["log.cleaner.dedupe.buffer.size"], self["log.cleaner.threads"]
+        if size // max(threads, 1) <= CLEANER_BUFFER_LEAST:
+            raise _BROKER["log.cleaner.dedupe.buffer.size"].invalid(
+                str(size), f"Value must be more than 1 MiB for each of log.cleaner.threads={threads}"
+            )
 
     def _parse(self) -> None:
         for option in BROKER_OPTIONS:
@@ -329,15 +344,20 @@ def broker_option(name: str) -> Option:
     return option
 
 
-def validate_topic_options(overrides: Mapping[str, str | None] | Iterable[tuple[str, str | None]]) -> None:
-    """ConfigError when a topic cannot have these options."""
+def validate_topic_options(
+    overrides: Mapping[str, str | None] | Iterable[tuple[str, str | None]], config: BrokerConfig | None = None
+) -> None:
+    """ConfigError when a topic cannot have these options. config: what it takes the others from, where that counts."""
     values: dict[str, Any] = {}
     for name, text in dict(overrides).items():
         option = topic_option(name)
         if text is None:
             raise ConfigError(f"Null value not supported for topic configs: {name}")
         values[name] = option.check(text)
-    minimum, maximum = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    if config is not None and any(name in values for name in lags):
+        values = {name: config[topic_option(name).broker or ""] for name in lags} | values
+    minimum, maximum = (values.get(name) for name in lags)
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})"

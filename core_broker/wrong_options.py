@@ -29,7 +29,7 @@ def main() -> int:
 
 def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     """Name and reason of each that would be refused."""
-    check = {"broker": _check_broker, "topic": validate_topic_options}[kind]
+    check: Callable[[Options], None] = _check_broker if kind == "broker" else validate_topic_options
     each_is_right = True
     for name, text in options.items():
         if reason := _refusal(check, {name: text}):

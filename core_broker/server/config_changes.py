@@ -14,13 +14,12 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..cluster.controller.common import Command, Result, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from ..config import BrokerConfig, broker_option, validate_broker_options
+from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, validate_broker_options
 from .context import Context
 from .topics import submit
 
 CLEANER_THREADS = "log.cleaner.threads"
 CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
-CLEANER_BUFFER_LEAST = 1 << 20
 NUMBER = re.compile(r"[+-]?\d{1,10}")  # without the spaces and underscores that Python would take
 Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
 

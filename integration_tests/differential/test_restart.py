@@ -35,6 +35,7 @@ from .requests import (
     new_producer,
     new_topic,
     offsets_request,
+    options,
     produce_request,
 )
 from .scenarios import find_coordinator
@@ -43,6 +44,7 @@ OPTIONS = {
     "default.replication.factor": 3,
     "delete.topic.enable": "false",
     "group.initial.rebalance.delay.ms": 0,
+    "log.cleaner.max.compaction.lag.ms": 1000,
     "log.retention.minutes": 600,
     "max.incremental.fetch.session.cache.slots": 8,
     "max.request.partition.size.limit": 3,
@@ -243,6 +245,20 @@ def defaults_that_one_broker_cannot_hold(case: Case) -> None:
     case.compare(create_request(new_topic(case.name, -1, -1)))
     case.compare(create_request(new_topic(case.name, -1, 1)))
     case.await_topic(case.name, 3)
+
+
+@SCENARIOS.error(19)
+def limits_of_compaction_that_contradict_the_brokers(case: Case) -> None:
+    for limits in ({"min": "1001"}, {"min": "1000"}, {"min": "1001", "max": "1001"}):
+        own = options(**{f"{end}_compaction_lag_ms": value for end, value in limits.items()})
+        case.compare(create_request(new_topic(case.name, configs=own), validate_only=True))
+
+
+@SCENARIOS.error(44)
+def limits_that_come_to_contradict_the_brokers(case: Case) -> None:
+    case.topic()
+    for value in ("1001", "1000"):
+        case.compare(alter_request(case.name, ("min.compaction.lag.ms", SET, value)))
 
 
 @SCENARIOS.error(3)

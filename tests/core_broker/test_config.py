@@ -159,6 +159,38 @@ def test_broker_options_that_cannot_be_set_while_it_runs(name, value, code):
     assert caught.value.code == code
 
 
+LAGS = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({LAGS[0]: "11", LAGS[1]: "10"}, {LAGS[0]: "10", LAGS[1]: "10"}),
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, {"log.cleaner.dedupe.buffer.size": "1048577"}),
+        (
+            {"log.cleaner.dedupe.buffer.size": "2097153", "log.cleaner.threads": "2"},
+            {"log.cleaner.dedupe.buffer.size": "2097154", "log.cleaner.threads": "2"},
+        ),
+    ],
+)
+def test_options_of_the_cleaner_that_do_not_fit_are_refused_at_the_start(wrong, right):
+    with pytest.raises(ConfigError, match=r"log\.cleaner\."):
+        BrokerConfig(wrong)
+    BrokerConfig(right)
+    assert BrokerConfig().set_dynamic(wrong, {}) == []  # as in Kafka: the broker serves all the same
+
+
+def test_limits_of_compaction_must_fit_those_that_the_topic_takes_from_the_broker():
+    config = BrokerConfig({LAGS[0]: "5", LAGS[1]: "10"})
+    for wrong in ({"min.compaction.lag.ms": "11"}, {"max.compaction.lag.ms": "4"}):
+        validate_topic_options(wrong)
+        with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms .* > max"):
+            validate_topic_options(wrong, config)
+    validate_topic_options({"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "11"}, config)
+    config.set_dynamic({LAGS[1]: "11"}, {})
+    validate_topic_options({"min.compaction.lag.ms": "11"}, config)
+
+
 def test_an_option_without_effect_takes_its_default_only():
     validate_topic_options({"preallocate": "false", "remote.storage.enable": "FALSE"})
     BrokerConfig({"log.preallocate": "false"})

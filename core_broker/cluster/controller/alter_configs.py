@@ -30,7 +30,7 @@ class AlterConfigs:
                 present = present_options(kind, name, view.image)
                 after = {key: text for key, text in present.items() if is_sealed(key, kind)}
                 after |= {config.name: config.value or "" for config in resource.configs}
-                records += records_of_change(kind, name, after, view.image)
+                records += records_of_change(kind, name, after, view)
             except KafkaError as error:
                 item.error_code, item.error_message = error.code, error.message
             items.append(item)

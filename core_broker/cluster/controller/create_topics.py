@@ -94,7 +94,7 @@ def _create(topic: CreatableTopic, view: View, links: dict[str, r.MirrorLinkReco
             ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}"
         )  # fmt: skip
     configs = {config.name: config.value or "" for config in topic.configs}
-    validate_topic_options(configs)
+    validate_topic_options(configs, view.config)
     link = link_of_topic(configs, image, links)
     assignments = _assignments(topic, view) if topic.assignments else _place(topic, view)
 

@@ -54,7 +54,7 @@ def _alter(resource: AlterConfigsResource, view: View) -> list[Any]:
     """The records of one resource. Raises KafkaError."""
     kind, name = resource.resource_type, resource.resource_name
     after = changed_options(present_options(kind, name, view.image), resource.configs, kind)
-    return records_of_change(kind, name, after, view.image)
+    return records_of_change(kind, name, after, view)
 
 
 def changed_options(present: Mapping[str, str], changes: Sequence[AlterableConfig], kind: int) -> dict[str, str]:

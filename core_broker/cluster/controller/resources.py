@@ -15,7 +15,7 @@ from ....protocol.messages.metadata_records import ConfigRecord
 from ....protocol.topic_names import why_invalid
 from ...config import topic_option, validate_broker_options, validate_topic_options
 from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from .common import Item
+from .common import Item, View
 
 
 @dataclass(slots=True)
@@ -38,12 +38,13 @@ def unknown_kind(kind: int) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def records_of_change(kind: int, name: str, after: Mapping[str, str], image: MetadataImage) -> list[Any]:
+def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View) -> list[Any]:
     """The records that give a resource the options `after` and no others. Raises KafkaError."""
+    image = view.image
     present = present_options(kind, name, image)
     changed = {key: after.get(key) for key in dict.fromkeys([*after, *present]) if after.get(key) != present.get(key)}
     if kind == TOPIC_RESOURCE:
-        _check_topic(name, after, changed, image)
+        _check_topic(name, after, changed, view)
     else:
         _check_broker(name, after)
     return [
@@ -51,14 +52,14 @@ def records_of_change(kind: int, name: str, after: Mapping[str, str], image: Met
     ]
 
 
-def _check_topic(name: str, after: Mapping[str, str], changed: Mapping[str, str | None], image: MetadataImage) -> None:
+def _check_topic(name: str, after: Mapping[str, str], changed: Mapping[str, str | None], view: View) -> None:
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     reason = why_invalid(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    validate_topic_options(after)
-    if name not in image.topics:
+    validate_topic_options(after, view.config)
+    if name not in view.image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     for key in changed:
         if topic_option(key).sealed:
