@@ -87,6 +87,7 @@ class Wanted:
             idle is not None
             and idle.high_watermark == self.high_watermark
             and idle.failure is None  # as it has when it is deleted, too
+            and idle.log.failure is None
             and idle.leader_epoch == self.idle_epoch
             and idle.log.log_start_offset == self.log_start_offset
         )

@@ -111,12 +111,14 @@ def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_of_it_c
         session = (await serving.ask(request(*rows, epoch=0, topic_id=topic_id))).session_id
         for epoch in (1, 2):
             assert told(await serving.ask(request(session=session, epoch=epoch))) == {}
+        serving.replicas.get("t", 0).log._fail(OSError(5, "Input/output error"), "cannot sync")
         serving.fill("t", 1, index=1)
         serving.replicas.get("t", 2).delete_records(2)
         serving.replicas.get("t", 3).fail(OSError(5, "Input/output error"))
         serving.replicas.get("t", 4).become_leader(7)  # of that a consumer is told nothing
         changed = await serving.ask(request((5, 9), session=session, epoch=3, topic_id=topic_id))
         assert told(changed) == {
+            0: (E.KAFKA_STORAGE_ERROR, -1, False),
             1: (E.NONE, 5, True),
             2: (E.NONE, 4, False),
             3: (E.KAFKA_STORAGE_ERROR, -1, False),
