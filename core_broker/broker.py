@@ -141,7 +141,7 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back = groups.came_back
+        replicas.came_back, replicas.went_offline = groups.came_back, groups.went_offline
         await groups.start()
         logs.start()
         services = Services(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
@@ -29,12 +29,15 @@ def partition_for(group_id: str, partitions: int) -> int:
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions
 
 
-def find(image: MetadataImage, group_id: str, listener: str) -> Found:
-    """The coordinator's address as clients of a listener reach it."""
+def find(image: MetadataImage, group_id: str, listener: str, lost: Collection[int]) -> Found:
+    """The coordinator's address as clients of a listener reach it. lost: partitions that nobody can use."""
     topic = image.topics.get(CONSUMER_OFFSETS)
     if topic is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = topic.partitions[partition_for(group_id, len(topic.partitions))]
+    index = partition_for(group_id, len(topic.partitions))
+    if index in lost:
+        return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = topic.partitions[index]
     broker = image.brokers.get(partition.leader)
     endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
     if endpoint is None:

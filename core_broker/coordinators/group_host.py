@@ -6,6 +6,7 @@ requests are in `membership.py`, `offset_requests.py` and `groups.py`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Collection, Hashable, Sequence
@@ -41,6 +42,7 @@ class GroupHost:
     ) -> None:
         self._controller = controller
         self._image = controller.image
+        self._replicas = replicas
         self._config = config
         self._runtime = runtime
         self._purgatory = purgatory
@@ -83,6 +85,11 @@ class GroupHost:
         """A partition that could not be used is served now."""
         if topic == CONSUMER_OFFSETS:
             self._shards.elect(index)
+
+    def went_offline(self, topic: str, index: int) -> None:
+        """A partition is lost: nobody coordinates its groups. Whoever finds it out may be writing for one of them."""
+        if topic == CONSUMER_OFFSETS:
+            asyncio.get_running_loop().call_soon(self._shards.resign_if_offline, index)
 
     def _forget_topics(self, names: Collection[str]) -> None:
         """Offsets go with their topics, so that a topic of the same name begins anew."""

@@ -24,8 +24,8 @@ class Membership(GroupHost):
     """Every method takes the decoded request, its version, the client's id and host."""
 
     def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
-        def refuse(error: int) -> jg.Response:
-            return _join_told(jg.Response(member_id=request.member_id, error_code=error), version)
+        def refuse(error: int, member_id: str = request.member_id) -> jg.Response:
+            return _join_told(jg.Response(member_id=member_id, error_code=error), version)
 
         low, high = self._config["group.min.session.timeout.ms"], self._config["group.max.session.timeout.ms"]
         if not request.group_id:
@@ -35,7 +35,7 @@ class Membership(GroupHost):
         try:
             shard = self._shard_of(request.group_id)
         except KafkaError as error:
-            return refuse(error.code)
+            return refuse(error.code, "")
         group = shard.state.groups.get(request.group_id)
         if group is None:
             if request.member_id:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...protocol import records as batches
@@ -50,6 +50,10 @@ class ShardState(Protocol):
 
 class Replicas(Protocol):
     """Access to the partitions that this broker leads."""
+
+    @property
+    def lost(self) -> Mapping[str, Collection[int]]:
+        """By topic, partitions that nobody can use."""
 
     def partition(self, topic: str, index: int) -> Partition:
         """Raises KafkaError."""
@@ -117,6 +121,13 @@ class CoordinatorRuntime(Generic[S]):
         if shard is not None:
             shard.failure = KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is led elsewhere")
             shard.state.unloaded()
+
+    def resign_if_offline(self, index: int) -> None:
+        """Of a shard in use whose partition has failed, unless it was read anew since; of one that cannot be read, the
+        reason is kept."""
+        shard = self.shards.get(index)
+        if shard is not None and shard.failure is None and shard.partition.is_offline:
+            self.resign(index)
 
     async def stop(self) -> None:
         self._is_stopped = True

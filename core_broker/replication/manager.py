@@ -53,6 +53,7 @@ class ReplicaManager:
         self.lost: dict[str, set[int]] = {}  # partitions that nobody can use: clients are told that they have no leader
         self.gone = Traffic()  # of partitions that were deleted
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
+        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # told when one is lost
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
         self._served: dict[Key, int] = {}  # high watermarks of those that were served and are to be opened anew
         self._room = WantOfRoom(self._open_again)
@@ -148,6 +149,7 @@ class ReplicaManager:
 
     def _lose(self, name: str, index: int) -> None:
         self.lost.setdefault(name, set()).add(index)
+        self.went_offline(name, index)
 
     def _regain(self, name: str, index: int) -> None:
         """Of one that is served: it may have been lost."""

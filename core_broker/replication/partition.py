@@ -190,6 +190,10 @@ class Partition(Leading):
         upper = self.last_stable_offset if read_committed else self.high_watermark
         return self.log.read(offset, max_bytes, upper, min_one, may_wait)
 
+    @property
+    def is_offline(self) -> bool:
+        return self.failure is not None or self.log.failure is not None
+
     def check_online(self) -> None:
         """Raise why the partition, or its log, has failed: what memory knows of its files may not be what they hold."""
         failure = self.failure or self.log.failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import test_group_limits, test_restart, test_storage_errors
+from . import test_group_limits, test_offline_partitions, test_restart, test_storage_errors
 from .peer import Scenario
 from .scenarios import SCENARIOS
 
@@ -11,4 +11,5 @@ ALL: list[Scenario] = [
     *test_restart.SCENARIOS,
     *test_group_limits.SCENARIOS,
     *test_storage_errors.SCENARIOS,
+    *test_offline_partitions.SCENARIOS,
 ]

@@ -221,6 +221,7 @@ DIFFERENCES: tuple[Difference, ...] = (
             ("CreatePartitions.results[*].error_message", "partitions_within_no_time"),
             ("ElectLeaders.replica_election_results.partition_result.error_message", "elections_within_no_time"),
             ("FindCoordinator.coordinators.error_message", "a_topic_of_groups_that_cannot_be_made"),
+            ("FindCoordinator.coordinators.error_message", "the_coordinator_of_a_group_that_is_lost"),
         )
     ),
     Difference("DescribeConfigs.results.error_message", SAYS_MORE, "the topic's name, where Kafka's text is empty"),
@@ -304,6 +305,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "offsets_after_records_were_deleted",
         5,
         2,
+    ),
+    Difference(
+        "ListOffsets.topics.partitions.error_code",
+        INSTEAD,
+        "Kafka goes on to speak of the directory that is offline, when the topic that had a partition there is deleted",
+        "deletion_of_a_topic_that_lost_a_partition",
+        3,
+        56,
     ),
     *(
         Difference(path, INSTEAD, "a null name without an id ends in a fault of Kafka's", "unknown_topic_id", 42, -1)

@@ -17,7 +17,7 @@ from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import offset_fetch as of
 from tests.core_broker.storage.support import place
 
-from .desk import FSYNC, Desk, simulated
+from .desk import FSYNC, Desk, join_request, simulated
 
 ASKED = of.Request(group_id="g", topics=[of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
 
@@ -169,6 +169,24 @@ def test_partition_that_comes_back_while_the_broker_stops_is_not_read(reads):
         assert groups._shards.shards == {} and len(groups._timers) == 0
 
     simulated(scenario)
+
+
+def test_groups_whose_partition_went_offline_have_no_coordinator(reads):
+    async def scenario(desk: Desk) -> None:
+        await desk.commit(5)
+        member_id, _ = await desk.member("crew")
+        desk.host.machine.disk.fail("sync", errno.EIO, containing="__consumer_offsets-0/")
+        assert await desk.commit(6) == E.NOT_COORDINATOR
+        assert (await desk.find()).error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert await told(desk) == E.NOT_COORDINATOR
+        joined = await desk.ask(join_request("crew", member_id), 5)
+        assert (joined.error_code, joined.member_id) == (E.NOT_COORDINATOR, "")
+        assert desk.groups._shards.shards == {}
+        await desk.restart(power=True)
+        assert (await desk.find()).error_code == E.NONE
+        assert (await desk.fetched())[0] in (5, 6)
+
+    simulated(scenario, FSYNC)
 
 
 def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coordinated_again(reads):
