@@ -28,6 +28,7 @@ SETUP_TIMEOUT_S = 20.0
 POLL_S = 0.002
 TOPIC = 2  # kind of resource
 CLOSED = "<the broker closed the connection>"
+KEEPS = "-1"  # retention.ms
 NO_SUCH_ID = bytes.fromhex("0123456789abcdef0123456789abcdef")
 
 
@@ -154,8 +155,12 @@ class Case:
             self.topics.update(dict.fromkeys(name for name in names if name and not name.startswith("__")))
 
     def topic(self, suffix: str = "", partitions: int = 1, **configs: str) -> bytes:
-        """Make a topic and wait until it is served; its id. Option names have _ for the dots."""
+        """Make a topic and wait until it is served; its id. Option names have _ for the dots.
+
+        It keeps its records, however old their timestamps are: a pass of retention may come at any time.
+        """
         name = self.name + suffix
+        configs.setdefault("retention_ms", KEEPS)
         wanted = create_topics.CreatableTopic(
             name=name,
             num_partitions=partitions,

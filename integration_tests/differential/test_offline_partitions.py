@@ -92,7 +92,7 @@ def cases_of_topics(peer: Peer) -> list[Case]:
 def begin(peer: Peer) -> None:
     """The topics with records that are older than a segment may be, sessions at their ends, and groups with offsets."""
     for case in cases_of_topics(peer):
-        topic_id = case.topic(partitions=2, retention_ms="-1")
+        topic_id = case.topic(partitions=2)
         for index in (LOST, SERVED):
             fill(case, topic_id, partition=index)
         peer.held[case.name] = {"topic_id": topic_id}
@@ -222,7 +222,7 @@ def end_of(case: Case, partition: int) -> Any:
 
 def is_as_new(case: Case) -> None:
     """The case's topic has two partitions without records, and takes some."""
-    topic_id = case.topic(partitions=2, retention_ms="-1")
+    topic_id = case.topic(partitions=2)
     for index in (LOST, SERVED):
         fill(case, topic_id, partition=index)
         for timestamp in (EARLIEST, LATEST):

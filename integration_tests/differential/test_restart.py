@@ -52,6 +52,7 @@ OPTIONS = {
     "offsets.topic.num.partitions": 10,
     "offsets.topic.replication.factor": 3,
 }
+LONG = "3153600000000"  # retention.ms: a hundred years, within which its records are
 OLD = "kept"  # a topic that was there before the restart
 RECORDS = 9  # in its first partition before the restart, of which the first STARTS_AT were deleted
 STARTS_AT = 2
@@ -62,7 +63,7 @@ SCENARIOS = Scenarios()
 def before(peer: Peer) -> dict[str, Any]:
     """Make what is to be found after the restart; gives what clients may still hold in their hands then."""
     case = Case(peer, 0, OLD)
-    topic_id = case.topic(partitions=2, retention_ms="1234567")
+    topic_id = case.topic(partitions=2, retention_ms=LONG)
     fill(case, topic_id, 2)
     producer = new_producer(case)
     sent = {"producer_id": producer.producer_id, "producer_epoch": 0, "base_sequence": 0}

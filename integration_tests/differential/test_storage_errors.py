@@ -52,7 +52,7 @@ SCENARIOS = Scenarios()
 def begin(peer: Peer) -> Case:
     """The topic, with records that are older than a segment may be."""
     case = Case(peer, 0, TOPIC)
-    peer.held = {"topic_id": case.topic(partitions=2, retention_ms="-1")}
+    peer.held = {"topic_id": case.topic(partitions=2)}
     for index in (LOST, SERVED):
         fill(case, peer.held["topic_id"], partition=index)
     return case
