@@ -135,7 +135,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("group.max.size", _I, str(MAX_INT), "Most members of one group", 1),
     O("group.min.session.timeout.ms", _I, "6000", "Shortest session timeout of a member", 1),
     O("listener.security.protocol.map", _S,
-      "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+      "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
       "Protocol of each listener; only PLAINTEXT works yet"),
     O("listeners", _LIST, "PLAINTEXT://:9092", "NAME://HOST:PORT for each socket to listen on"),
     O("log.cleaner.backoff.ms", _L, "15000", "How long the cleaner rests when no log needs it", 0, dynamic=True),

@@ -79,9 +79,9 @@ DIFFERENCES: dict[int, str] = {
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
     19: "CreateTopics refuses options that would change nothing here (INVALID_CONFIG), and lists ours among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
-    32: "DescribeConfigs lists the broker options that we have, and ours; a resource named twice is told once; client "
-    "metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); min.insync.replicas is a default, "
-    "where Kafka's formatter sets it for the cluster",
+    32: "DescribeConfigs lists the broker options that we have, and ours, with our defaults; a resource named twice is "
+    "told once; client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); "
+    "min.insync.replicas is a default, where Kafka's formatter sets it for the cluster",
     33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
     35: "DescribeLogDirs tells the sizes of all partitions beside one that is offline, see above",
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",

@@ -12,10 +12,10 @@ from isthmus.protocol.messages import APIS
 
 from .absent_codes import ABSENT, NOWHERE
 from .catalogue import ALL
+from .differences import DIFFERENCES
 from .error_codes import GIVEN
 from .group_mutants import GROUP_MUTANTS
 from .mutants import MUTANTS
-from .normalise import DIFFERENCES
 from .pitfalls import PITFALLS
 from .versions import STOCK
 

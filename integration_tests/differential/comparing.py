@@ -11,7 +11,8 @@ import pytest
 
 from . import error_codes
 from .afterwards import read_back
-from .normalise import DIFFERENCES, Difference, normalised, unexplained
+from .differences import DIFFERENCES, Difference
+from .normalise import normalised, unexplained
 from .peer import POLL_S, Case, Peer, Scenario
 from .wire import api
 

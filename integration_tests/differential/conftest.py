@@ -11,7 +11,12 @@ from integration_tests.brokers import running_broker
 from .comparing import Comparison
 from .peer import Peer
 
-SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 10}  # as those of the stock peer
+SETTINGS = {  # as those of the stock peer
+    "group.initial.rebalance.delay.ms": 0,
+    "node.id": 1,
+    "offsets.topic.num.partitions": 10,
+    "offsets.topic.replication.factor": 1,
+}
 
 
 @pytest.fixture(scope="session")

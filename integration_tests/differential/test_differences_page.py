@@ -6,7 +6,7 @@ from isthmus.core_broker.server.dispatch import DIFFERENCES as PAGE
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import APIS
 
-from .normalise import DIFFERENCES, INSTEAD, LEFT_OUT, Difference
+from .differences import DIFFERENCES, INSTEAD, LEFT_OUT, Difference
 
 KEYS = {api.name: key for key, api in APIS.items()}
 AFTERWARDS = "Afterwards"  # not an API, but what one of the others has left behind

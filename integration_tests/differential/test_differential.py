@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from .comparing import Comparison, answers, compared
+from .differences import OWN_OPTIONS
 from .peer import Peer, Scenario
 from .requests import fill
 from .scenarios import SCENARIOS
@@ -78,6 +79,18 @@ def test_control_a_missing_or_wrong_option_is_seen(stock: Peer) -> None:
     own = [*options, {"name": "durability"}]  # is explained
     actual = [{**expected[0], "topics": [{**expected[0]["topics"][0], "configs": own}]}, *expected[1:]]
     assert compared(scenario, actual, expected) == []
+
+
+def test_control_an_option_of_ours_is_told_as_kafkas_but_for_its_default(stock: Peer) -> None:
+    scenario = next(each for each in SCENARIOS if each.label == "describes_all_options_of_a_broker_that_we_have")
+    expected, _ = answers(stock, scenario, 4, "control-")
+    for change in ({"read_only": None}, {"config_type": 0}):
+        for name in OWN_OPTIONS:
+            actual = copy.deepcopy(expected)
+            [row] = [each for each in actual[0]["results"][0]["configs"] if each["name"] == name]
+            row.update(change)
+            is_own = bool(change.keys() & set(OWN_OPTIONS[name]))
+            assert bool(compared(scenario, actual, expected)) is not is_own, (name, change)
 
 
 def test_control_what_is_left_behind_is_seen(comparison: Comparison) -> None:
