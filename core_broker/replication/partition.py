@@ -221,7 +221,8 @@ class Partition(Leading):
         KAFKA_STORAGE_ERROR. The log's start moves in memory; `LogManager.save_log_starts` makes it last.
         """
         self.check_online()
-        if "delete" not in self.configs["cleanup.policy"]:
+        policy = self.configs["cleanup.policy"]
+        if "compact" in policy and "delete" not in policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not have delete")
         before = self.high_watermark if offset == -1 else offset
         if not 0 <= before <= self.high_watermark:

@@ -69,6 +69,7 @@ DIFFERENCES: dict[int, str] = {
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
     8: "OffsetCommit of nothing that can be kept makes no group; Kafka's coordinator then has one, in memory alone",
+    9: "OffsetFetch tells all offsets of a group once where it is named twice: a few bytes would ask for megabytes",
     10: "FindCoordinator that has the topic of groups made answers when it is there; Kafka has the client ask again "
     "(COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
@@ -87,10 +88,13 @@ DIFFERENCES: dict[int, str] = {
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
     43: "ElectLeaders has nothing to do for a partition that is offline (ELECTION_NOT_NEEDED), see above",
     44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG); client metrics and "
-    "groups (kinds 16 and 32) have none (INVALID_REQUEST)",
+    "groups (kinds 16 and 32) have none (INVALID_REQUEST), which is also told for an operation that there is not, in "
+    "Kafka a fault where the option is a topic's (UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     55: "DescribeQuorum names the broker's listeners as the node's: there are none for controllers alone",
-    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader",
+    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader; an "
+    "empty name is INVALID_TOPIC_EXCEPTION, and others are told beside it (UNKNOWN_TOPIC_OR_PARTITION where there is "
+    "none), in Kafka a fault for all (UNKNOWN_SERVER_ERROR)",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 

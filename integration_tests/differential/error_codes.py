@@ -201,6 +201,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.ELECTION_NOT_NEEDED: "elections_in_what_is_not_there",
     },
     44: {
+        E.UNKNOWN_SERVER_ERROR: "operations_that_there_are_not",
         E.UNKNOWN_TOPIC_OR_PARTITION: "alters_some_of_several_resources",
         E.INVALID_TOPIC_EXCEPTION: "options_that_are_refused",
         E.INVALID_CONFIG: "alters_some_of_several_resources",
@@ -236,6 +237,7 @@ GIVEN: dict[int, dict[E, str]] = {
         E.UNSUPPORTED_VERSION: "a_kind_that_is_not_known",
     },
     75: {
+        E.UNKNOWN_SERVER_ERROR: "partitions_of_a_topic_without_a_name",
         E.UNKNOWN_TOPIC_OR_PARTITION: "cursors_that_point_nowhere",
         E.INVALID_TOPIC_EXCEPTION: "partitions_of_what_is_not_there",
         E.INVALID_REQUEST: "cursors_that_point_nowhere",

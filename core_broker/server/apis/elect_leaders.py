@@ -5,19 +5,22 @@ v1: kinds of election, an error for the whole answer. v2: flexible. Null asks fo
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult, Request, Response
 from ...cluster.controller.common import Result
 from ...cluster.controller.elect_leaders import ElectLeaders
-from ...purgatory import Pending
 from ..context import Context
 from ..topics import submit
 
 TOP_LEVEL_ERROR_SINCE = 1
 
 
-def handle(request: Request, context: Context) -> Pending:
+def handle(request: Request, context: Context) -> Any:
     version = context.version
     topics = request.topic_partitions
+    if topics is not None and not topics:
+        return Response()  # in whatever time, and of any kind
     asked = None if topics is None else [(topic.topic, topic.partitions) for topic in topics]
 
     def answer(result: Result) -> Response:

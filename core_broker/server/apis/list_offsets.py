@@ -42,6 +42,8 @@ def handle(request: Request, context: Context) -> Any:
     for topic in request.topics:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)
     for name, partitions in by_topic.items():
+        if not partitions:
+            continue  # as Kafka, which answers by partition
         twice = duplicates([partition.partition_index for partition in partitions])
         answers = []
         for partition in {each.partition_index: each for each in partitions}.values():

@@ -51,6 +51,13 @@ def deletes_from_a_topic_compacted_and_deleted(case: Case) -> None:
 
 
 @SCENARIOS.success(21, ends=True)
+def deletes_from_a_topic_without_a_policy(case: Case) -> None:
+    fill(case, case.topic(cleanup_policy=""))
+    for offset in (1, 7, -1):
+        case.compare(request(case.name, (0, offset)))
+
+
+@SCENARIOS.success(21, ends=True)
 def several_partitions_one_of_them_twice(case: Case) -> None:
     fill(case, case.topic(partitions=2), 2)
     case.compare(request(case.name, (0, 1), (1, 0), (0, 3)), only=by_partition)

@@ -55,6 +55,12 @@ def partitions_of_what_is_not_there(case: Case) -> None:
 
 
 @SCENARIOS.error(75)
+def partitions_of_a_topic_without_a_name(case: Case) -> None:
+    case.compare(request(""))
+    case.compare(request("", case.name + "-no"))
+
+
+@SCENARIOS.error(75)
 def cursors_that_point_nowhere(case: Case) -> None:
     case.topic()
     case.compare(request(case.name, cursor=(case.name + "-no", 0)))

@@ -47,6 +47,7 @@ def elections_within_no_time(case: Case) -> None:
         wanted.timeout_ms = timeout_ms
         case.compare(wanted)
         case.compare(m.Request(topic_partitions=None, timeout_ms=timeout_ms))
+        case.compare(m.Request(topic_partitions=[], timeout_ms=timeout_ms))
 
 
 @SCENARIOS.error(43, since=1)

@@ -163,6 +163,14 @@ def validates_options_of_brokers(case: Case) -> None:
 
 
 @SCENARIOS.error(44)
+def operations_that_there_are_not(case: Case) -> None:
+    case.topic()
+    for operation in (4, -1):
+        case.compare(alter_request(case.name, ("retention.ms", operation, "1")))
+        case.compare(alter_request(str(case.peer.node_id), ("log.retention.ms", operation, "1"), kind=BROKER))
+
+
+@SCENARIOS.error(44)
 def options_that_are_refused(case: Case) -> None:
     case.compare(alter_request(case.name, ("retention.ms", SET, "1")))  # no such topic
     case.topic()

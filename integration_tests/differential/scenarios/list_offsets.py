@@ -124,6 +124,14 @@ def offsets_of_an_unknown_partition(case: Case) -> None:
         case.compare(offsets_request(case.name, timestamp, partition=7))
 
 
+@SCENARIOS.success(2, ends=True)
+def offsets_of_topics_without_partitions(case: Case) -> None:
+    case.topic()
+    nothing = [m.ListOffsetsTopic(name=name, partitions=[]) for name in (case.name, case.name + "-no")]
+    case.compare(m.Request(replica_id=-1, topics=nothing))
+    case.compare(m.Request(replica_id=-1, topics=[*nothing, *offsets_request(case.name, LATEST).topics]))
+
+
 @SCENARIOS.error(2, since=4, ends=True)
 def offsets_with_a_leader_epoch_to_come(case: Case) -> None:
     case.topic()

@@ -142,6 +142,12 @@ def await_offsets(case: Case, topics: int) -> None:
     case.wait_until(lambda: len(case.prepare(wanted, 9).groups[0].topics) == topics, f"offsets of {topics} topics")
 
 
+@SCENARIOS.success(9, since=8)
+def all_offsets_of_a_group_that_is_named_twice(case: Case) -> None:
+    committed(case, 40)
+    case.compare(everything(case, case.name, case.name + "-none", case.name))
+
+
 @SCENARIOS.error(9)
 def offsets_of_an_unknown_group(case: Case) -> None:
     topic_id = case.topic()

@@ -106,7 +106,7 @@ def test_only_what_is_new_is_told():
 def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
     partition = Leading()
     partition.high_watermark, partition.leader_epoch, partition.failure = 5, 0, None
-    partition.log = SimpleNamespace(log_start_offset=0)
+    partition.log = SimpleNamespace(log_start_offset=0, failure=None)
     wanted = Wanted("t", bytes(16), 0, 4)
     wanted.partition = partition
     nothing = PartitionData(high_watermark=5, log_start_offset=0, records=[])
