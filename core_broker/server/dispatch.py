@@ -63,8 +63,7 @@ DIFFERENCES: dict[int, str] = {
     1: "Fetch answers go on past the end of a segment, up to the limits; an id of zeros is an unknown topic, where "
     "Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
     2: "ListOffsets by a timestamp tells the first record that is there; Kafka's may be one that was deleted, or none. "
-    "A "
-    "partition that was offline when its topic was deleted is unknown (UNKNOWN_TOPIC_OR_PARTITION), where Kafka goes "
+    "A partition that was offline when its topic was deleted is unknown (UNKNOWN_TOPIC_OR_PARTITION), where Kafka goes "
     "on to speak of its directory (KAFKA_STORAGE_ERROR)",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
