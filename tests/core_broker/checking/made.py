@@ -21,6 +21,12 @@ from isthmus.protocol.records import build_batch, walk
 from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import NOW_MS, at, run
 
+POINTS, STARTS, MARKS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+DIRTY = "cleaner-offset-checkpoint"
 PLAIN, MIRRORED = "plain", "mirrored"
 IDS = {PLAIN: bytes(range(16)), MIRRORED: bytes(range(16, 32))}
 SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=300)
