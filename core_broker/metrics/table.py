@@ -58,7 +58,7 @@ _SOCKETS = "kafka.server:type=socket-server-metrics,name="
 
 METRICS: tuple[Metric, ...] = (
     # --- What goes in and out; without a label: of all topics, deleted ones too ---
-    _kafka(C, f"{_TOPIC}MessagesInPerSec", "Records appended", read.traffic("messages_in"), "topic"),
+    _kafka(C, f"{_TOPIC}MessagesInPerSec", "Records taken, repeated ones too", read.traffic("messages_in"), "topic"),
     _kafka(C, f"{_TOPIC}BytesInPerSec", "Bytes appended, as on the wire", read.traffic("bytes_in"), "topic"),
     _kafka(C, f"{_TOPIC}BytesOutPerSec", "Bytes of records given to consumers", read.traffic("bytes_out"), "topic"),
     _kafka(C, f"{_TOPIC}BytesRejectedPerSec", "Bytes of batches refused for their size", read.traffic("bytes_refused"),

@@ -102,5 +102,5 @@ class Leading:
         if self._end_waiters:
             self._wake_end_waiters()
         if self._data_waiters:
-            self._wake_data_waiters()
+            self.wake_data_waiters()
         return base

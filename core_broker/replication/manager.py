@@ -149,6 +149,9 @@ class ReplicaManager:
 
     def _lose(self, name: str, index: int) -> None:
         self.lost.setdefault(name, set()).add(index)
+        partition = self.partitions.get(name, {}).get(index)
+        if partition is not None:
+            partition.wake_data_waiters()  # who reads is told
         self.went_offline(name, index)
 
     def _regain(self, name: str, index: int) -> None:

@@ -152,7 +152,7 @@ class Partition(Leading):
             if self._end_waiters:
                 self._wake_end_waiters()
             if self._data_waiters:
-                self._wake_data_waiters()
+                self.wake_data_waiters()
         return info
 
     def _append_failed(self, error: KafkaError, size_bytes: int) -> None:
@@ -269,7 +269,7 @@ class Partition(Leading):
         if self._end_waiters:
             self._wake_end_waiters()
         if self._data_waiters:
-            self._wake_data_waiters()
+            self.wake_data_waiters()
 
     def _wake_end_waiters(self) -> None:
         waiters = self._end_waiters
@@ -278,7 +278,8 @@ class Partition(Leading):
             callback, entry[2] = entry[2], None
             callback()
 
-    def _wake_data_waiters(self) -> None:
+    def wake_data_waiters(self) -> None:
+        """Whoever waits for data is to look: there is some, or there will be none."""
         waiters, self._data_waiters = self._data_waiters, {}
         for callback in waiters.values():
             callback()
@@ -313,14 +314,14 @@ class Partition(Leading):
         self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {reason}")
         log.error("%s is offline until the broker starts again: %s", self, reason)
         self._wake_end_waiters()
-        self._wake_data_waiters()
+        self.wake_data_waiters()
 
     def close(self, error: KafkaError) -> None:
         """The partition is deleted or the broker stops: let go of those who wait. The log is closed by its manager."""
         if self.failure is None:
             self.failure = error
         self._wake_end_waiters()
-        self._wake_data_waiters()
+        self.wake_data_waiters()
 
 
 def _nothing() -> None:

@@ -21,6 +21,7 @@ from .pauses import Pauses
 logger = logging.getLogger(__name__)
 
 FLUSH_TICK_MS = 50  # flush.ms is kept to within this
+FIRST_MS = 30_000  # what recurs is first done then, or sooner by its interval; Kafka: log.initial.task.delay.ms
 LOOK_AT_ONCE = 32  # logs that retention looks at in one turn of the loop
 
 Key = tuple[str, int]  # topic, partition
@@ -91,7 +92,7 @@ class Duties:
 
     async def _recur(self) -> None:
         loop = asyncio.get_running_loop()
-        due = [loop.time() + job.interval_ms / 1000 for job in self._jobs]
+        due = [loop.time() + min(job.interval_ms, FIRST_MS) / 1000 for job in self._jobs]
         while not self._pauses.is_stopping:
             await self._pauses.pause(max(0.0, min(due) - loop.time()))
             if self._pauses.is_stopping:

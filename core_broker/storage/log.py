@@ -112,7 +112,8 @@ class Log(LogCutting):
                 return AppendInfo(end, end - 1, end, -1, -1, self.log_start_offset, 0, 0, False)
             first, last = repeated.first_offset, repeated.last_offset
             stamped = repeated.timestamp if self.config.stamps else -1
-            return AppendInfo(first, last, end, repeated.timestamp, stamped, self.log_start_offset, 0, 0, True)
+            start, count = self.log_start_offset, last - first + 1
+            return AppendInfo(first, last, end, repeated.timestamp, stamped, start, count, len(view), True)
         if origin is MIRROR:
             self._check_epochs(checked)
         first_offset, last_offset = checked[0][1], checked[-1][2]

@@ -80,7 +80,7 @@ def reads_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
     def append(self: Partition, *arguments: Any) -> Any:
         info = real(self, *arguments)
         self.high_watermark = self.log.log_end_offset
-        self._wake_data_waiters()
+        self.wake_data_waiters()
         return info
 
     _replace(stack, Partition, "append", append)

@@ -1,17 +1,20 @@
 """The replica manager follows the metadata image: opens, configures, deletes, and says why something is missing."""
 
 import asyncio
+import errno
 
 import pytest
 
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager, log_config
+from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system
+from tests.core_broker.storage.support import NOW_MS, BrokenFiles, batch
 
 ID, OTHER_ID = b"\1" * 16, b"\2" * 16
 
@@ -26,8 +29,8 @@ def partition(index, topic_id=ID, leader=1):
 class World:
     """A manager over a data directory, fed with records."""
 
-    def __init__(self, path):
-        self.files = RealFiles(2)
+    def __init__(self, path, files=None):
+        self.files = files or RealFiles(2)
         self.image = MetadataImage("cluster")
         self.logs = LogManager(self.files, str(path), system())
         self.config = BrokerConfig()
@@ -126,6 +129,44 @@ def test_log_that_cannot_be_opened_is_a_storage_error_and_others_serve(tmp_path)
         assert world.replicas.lost == {"t": {0}}
         await world.feed(r.RemoveTopicRecord(topic_id=ID))
         assert world.replicas.lost == {}
+
+    world.run(history)
+
+
+def test_who_waits_for_data_of_a_log_that_breaks_is_told_at_once(tmp_path):
+    files = BrokenFiles()
+    world = World(tmp_path, files)
+
+    def refuse(kind, path):
+        if kind == "append" and "/t-0/" in path:
+            raise OSError(errno.EIO, "Input/output error")
+
+    async def history():
+        await world.feed(r.TopicRecord(name="t", topic_id=ID), partition(0), partition(1))
+        told = []
+        for index in (0, 1):
+            world.replicas.get("t", index).wait_for_data(lambda index=index: told.append(index))
+        broken = world.replicas.get("t", 0)
+        files.trap = refuse
+        with pytest.raises(KafkaError):
+            broken.append(batch(), Origin.CLIENT, NOW_MS)
+        assert told == [0]
+        assert broken.is_offline and not broken.failure  # it is the log that has failed
+
+    world.run(history)
+
+
+def test_a_repeated_batch_counts_as_come_in_but_not_as_appended_as_in_kafka(tmp_path):
+    world = World(tmp_path)
+
+    async def history():
+        await world.feed(r.TopicRecord(name="t", topic_id=ID), partition(0))
+        leader = world.replicas.get("t", 0)
+        data = batch(3, producer_id=7, producer_epoch=0, base_sequence=0)
+        for _ in range(2):
+            assert leader.append(data, Origin.CLIENT, NOW_MS).first_offset == 0
+        assert leader.log.log_end_offset == 3
+        assert (leader.traffic.messages_in, leader.traffic.bytes_in) == (6, 2 * len(data))
 
     world.run(history)
 

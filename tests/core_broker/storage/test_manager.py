@@ -16,6 +16,7 @@ from isthmus.core_broker.storage.opening import Wanted
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
+from tests.core_broker.ticked import TickedPauses
 
 from .directories import TOPIC_ID, killed, manager, names, open_all, opened
 from .support import NO_FILES, NOW_MS, BrokenFiles, append, at, batch, run
@@ -435,6 +436,27 @@ def test_one_task_saves_flushes_and_retains(tmp_path):
                 if "f 0 2" in text:
                     break
             assert "f 0 2" in text
+
+    run(work())
+
+
+@pytest.mark.parametrize(("interval_ms", "first_s"), [(300_000, 30), (20_000, 20)])
+def test_retention_comes_first_half_a_minute_after_a_start_or_after_its_interval(files, tmp_path, interval_ms, first_s):
+    never = 10**9
+    config = ManagerConfig(
+        checkpoint_interval_ms=never,
+        log_start_interval_ms=never,
+        high_watermark_interval_ms=never,
+        retention_interval_ms=interval_ms,
+    )
+
+    async def work():
+        async with opened(files, tmp_path, config=config) as made:
+            pauses = made.duties._pauses = TickedPauses()
+            made.start()
+            while not pauses.is_pausing:
+                await asyncio.sleep(0)
+            assert max(pauses.lengths_s) == pytest.approx(first_s, abs=5)
 
     run(work())
 
