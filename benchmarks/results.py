@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -49,10 +50,18 @@ def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bo
         "run_memory_gib": run_memory_gib or "all",
         "kernel": platform.release(),
         "congestion_control": congestion_control(),
+        "read_ahead_kib": _read_ahead_kib(Path(tempfile.gettempdir())),
         "load_average": round(os.getloadavg()[0], 2),
         "pairs": pairs,
         "seconds": seconds,
     }
+
+
+def _read_ahead_kib(folder: Path) -> int | None:
+    """Of the disk where sides have their data, None for one that tells of none: who maps files pays for it."""
+    device = folder.stat().st_dev
+    path = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    return int(path.read_text()) if path.exists() else None
 
 
 def summary(case: Case, samples: Samples) -> list[dict[str, Any]]:

@@ -69,6 +69,7 @@ COLD = (*LATE, *BULK)
 PARTITIONS = (
     Metric("create", "s to create", lower=True),
     Metric("rss", "MiB", lower=True),
+    Metric("first", "s for the first two batches in each", lower=True),
     *BULK,
     Metric("loaded", "MiB after the load", lower=True),
     Metric("idle", "% of a core idle", lower=True),
