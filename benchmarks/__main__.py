@@ -19,10 +19,11 @@ from .cases import GB, Bench
 from .memory import GIB, Memory
 from .sides import Side, isthmus, kafka
 from .table import CASES, ISTHMUS, KAFKA, Case
+from .warming import Compiling, warm
 
 MAKERS = {ISTHMUS: isthmus, KAFKA: kafka}
 COLD_GB = 4.0  # fits small disks; more than the memory is what tells most
-WARM_S = 8.0  # Kafka's compiler wants more; the first seconds of a JVM are not its speed
+WARM_S = 8.0  # a round; Kafka has as many as its compiler wants, see `warming.py`
 
 
 class Sides:
@@ -60,11 +61,15 @@ def run(
             bench.cold_bytes = cold_bytes
             bench.prepare()
             benches.append(bench)
-            bench.warm(warm_s)
+            warmed = warm(bench, warm_s)
+            said = f"  {bench.side.name}: {warmed.rounds} rounds to warm up, its compilers' share is {warmed.share:.2f}"
+            print(said, file=sys.stderr, flush=True)
         for _ in range(pairs):
             for bench in benches:
                 memory.touch(seconds)
-                samples[bench.side.name].append(bench.measure(seconds))
+                compiling = Compiling(bench.side)
+                sample = bench.measure(seconds)
+                samples[bench.side.name].append({**sample, results.COMPILING: compiling.share()})
     finally:
         for bench in benches:
             bench.clean()
@@ -76,7 +81,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=["list"], help="list, all, or names of cases")
     parser.add_argument("--pairs", type=int, default=5, help="how often each side runs (default 5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one sample (default 3)")
-    parser.add_argument("--warm", type=float, default=WARM_S, help=f"seconds of load before it (default {WARM_S:g})")
+    parser.add_argument(
+        "--warm",
+        type=float,
+        default=WARM_S,
+        help=f"seconds of load first, again while a JVM compiles (default {WARM_S:g})",
+    )
     parser.add_argument("--cold-gb", type=float, default=COLD_GB, help=f"what cold* read (default {COLD_GB:g} GB)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
     network.add_option(parser)

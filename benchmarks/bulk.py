@@ -79,7 +79,7 @@ class Produce(Bulk):
     """A producer with its defaults, acks=all."""
 
     def measure(self, seconds: float) -> Sample:
-        name = self.topic(self.partitions)
+        name = self.begun_topic(self.partitions)
         got, cpu_s = self.produced(name, seconds)
         self.side.delete_topic(name)
         return rates(got["bytes"], got["seconds"], cpu_s)
@@ -109,7 +109,7 @@ class ProduceAndConsume(Consume):
     partitions = BOTH_PARTITIONS
 
     def measure(self, seconds: float) -> Sample:
-        name = self.topic(self.partitions)
+        name = self.begun_topic(self.partitions)
         heat(self.side, self.name)
         read: list[Load] = []
         before = self.side.cpu_seconds()

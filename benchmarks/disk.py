@@ -85,7 +85,7 @@ class Fsync(Bench):
     batch_records = 0  # librdkafka's defaults
 
     def measure(self, seconds: float) -> Sample:
-        name = self.topic(FSYNC_PARTITIONS, self.side.fsync_options)
+        name = self.begun_topic(FSYNC_PARTITIONS, self.side.fsync_options)
         got, cpu_s = librdkafka(
             "produce", self.side, name, seconds, FSYNC_PARTITIONS, self.value_bytes, batch_records=self.batch_records
         )

@@ -25,6 +25,8 @@ from .table import Case
 
 FOLDER = Path(__file__).with_name("results")
 Samples = dict[str, list[dict[str, float]]]  # by side
+COMPILING = "compiling"  # of a sample: the share of its CPU that is a JVM's compilers'
+TOLD = 0.05  # from so much on a table tells
 
 
 def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bool = True) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def summary(case: Case, samples: Samples) -> list[dict[str, Any]]:
             ours, theirs = values.values()
             ratios = [a / b for a, b in zip(ours, theirs, strict=True) if b]
             row["ratio"] = statistics.median(ratios) if ratios else None
+        row[COMPILING] = max((each.get(COMPILING, 0.0) for found in samples.values() for each in found), default=0.0)
         rows.append(row)
     return rows
 
@@ -112,6 +115,9 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"| {row['case']} | {row['unit']} | {better} | {_cell(row, 'Isthmus')} | {_cell(row, 'Kafka')} | {said} |"
         )
+    compiled = {row["case"]: row.get(COMPILING, 0.0) for row in rows}
+    if told := [f"{case} ({share:.0%})" for case, share in compiled.items() if share >= TOLD]:
+        lines += ["", f"A sample's CPU was a JVM's compilers' by as much as: {', '.join(told)}."]
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ from .frames import produce_frame, random_batch
 from .memory import GIB, Memory
 from .partitions import sweep as partition_sweep
 from .sides import Side, isthmus, kafka
+from .warming import warm
 
 MIB = 1 << 20
 CONNECTIONS = (1, 10, 100, 1000, 5000)
@@ -100,7 +101,7 @@ def run(name: str, sides: list[Side], memory: Memory, pairs: int, seconds: float
     for rows in zip(*(SWEEPS[name](side, seconds) for side in sides), strict=True):
         for _, bench in rows:
             bench.prepare()
-            bench.warm(warm_s)
+            warm(bench, warm_s)
         found: dict[str, list[Sample]] = {side.name: [] for side in sides}
         for _ in range(pairs):
             for _, bench in rows:

@@ -74,6 +74,8 @@ class Mirror(Bench):
 class MirrorMaker(Bench):
     """MirrorMaker 2 does what `mirror` does, from one Kafka node to another."""
 
+    warms_by_load = False
+
     def prepare(self) -> None:
         self.held = contextlib.ExitStack()
         self.folder = Path(self.held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-")))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import results
+from benchmarks import results, warming
 from benchmarks.sweeps import CONNECTIONS, VALUE_BYTES
 from benchmarks.table import CASES, ISTHMUS
 from integration_tests.brokers import ROOT
@@ -42,10 +46,39 @@ def test_every_case_gives_all_its_figures(tmp_path: Path, names: tuple[str, ...]
     assert all(f"| {name} | {unit} |" in table for name, unit in found)
 
 
-def test_a_pair_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
-    run, _ = bench(tmp_path, "small-1", "--seconds", "1", "--warm", "0.5")
+def test_a_pair_has_both_sides_their_ratio_and_how_much_of_it_was_a_compiler(tmp_path: Path) -> None:
+    run, table = bench(tmp_path, "small-1", "--seconds", "1", "--warm", "0.2")
     requests = run["results"][0]
     assert requests["Isthmus"]["median"] / requests["Kafka"]["median"] == requests["ratio"]
+    share = requests[results.COMPILING]
+    assert 0 < share < 1  # ten rounds of 0.2 s are not enough
+    assert (share >= results.TOLD) == (f"small-1 ({share:.0%})" in table)
+
+
+@pytest.mark.parametrize(
+    ("shares", "rounds"),
+    [([0.0] * 9, 2), ([0.4, 0.2, 0.04, 0.06, 0.01, 0.0, 0.3], 6), ([0.3] * 30, 21)],
+    ids=["calm", "two rounds one after the other", "never"],
+)
+def test_a_side_is_loaded_until_its_compilers_rest(
+    monkeypatch: pytest.MonkeyPatch, shares: list[float], rounds: int
+) -> None:
+    left = iter(shares)
+    monkeypatch.setattr(warming, "Compiling", lambda side: SimpleNamespace(share=lambda: next(left)))
+    monkeypatch.setattr(warming, "compilers", lambda pid: {1: 0.0})
+    now = itertools.count()
+    monkeypatch.setattr(warming.time, "perf_counter", lambda: float(next(now)))
+    bench: Any = SimpleNamespace(warms_by_load=True, side=SimpleNamespace(pid=1), warm=lambda seconds: None)
+    assert warming.warm(bench, 2.0).rounds == rounds
+
+
+def test_a_side_without_a_compiler_is_loaded_once() -> None:
+    bench: Any = SimpleNamespace(
+        warms_by_load=True,
+        side=SimpleNamespace(pid=os.getpid(), cpu_seconds=time.process_time),
+        warm=lambda seconds: None,
+    )
+    assert warming.warm(bench, 8.0) == (1, 0.0)
 
 
 def test_sweeps_give_a_line_for_each_x_and_their_plots(tmp_path: Path) -> None:
