@@ -68,16 +68,14 @@ class Bench:
         return name
 
     def begun_topic(self, partitions: int, options: Mapping[str, str] | None = None) -> str:
-        """One with two batches of 8 KB in each partition: the first entry of an index has been made.
+        """One with two batches of 8 KB or more in each partition: the first entry of an index has been made.
 
         Where an index is a mapped file the system reads around that entry, once, and with a large read-ahead that is
         what a sample of a few seconds measures.
         """
         name = self.topic(partitions, options)
         begin = random_batch(BEGIN_RECORDS, VALUE_BYTES)
-        frames = [produce_frame(name, each, begin) for each in range(partitions)]
-        for _ in range(2):
-            checked_size(self.side.address, frames)
+        fill(self.side.address, name, partitions, partitions * len(begin), begin)
         return name
 
 

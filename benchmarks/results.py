@@ -22,11 +22,11 @@ from isthmus.protocol import records
 from .network import congestion_control
 from .sides import kafka_version
 from .table import Case
+from .warming import CALM
 
 FOLDER = Path(__file__).with_name("results")
 Samples = dict[str, list[dict[str, float]]]  # by side
 COMPILING = "compiling"  # of a sample: the share of its CPU that is a JVM's compilers'
-TOLD = 0.05  # from so much on a table tells
 
 
 def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bool = True) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
             f"| {row['case']} | {row['unit']} | {better} | {_cell(row, 'Isthmus')} | {_cell(row, 'Kafka')} | {said} |"
         )
     compiled = {row["case"]: row.get(COMPILING, 0.0) for row in rows}
-    if told := [f"{case} ({share:.0%})" for case, share in compiled.items() if share >= TOLD]:
+    if told := [f"{case} ({share:.0%})" for case, share in compiled.items() if share >= CALM]:
         lines += ["", f"A sample's CPU was a JVM's compilers' by as much as: {', '.join(told)}."]
     return "\n".join(lines)
 

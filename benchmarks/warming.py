@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .cases import Bench
 from .sides import Side
 
-CALM = 0.05  # of the broker's CPU; with less than that for its compilers ...
+CALM = 0.05  # of the broker's CPU, and from so much in a sample on a table tells; with less for its compilers ...
 CALM_ROUNDS = 2  # ... in so many rounds of load one after the other it is warm
 MOST_ROUNDS = 10  # of the seconds that are asked for, after which it is measured as it is; the sample tells
 NAMES = "C1 Compiler", "C2 Compiler"  # threads' names begin so
@@ -56,7 +56,6 @@ class Warmed(NamedTuple):
 def warm(bench: Bench, seconds: float) -> Warmed:
     """Load a side for so long, and again until its compilers are at rest, if it has any."""
     calm = rounds = 0
-    share = 0.0
     end = time.perf_counter() + seconds * MOST_ROUNDS
     while True:
         compiling = Compiling(bench.side)
