@@ -18,7 +18,7 @@ from ...protocol.messages.leave_group import MemberIdentity, MemberResponse
 from .effects import SYNC, Assigned, Caller, Cancel, Replaced, Reply, Schedule, Store, Token, session
 from .generations import CONSUMER, Generations
 from .group_states import TABLE, Answer, Event, State
-from .members import NOBODY, Member, protocols_of
+from .members import NOBODY, Member, Protocols, protocols_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
 MAX_NAMED_FOR = 1000  # characters of a client's id in its member id, which has to fit in a string of the protocol
@@ -168,12 +168,13 @@ class Group(Generations):
         if error or member is None:
             self._refuse_join(token, member_id, error)
             return
-        if protocols_of(request.protocols) != member.protocols:
+        protocols = protocols_of(request.protocols)
+        if protocols != member.protocols:
             event = Event.CHANGED_REJOIN
         else:
             event = Event.LEADER_REJOIN if member_id == self.members.leader else Event.REJOIN
         if TABLE[event, self.state].answer is Answer.LATER:
-            self._update(member, request, token)
+            self._update(member, request, protocols, token)
         answer = self._on(event)
         if answer is Answer.GENERATION:
             tells_members = self.state is State.COMPLETING and member_id == self.members.leader
@@ -183,9 +184,9 @@ class Group(Generations):
         else:
             self._maybe_complete()
 
-    def _update(self, member: Member, request: jg.Request, token: Token) -> None:
+    def _update(self, member: Member, request: jg.Request, protocols: Protocols, token: Token) -> None:
         rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
-        self.members.update(member, protocols_of(request.protocols), rebalance_ms, request.session_timeout_ms)
+        self.members.update(member, protocols, rebalance_ms, request.session_timeout_ms)
         before = self.members.await_join(member, token)
         if before is not None:
             # It asks again on another connection, nobody listens on the first.
@@ -200,7 +201,7 @@ class Group(Generations):
         old_leader = self.members.leader
         member = self._replace(old_id, new_id)
         old_protocols, old_timeouts_ms = member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms)
-        self._update(member, request, token)
+        self._update(member, request, protocols_of(request.protocols), token)
         changes = self.state is State.STABLE and self.members.select_protocol() != self.protocol_name
         if self._on(Event.STATIC_CHANGED_REJOIN if changes else Event.STATIC_REJOIN) is Answer.STORED:
             tag = Replaced(

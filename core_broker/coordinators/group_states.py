@@ -13,7 +13,13 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode
 
 
-class State(Enum):
+class Named(Enum):
+    """An enumeration whose members are looked up by identity: Python's own hash of one is a call of its own."""
+
+    __hash__ = object.__hash__
+
+
+class State(Named):
     """Named as DescribeGroups and ListGroups tell them."""
 
     EMPTY = "Empty"
@@ -23,7 +29,7 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class Event(Named):
     """What can happen to a group."""
 
     JOIN = "someone joins who was no member"

@@ -16,7 +16,7 @@ Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, in the member's 
 
 
 def protocols_of(asked: Sequence[JoinGroupRequestProtocol]) -> Protocols:
-    return tuple((each.name, bytes(each.metadata)) for each in asked)
+    return tuple([(each.name, bytes(each.metadata)) for each in asked])
 
 
 class Member:
@@ -65,7 +65,10 @@ class Member:
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
 
 class Members:
@@ -140,9 +143,10 @@ class Members:
         return member
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        self._count(member.protocols, -1)
-        member.protocols = protocols
-        self._count(protocols, 1)
+        if protocols != member.protocols:
+            self._count(member.protocols, -1)
+            member.protocols = protocols
+            self._count(protocols, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -175,6 +179,8 @@ class Members:
     def select_protocol(self) -> str:
         """The one that most members like best of those that all know; among equals the first in Java's order."""
         common = {name for name, count in self._supported.items() if count == len(self._by_id)}
+        if len(common) == 1:
+            return common.pop()
         votes: dict[str, int] = {}
         for member in self._by_id.values():
             choice = next(name for name, _ in member.protocols if name in common)

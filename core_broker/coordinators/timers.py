@@ -41,7 +41,7 @@ class Timers:
         standing = self._entries.get(name)
         if standing is None or deadline < standing:
             self._push(name, deadline)
-        self._arm(loop)
+            self._arm(loop)
 
     def cancel(self, name: Hashable) -> None:
         self._deadlines.pop(name, None)

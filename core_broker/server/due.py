@@ -31,39 +31,34 @@ class Due:
         self.answer = answer
 
 
-class DueAnswers:
-    """The line. Falsy when nobody is in it."""
+class DueAnswers(list[Due]):
+    """The line. A list, since whether anybody is in it is asked several times a request."""
 
-    __slots__ = ("_line",)
-
-    def __init__(self) -> None:
-        self._line: list[Due] = []
-
-    def __len__(self) -> int:
-        return len(self._line)
+    __slots__ = ()
 
     @property
     def is_full(self) -> bool:
-        return len(self._line) >= DUE_MAX
+        return len(self) >= DUE_MAX
 
     def add(self, route: Route, correlation: int, began_ns: int, pending: Pending | None, answer: Any = None) -> Due:
         due = Due(route, correlation, began_ns, pending, answer)
-        self._line.append(due)
+        self.append(due)
         return due
 
     def complete(self, due: Due, answer: Any) -> list[Due]:
         """An answer has come: gives those that can be sent now, in order."""
         due.pending, due.answer = None, answer
         count = 0
-        while count < len(self._line) and self._line[count].pending is None:
+        while count < len(self) and self[count].pending is None:
             count += 1
-        ready = self._line[:count]
-        del self._line[:count]
+        ready = self[:count]
+        del self[:count]
         return ready
 
     def abandon(self) -> None:
         """The connection is gone."""
-        line, self._line = self._line, []
+        line = self[:]
+        self.clear()
         for due in line:
             if due.pending is not None:
                 due.pending.abandon()

@@ -93,9 +93,9 @@ def answers_out_of_order(stack: contextlib.ExitStack) -> None:
 
     def complete(self: Any, due: Due, answer: Any) -> list[Due]:
         due.pending, due.answer = None, answer
-        there = [each for each in self._line if each.pending is None]
+        there = [each for each in self if each.pending is None]
         for each in there:
-            self._line.remove(each)
+            self.remove(each)
         return there
 
     _replace(stack, DueAnswers, "complete", complete)
