@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 PRODUCER, CONSUMER = 0, 1  # rd_kafka_type_t
-COPY = 2  # RD_KAFKA_MSG_F_COPY
+NEITHER_COPIED_NOR_FREED = 0  # of RD_KAFKA_MSG_F_COPY and _FREE
 BEGINNING = -2  # RD_KAFKA_OFFSET_BEGINNING
 WAIT_MS = 30_000
 SAID_BYTES = 512
@@ -147,7 +147,7 @@ class Client:
         self._check(self._call["flush"](self._handle, WAIT_MS))
 
     def records(self, values: Sequence[bytes]) -> ctypes.Array[Message]:
-        """What `produce` takes, again and again."""
+        """What `produce` takes, again and again; the values are kept as long as this client."""
         self._values.extend(values)
         records = (Message * len(values))()
         for record, value in zip(records, values, strict=True):
@@ -155,8 +155,10 @@ class Client:
         return records
 
     def produce(self, partition: int, records: ctypes.Array[Message]) -> None:
-        """Each is copied; there must be room in the queue."""
-        taken = self._call["produce_batch"](self._topic, partition, COPY, records, len(records))
+        """There must be room in the queue. Values are read where they lie, as by librdkafka's own performance tool: to
+        copy each first is no work of a client that keeps them."""
+        flags = NEITHER_COPIED_NOR_FREED
+        taken = self._call["produce_batch"](self._topic, partition, flags, records, len(records))
         if taken != len(records):
             raise RuntimeError(f"{taken} of {len(records)} records were taken")
 

@@ -60,6 +60,28 @@ def test_what_it_says_it_wrote_is_there_and_read(isthmus_broker: BrokerProcess, 
 
 
 @CALLS
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_values_arrive_whole_though_they_are_sent_from_where_they_lie(
+    isthmus_broker: BrokerProcess, calls: list[str], codec: str
+) -> None:
+    topic = f"whole-{codec}-{len(calls)}"
+    create(isthmus_broker, topic)
+    done = load(
+        "produce", isthmus_broker.address, topic, "--value-bytes=100", "--max-bytes=3000000", f"--codec={codec}", *calls
+    )
+    assert done.returncode == 0, done.stderr
+    wrote = json.loads(done.stdout)["records"]
+    consumer = Consumer({"bootstrap.servers": isthmus_broker.address, "group.id": "read"})
+    consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
+    values: list[bytes] = []
+    while len(values) < wrote and (came := consumer.consume(wrote - len(values), WAIT_S)):
+        values += [message.value() for message in came]
+    consumer.close()
+    assert len(set(values)) == len(values) == wrote  # none is sent twice before all have been sent once
+    assert all(len(each) == 100 and each.isalpha() and each.isupper() for each in values)
+
+
+@CALLS
 def test_it_tells_what_the_broker_refused(isthmus_broker: BrokerProcess, calls: list[str]) -> None:
     topic = f"refused-{len(calls)}"
     create(isthmus_broker, topic, **{"max.message.bytes": "500"})
