@@ -154,7 +154,7 @@ class GroupHost:
     def _perform(self, shard: Shard[GroupShard], group: Group) -> None:
         """Do what the group asks for, until it asks for nothing more."""
         if not group.effects or group.is_busy:
-            return  # an answer led straight to the next request; further up its effects are done in their turn
+            return  # nothing to do, or an answer led straight to the next request: further up this has its turn
         group.is_busy = True
         try:
             while effects := group.take_effects():

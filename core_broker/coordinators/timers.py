@@ -78,6 +78,12 @@ class Timers:
         if self._was_late:
             self._handle = loop.call_at(now + GRACE_S, self._tick)
             return
+        try:
+            self._fire_due(now)
+        finally:  # whatever becomes of one, the others' time comes
+            self._arm(loop)
+
+    def _fire_due(self, now: float) -> None:
         while self._heap and self._heap[0][0] <= now:
             at, _, name = heapq.heappop(self._heap)
             if self._entries.get(name) != at:
@@ -91,4 +97,3 @@ class Timers:
                 continue
             del self._deadlines[name]
             self._fire(name)
-        self._arm(loop)

@@ -10,6 +10,8 @@ import pytest
 from isthmus.core_broker.coordinators.timers import Timers
 from tests.simulation.runner import Simulation, run
 
+WAIT_S = 20
+
 
 def simulated(scenario: Callable[[Simulation], Awaitable[None]]) -> None:
     result = run(1, scenario)
@@ -117,3 +119,23 @@ def test_what_is_due_after_a_pause_waits_for_what_was_sent_meanwhile(pause_s: fl
 
     loop.run_until_complete(main())
     loop.close()
+
+
+def test_one_that_fails_does_not_hold_up_the_others():
+    async def scenario() -> None:  # on a real loop: a simulated one ends with the first error that nobody handles
+        failed: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(str(context["exception"])))
+        others_time = asyncio.Event()
+
+        def fire(name: object) -> None:
+            if name == "bad":
+                raise RuntimeError("a bad one")
+            others_time.set()
+
+        timers = Timers(fire)
+        timers.schedule("good", 20)
+        timers.schedule("bad", 0)
+        await asyncio.wait_for(others_time.wait(), WAIT_S)
+        assert failed == ["a bad one"]
+
+    asyncio.run(scenario())
