@@ -36,16 +36,23 @@ def counted(broker: BrokerProcess, topic: str) -> list[int]:
     return [high - low for low, high in bounds]
 
 
+def produce(broker: BrokerProcess, topic: str, codec: str, calls: list[str]) -> int:
+    """Creates a topic and loads it with 3 MB of values of 100 bytes; how many records the load says it wrote."""
+    create(broker, topic)
+    done = load(
+        "produce", broker.address, topic, "--value-bytes=100", "--max-bytes=3000000", f"--codec={codec}", *calls
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    wrote: int = json.loads(done.stdout)["records"]
+    return wrote
+
+
 @CALLS
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_what_it_says_it_wrote_is_there_and_read(isthmus_broker: BrokerProcess, calls: list[str], codec: str) -> None:
     topic = f"written-{codec}-{len(calls)}"
-    create(isthmus_broker, topic)
+    wrote = produce(isthmus_broker, topic, codec, calls)
     size = "--value-bytes=100"
-    few = "--max-bytes=3000000"
-    done = load("produce", isthmus_broker.address, topic, size, few, f"--codec={codec}", *calls)
-    assert done.returncode == 0, done.stderr
-    wrote = json.loads(done.stdout)["records"]
     assert wrote == sum(counted(isthmus_broker, topic)) and all(counted(isthmus_broker, topic))
     done = load("drain", isthmus_broker.address, topic, f"--seconds={WAIT_S}", size, *calls)
     assert done.returncode == 0, done.stderr
@@ -65,12 +72,7 @@ def test_values_arrive_whole_though_they_are_sent_from_where_they_lie(
     isthmus_broker: BrokerProcess, calls: list[str], codec: str
 ) -> None:
     topic = f"whole-{codec}-{len(calls)}"
-    create(isthmus_broker, topic)
-    done = load(
-        "produce", isthmus_broker.address, topic, "--value-bytes=100", "--max-bytes=3000000", f"--codec={codec}", *calls
-    )
-    assert done.returncode == 0, done.stderr
-    wrote = json.loads(done.stdout)["records"]
+    wrote = produce(isthmus_broker, topic, codec, calls)
     consumer = Consumer({"bootstrap.servers": isthmus_broker.address, "group.id": "read"})
     consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
     values: list[bytes] = []
