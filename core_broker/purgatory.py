@@ -120,10 +120,12 @@ class Purgatory:
         now = loop.time()
         self._timer = None
         heap = self._heap
-        while heap and (heap[0][2].done or heap[0][0] <= now):
-            heapq.heappop(heap)[2].expire()
-        if heap and self._timer is None:
-            self._arm(loop)
+        try:
+            while heap and (heap[0][2].done or heap[0][0] <= now):
+                heapq.heappop(heap)[2].expire()
+        finally:  # whatever becomes of one, the others' time comes
+            if heap and self._timer is None:
+                self._arm(loop)
 
     def _drop_done(self) -> None:
         self._heap[:] = [entry for entry in self._heap if not entry[2].done]  # in place: `_tick` may be at work on it

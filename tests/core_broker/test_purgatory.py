@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from isthmus.core_broker.purgatory import Pending, Purgatory
 
 
@@ -114,3 +116,18 @@ def test_close_expires_what_waits(monkeypatch):
         purgatory.add(Pending(lambda n=n: n), 1000 - n).when_done(given.append)
     purgatory.close()
     assert given == [2, 1, 0]
+
+
+def test_an_answer_that_cannot_be_made_does_not_hold_up_the_others(monkeypatch):
+    clock = with_clock(monkeypatch)
+    purgatory = Purgatory(10)
+
+    def fail():
+        raise RuntimeError("a bad one")
+
+    purgatory.add(Pending(fail), 100)
+    other = purgatory.add(Pending(lambda: "late"), 200)
+    with pytest.raises(RuntimeError, match="a bad one"):
+        clock.run_until(100.15)
+    clock.run_until(101)
+    assert other.done and other.answer == "late"
