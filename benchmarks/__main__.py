@@ -66,6 +66,7 @@ def run(
             print(said, file=sys.stderr, flush=True)
         for _ in range(pairs):
             for bench in benches:
+                bench.prepare_sample()
                 memory.touch(seconds)
                 compiling = Compiling(bench.side)
                 sample = bench.measure(seconds)

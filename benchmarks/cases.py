@@ -56,6 +56,9 @@ class Bench:
         """Load that is not measured, for the JVM's compiler and all caches."""
         self.measure(seconds)
 
+    def prepare_sample(self) -> None:
+        """What one sample needs and does not measure. The memory it leaves is touched before the sample."""
+
     def measure(self, seconds: float) -> Sample:
         raise NotImplementedError
 

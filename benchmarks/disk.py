@@ -125,22 +125,24 @@ class Cold(Bench):
         with OpenLoop(self.side, self.live, COLD_RATE, SKIP_S + seconds) as running:
             running.result()
 
-    def measure(self, seconds: float) -> Sample:
-        cold = self.topic(PARTITIONS)
+    def prepare_sample(self) -> None:
+        self.cold = self.topic(PARTITIONS)
         one = random_batch(COLD_BATCH_RECORDS, COLD_VALUE_BYTES)
         left = self.cold_bytes
         while left > 0:
-            fill(self.side.address, cold, PARTITIONS, min(left, FILL_STEP_BYTES), one)
+            fill(self.side.address, self.cold, PARTITIONS, min(left, FILL_STEP_BYTES), one)
             left -= FILL_STEP_BYTES
-        chill(self.side, cold)
+        chill(self.side, self.cold)
+
+    def measure(self, seconds: float) -> Sample:
         with self.beside():
             with OpenLoop(self.side, self.live, COLD_RATE, COLD_TIMEOUT_S) as running:
                 time.sleep(SKIP_S)
                 got, cpu_s = librdkafka(
-                    "drain", self.side, cold, COLD_TIMEOUT_S, PARTITIONS, COLD_VALUE_BYTES, timeout_s=COLD_TIMEOUT_S
+                    "drain", self.side, self.cold, COLD_TIMEOUT_S, PARTITIONS, COLD_VALUE_BYTES, timeout_s=COLD_TIMEOUT_S
                 )
                 late = running.result()
-        self.remove(cold)
+        self.remove(self.cold)
         if got["bytes"] < 0.9 * self.cold_bytes:
             raise RuntimeError(f"{self.side.name} gave {got['bytes']} bytes of {self.cold_bytes}")
         return {**late, "rate": got["bytes"] / got["seconds"] / MB, "cpu": cpu_s / (got["bytes"] / GB)}
