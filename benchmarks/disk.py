@@ -135,13 +135,12 @@ class Cold(Bench):
         chill(self.side, self.cold)
 
     def measure(self, seconds: float) -> Sample:
-        with self.beside():
-            with OpenLoop(self.side, self.live, COLD_RATE, COLD_TIMEOUT_S) as running:
-                time.sleep(SKIP_S)
-                got, cpu_s = librdkafka(
-                    "drain", self.side, self.cold, COLD_TIMEOUT_S, PARTITIONS, COLD_VALUE_BYTES, timeout_s=COLD_TIMEOUT_S
-                )
-                late = running.result()
+        with self.beside(), OpenLoop(self.side, self.live, COLD_RATE, COLD_TIMEOUT_S) as running:
+            time.sleep(SKIP_S)
+            got, cpu_s = librdkafka(
+                "drain", self.side, self.cold, COLD_TIMEOUT_S, PARTITIONS, COLD_VALUE_BYTES, timeout_s=COLD_TIMEOUT_S
+            )
+            late = running.result()
         self.remove(self.cold)
         if got["bytes"] < 0.9 * self.cold_bytes:
             raise RuntimeError(f"{self.side.name} gave {got['bytes']} bytes of {self.cold_bytes}")
