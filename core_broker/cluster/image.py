@@ -106,7 +106,7 @@ class MetadataImage:
         self.broker_configs: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
-        self._names: dict[bytes, str] = {}  # by topic id
+        self.names_by_id: dict[bytes, str] = {}  # of the topics there are
         self._similar: dict[str, list[str]] = {}  # topic names by the name with every "." as "_"
         self._fresh: dict[str, dict[int, PartitionImage]] = {}  # partitions that the present apply may write in place
 
@@ -118,7 +118,7 @@ class MetadataImage:
     __hash__ = None  # type: ignore[assignment]
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
-        name = self._names.get(topic_id)
+        name = self.names_by_id.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
@@ -191,18 +191,18 @@ class MetadataImage:
             self._fence(record.broker_id, record.fenced == 1, delta)
 
     def _create_topic(self, record: r.TopicRecord, delta: Delta) -> None:
-        if record.name in self.topics or record.topic_id in self._names:
+        if record.name in self.topics or record.topic_id in self.names_by_id:
             raise InconsistentRecord(f"topic {record.name} is created but exists")
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = topic
-        self._names[record.topic_id] = record.name
+        self.names_by_id[record.topic_id] = record.name
         self._similar[_unified(record.name)] = sorted([*self.similar_topics(record.name), record.name])
         delta.created[record.name] = topic
 
     def _remove_topic(self, record: r.RemoveTopicRecord, delta: Delta) -> None:
         topic = self._topic(record.topic_id)
         del self.topics[topic.name]
-        del self._names[topic.id]
+        del self.names_by_id[topic.id]
         self._fresh.pop(topic.name, None)
         similar = [name for name in self.similar_topics(topic.name) if name != topic.name]
         if similar:

@@ -151,10 +151,10 @@ class FetchBody(Body):
             if self.by_id:
                 key = topic_id = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, 16)
                 self.p += 16
-                topic = services.image.topic_by_id(topic_id)
-                if topic is None:
+                names: dict = services.image.names_by_id
+                name = names.get(topic_id)
+                if name is None:
                     return False
-                name = topic.name
             else:
                 size = self.uvarint() - 1
                 key = name = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + self.p, size).decode()

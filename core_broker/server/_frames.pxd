@@ -62,6 +62,8 @@ cdef class Receiving:
     cdef public bytes _client
     cdef public object _due
     cdef public list _out
+    cdef public Routed _route
+    cdef public long long _number
     cdef public Py_ssize_t _filled
     cdef public Py_ssize_t _need
     cdef public long long tick

@@ -116,8 +116,9 @@ class Receiving:
 
     _held: bytes read and not yet handled, in the first `_filled` bytes; without `_need` of them nothing can be done.
     busy: a request is waiting or its answer is being sent. _out: answers of this turn, sent together. _client: the
-    client id, as the request before had it. tick: the server's, of the last whole request or answer; half frames do not
-    count. _waits_for_due: the next request waits for the answers that are due.
+    client id, as the request before had it, _number and _route: that one's API and version, and their route. tick: the
+    server's, of the last whole request or answer; half frames do not count. _waits_for_due: the next request waits for
+    the answers that are due.
     """
 
     __slots__ = (
@@ -126,7 +127,9 @@ class Receiving:
         "_filled",
         "_held",
         "_need",
+        "_number",
         "_out",
+        "_route",
         "_scratch",
         "_server",
         "_transport",
@@ -276,6 +279,7 @@ class Receiving:
         way: AtOnce
         key: cython.int
         version: cython.int
+        number: cython.longlong
         correlation: cython.longlong
         client_length: cython.int
         began_ns: cython.longlong = 0
@@ -286,7 +290,10 @@ class Receiving:
             correlation, client_length = _int32(b, start + 4), _int16(b, start + 8)
         else:
             key, version, correlation, client_length = HEAD.unpack_from(b, start)
-        route = server.routes[key * 65536 | version]
+        number = key * 65536 | version
+        if number != self._number or self._route is None:
+            self._number, self._route = number, server.routes[number]
+        route = self._route
         if route is None:
             route = self._unknown(key, version)
             if route is None:

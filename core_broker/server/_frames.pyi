@@ -52,6 +52,8 @@ class Receiving:
     _client: bytes
     _due: DueAnswers | None
     _out: list[Any]
+    _route: Route | None
+    _number: int
     _filled: int
     _need: int
     tick: int

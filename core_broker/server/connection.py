@@ -56,6 +56,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self.writable = True
         self.busy = False
         self._client = b""
+        self._number, self._route = 0, None
         self._due = None  # made when the first request has to wait
         self._waits_for_due = False
         self._out = []

@@ -57,7 +57,7 @@ def test_the_fold_does_not_depend_on_how_records_are_batched(commands, batch):
         some = encoded[start : start + batch]
         parts.apply(some, start + len(some) - 1, 0)
     assert whole == parts == cluster.image
-    assert {topic.id for topic in whole.topics.values()} == set(whole._names)
+    assert {topic.id for topic in whole.topics.values()} == set(whole.names_by_id)
     delta = whole.everything()
     assert delta.created == whole.topics
 

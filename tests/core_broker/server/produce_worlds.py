@@ -75,11 +75,14 @@ class World:
                 partition.become_leader(4)
                 self.partitions.setdefault(topic, {})[index] = partition
                 self.wait_for(partition)
-        names = {id_of(name): SimpleNamespace(name=name) for name in topics}
+        names = {id_of(name): name for name in topics}
         services = SimpleNamespace(
             replicas=SimpleNamespace(partitions=self.partitions, why_missing=_missing),
             runtime=SimpleNamespace(wall_ms=lambda: self.now_ms),
-            image=SimpleNamespace(topic_by_id=names.get),
+            image=SimpleNamespace(
+                names_by_id=names,
+                topic_by_id=lambda topic_id: SimpleNamespace(name=names[topic_id]) if topic_id in names else None,
+            ),
             preparing=SimpleNamespace(begin=lambda partition, records: None),
         )
         self.context = Context(services, "PLAINTEXT", "10.0.0.9")  # type: ignore[arg-type]
