@@ -1,0 +1,60 @@
+"""The most that one librdkafka producer brings: `python -m benchmarks.ceiling`.
+
+It produces to librdkafka's own mock broker, which is a thread of the same process, looks at nothing and keeps nothing.
+What a case of one producer has beyond another broker's figure can be no more than this. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from integration_tests.brokers import ROOT
+
+from .bulk import PARTITIONS
+from .cases import LOAD_TIMEOUT_S, MB, SAMPLE_BYTES
+from .librdkafka import MOCK
+from .memory import GIB, Memory
+
+CASES = {"produce-1k": (1024, "none"), "produce-1k-lz4": (1024, "lz4"), "produce-100": (100, "none"),
+         "produce-100-lz4": (100, "lz4")}  # fmt: skip
+
+
+def sample(value_bytes: int, codec: str, seconds: float) -> float:
+    """MB/s of values. Raises RuntimeError with what the load said."""
+    command = [
+        sys.executable, "-m", "benchmarks.librdkafka", "produce", MOCK, "ceiling", f"--partitions={PARTITIONS}",
+        f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[2:])}: {done.stderr[-2000:]}")
+    got = json.loads(done.stdout)
+    return float(got["bytes"] / got["seconds"] / MB)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each case, in turn (default 5)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one sample (default 2)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
+    given = parser.parse_args()
+    found: dict[str, list[float]] = {name: [] for name in CASES}
+    with ExitStack() as held:
+        memory = Memory(held, int(given.memory_gib * GIB))
+        for _ in range(given.rounds):
+            for name, (value_bytes, codec) in CASES.items():
+                memory.touch(given.seconds)
+                found[name].append(sample(value_bytes, codec, given.seconds))
+    print("| case | MB/s to a broker that costs nothing |\n|---|---|")
+    for name, rates in found.items():
+        print(f"| {name} | {statistics.median(rates):,.0f} ({min(rates):,.0f} .. {max(rates):,.0f}) |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
