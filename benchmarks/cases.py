@@ -215,19 +215,21 @@ def _run(
 ) -> tuple[list[dict[str, float]], float]:
     """What each of so many processes says, all at work at once, and the broker's CPU-seconds meanwhile."""
 
-    def said(_: int) -> dict[str, float]:
-        done = subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
-        )
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(arguments[:2])} against {side.name}: {done.stderr[-2000:]}")
-        figures: dict[str, float] = json.loads(done.stdout)
-        return figures
-
     before = side.cpu_seconds()
     with ThreadPoolExecutor(clients) as pool:
-        figures = list(pool.map(said, range(clients)))
+        figures = list(pool.map(lambda _: figures_of(side.name, *arguments, timeout_s=timeout_s), range(clients)))
     return figures, side.cpu_seconds() - before
+
+
+def figures_of(against: str, *arguments: str, timeout_s: float = LOAD_TIMEOUT_S) -> dict[str, float]:
+    """What a load says that is a process of its own. Raises RuntimeError that tells against whom it failed, and how."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments[:2])} against {against}: {done.stderr[-2000:]}")
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 def fill(address: str, topic: str, partitions: int, max_bytes: int, batch: bytes | None = None) -> None:

@@ -7,16 +7,12 @@ What a case of one producer has beyond another broker's figure can be no more th
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 from contextlib import ExitStack
 
-from integration_tests.brokers import ROOT
-
 from .bulk import PARTITIONS
-from .cases import LOAD_TIMEOUT_S, MB, SAMPLE_BYTES
+from .cases import MB, SAMPLE_BYTES, figures_of
 from .librdkafka import MOCK
 from .memory import GIB, Memory
 
@@ -26,15 +22,11 @@ CASES = {"produce-1k": (1024, "none"), "produce-1k-lz4": (1024, "lz4"), "produce
 
 def sample(value_bytes: int, codec: str, seconds: float) -> float:
     """MB/s of values. Raises RuntimeError with what the load said."""
-    command = [
-        sys.executable, "-m", "benchmarks.librdkafka", "produce", MOCK, "ceiling", f"--partitions={PARTITIONS}",
+    got = figures_of(
+        "its mock broker", "benchmarks.librdkafka", "produce", MOCK, "ceiling", f"--partitions={PARTITIONS}",
         f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[2:])}: {done.stderr[-2000:]}")
-    got = json.loads(done.stdout)
-    return float(got["bytes"] / got["seconds"] / MB)
+    )  # fmt: skip
+    return got["bytes"] / got["seconds"] / MB
 
 
 def main() -> int:
