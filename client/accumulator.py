@@ -2,9 +2,12 @@
 
 A batch gets its sequence when it is first sent and keeps it as long as nobody can say whether it is in the log: that
 is how a broker knows a repeated batch (KIP-98). Batches leave from the front, one that must be sent again goes back to
-where it was, and up to five are under way. When one is given up, those behind it may find a gap: the broker then
-refuses them, which says they are not in the log, and all are numbered anew under the next producer epoch (KIP-360).
-A gap that nobody here has made is lost data.
+where it was, and up to five are under way. The first goes alone: a broker that knows nothing of a producer takes any
+sequence, also that of the second batch when it has just refused the first. When one is given up, those behind it may
+find a gap: the broker then refuses them, which says they are not in the log, and all are numbered anew under the next
+producer epoch (KIP-360). A gap that nobody here has made is lost data. But a broker may have forgotten what it has:
+Kafka, back from `kill -9`, knows the last batch of each producer only, and refuses those before it. So a batch that may
+be in the log is neither numbered anew nor called lost until the broker has said how far it has this producer's records.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
 from .errors import DataLost
 from .types import RecordMetadata, TopicPartition
 
+UNSURE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})  # it may be in the log
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
 SEQUENCE_MASK = 0x7FFFFFFF
+AHEAD_MAX = 1 << 30  # sequences go round: what is further ahead than that is behind
 EPOCH_MAX = 32766
 
 _CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
@@ -47,6 +52,7 @@ class Batch:
         "settled",
         "size_bytes",
         "timestamps",
+        "unsure",
     )
 
     def __init__(self, builder: BatchBuilder, number: float, created_at: float, deadline: float) -> None:
@@ -62,6 +68,7 @@ class Batch:
         self.sequence = -1
         self.epoch = -1
         self.attempts = 0
+        self.unsure = False  # a try had no answer, or one that leaves open whether it is in the log
         self.done = False  # its futures are resolved; it may still be under way
         self.settled: asyncio.Future[None] | None = None  # for who waits until it is done
         self.parts: list[Batch] = []  # what it was split into
@@ -120,12 +127,14 @@ class Accumulator:
         self.open: Batch | None = None
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
-        self.in_flight_max = in_flight_max
+        self._in_flight_max = in_flight_max
+        self._is_known = False  # the broker has taken something of this epoch, and refuses what is not next
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = 0
         self.next_number = 0
         self.gap = False  # a numbered batch was given up: those behind it may be refused
+        self.asking = False  # the broker is to say which batches it has: `remembered` takes its word
         self.last_offset = -1  # highest acknowledged
         self.last_number: float = -1  # of the batch that it belongs to
         self.failures = 0  # in a row
@@ -135,6 +144,10 @@ class Accumulator:
     @property
     def idle(self) -> bool:
         return not (self.open or self.ready or self.in_flight)
+
+    @property
+    def in_flight_max(self) -> int:
+        return self._in_flight_max if self._is_known else 1
 
     def undone(self) -> list[Batch]:
         """All batches whose fate is not known, in order."""
@@ -168,6 +181,7 @@ class Accumulator:
             bool(self.ready)
             and now >= self.retry_at
             and len(self.in_flight) < self.in_flight_max
+            and not self.asking
             and not (self.in_flight and self.in_flight[0].epoch != self.epoch)  # first let the old epoch's come back
         )
 
@@ -208,6 +222,7 @@ class Accumulator:
             return self._lost(
                 f"offset {self.last_offset} was acknowledged, but a later batch was given offset {base_offset}"
             )
+        self._is_known = True
         if base_offset >= 0:
             self.last_offset = base_offset + batch.count - 1
             self.last_number = batch.number
@@ -228,13 +243,14 @@ class Accumulator:
         if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID) and self.producer_id >= 0:
             if is_stale or not self._is_first(batch):
                 pass  # a batch before it failed; it comes after that one
-            elif self.gap or self.last_offset < log_start_offset or self.last_offset < 0:
-                return self._next_epoch(batch)  # given up here, or deleted by retention: nothing is lost
-            else:
-                return self._lost(f"the broker no longer knows what was written up to offset {self.last_offset}")
+            elif batch.unsure:
+                self.asking = True
+            elif lost := self._forgotten(log_start_offset):
+                return lost
             self._put_back(batch)
             return None
         if error.retriable:
+            batch.unsure |= code in UNSURE
             self._put_back(batch)
             return None
         self.given_up(batch, is_in_log=False if batch.attempts == 1 else None)
@@ -246,9 +262,36 @@ class Accumulator:
             self.error = error
         return error
 
+    def remembered(self, last_sequence: int, log_start_offset: int) -> tuple[list[Batch], Exception | None]:
+        """The last sequence of this producer's epoch that the broker has; -1: none. Gives the batches that are in the
+        log without an answer, out of the queue, and why the first of the others must not be written, if so."""
+        in_log: list[Batch] = []
+        while self.ready and self._has(self.ready[0], last_sequence):
+            in_log.append(self.ready.popleft())
+            self.last_number = max(self.last_number, in_log[-1].number)
+            self.failures = 0
+        first = self.ready[0] if self.ready else None
+        if first is None or first.sequence < 0 or first.epoch != self.epoch or self.in_flight or self.error is not None:
+            return in_log, None  # what comes next has yet to be refused
+        if 0 <= last_sequence == (first.sequence - 1) & SEQUENCE_MASK:
+            return in_log, None  # it is that batch's turn
+        return in_log, self._forgotten(log_start_offset)
+
+    def _has(self, batch: Batch, last_sequence: int) -> bool:
+        last = (batch.sequence + batch.count - 1) & SEQUENCE_MASK
+        is_candidate = batch.unsure and batch.sequence >= 0 and batch.epoch == self.epoch
+        return is_candidate and last_sequence >= 0 and (last_sequence - last) & SEQUENCE_MASK < AHEAD_MAX
+
+    def _forgotten(self, log_start_offset: int) -> Exception | None:
+        """The broker does not know what came before the first batch, which is not in the log."""
+        if self.gap or self.last_offset < log_start_offset or self.last_offset < 0:
+            return self._next_epoch()  # given up here, or deleted by retention: nothing is lost
+        return self._lost(f"the broker no longer knows what was written up to offset {self.last_offset}")
+
     def unanswered(self, batch: Batch) -> None:
         """The connection was lost, or nobody could be asked: the batch will be sent again unless it was given up."""
         self.in_flight.remove(batch)
+        batch.unsure = True
         if not batch.done:
             self._put_back(batch)
 
@@ -276,6 +319,7 @@ class Accumulator:
     def restart(self) -> None:
         """The topic was deleted and made anew: nothing that was acknowledged before counts."""
         self.last_offset = -1
+        self._is_known = False
         self.gap = True
 
     def backed_off(self, retry_at: float) -> None:
@@ -293,17 +337,17 @@ class Accumulator:
         others = [*self.in_flight, *list(self.ready)[:1]]
         return all(each.number > batch.number for each in others)
 
-    def _next_epoch(self, batch: Batch) -> Exception | None:
+    def _next_epoch(self) -> Exception | None:
         if self.epoch >= EPOCH_MAX:
             self.error = KafkaError.of(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"{self.where}: producer epochs are used up; make a new Producer"
             )
             return self.error
         self.epoch += 1
+        self._is_known = False
         self.next_sequence = 0
         self.gap = False
         self.last_offset = -1
-        self._put_back(batch)
         return None
 
     def _lost(self, what: str) -> Exception:

@@ -7,19 +7,22 @@ has lingered, an answer came, a connection was made, a pause is over), and one t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
-from ..protocol.messages import produce
+from ..protocol.messages import describe_producers, produce
 from ..protocol.primitives import ZERO_UUID
 from .accumulator import Accumulator, Batch
 from .cluster import Client
 from .connection import Connection
-from .errors import ClientError, DeliveryTimeout
+from .errors import ClientError, DeliveryTimeout, UnsupportedVersion
 from .partitioner import ProducerTopic
 from .raw import IDS_FROM
 from .types import TopicPartition
+
+log = logging.getLogger("isthmus.client")
 
 REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
 REQUESTS_IN_FLIGHT_MAX = 5  # to one node
@@ -57,6 +60,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[int, int] = {}  # node -> requests not yet answered
         self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
         self._refresh: asyncio.Task[None] | None = None
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
@@ -73,7 +77,7 @@ class Sender:
         for handle in (self._drain_handle, self._timer):
             if handle is not None:
                 handle.cancel()
-        tasks = [*self._connecting.values(), *([self._refresh] if self._refresh else [])]
+        tasks = [*self._connecting.values(), *self._asking.values(), *([self._refresh] if self._refresh else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -273,6 +277,54 @@ class Sender:
         elif answer.error_code not in NO_PAUSE:
             each.backed_off(self._retry_at(each.failures))
             self._learn_leaders()
+        if each.asking and each.tp not in self._asking:
+            self._asking[each.tp] = self._task(self._ask(each, answer.log_start_offset), f"ask about {each.where}")
+
+    async def _ask(self, each: Accumulator, log_start_offset: int) -> None:
+        """The leader, how far it has what this producer wrote (DescribeProducers, KIP-664)."""
+        try:
+            last_sequence = await self._last_sequence(each)
+            in_log, error = each.remembered(last_sequence, log_start_offset)
+            if in_log:
+                count = sum(batch.count for batch in in_log)
+                log.warning("%s: %d records have no offset: the broker has them, but forgot where", each.where, count)
+            for batch in in_log:
+                batch.succeed(each.tp, -1, -1)
+                self._release(each, batch)
+            if error is not None:
+                self._give_up(each, each.ready.popleft(), error)
+        except (ClientError, KafkaError, OSError):
+            # The batch goes again, and when it is refused again, so does the question.
+            each.backed_off(self._retry_at(each.failures))
+            self._learn_leaders()
+        finally:
+            each.asking = False
+            self._asking.pop(each.tp, None)
+            self.wake()
+
+    async def _last_sequence(self, each: Accumulator) -> int:
+        """Of this producer's epoch, as the leader has it; -1: it has none, or may not or cannot tell."""
+        topic = describe_producers.TopicRequest(name=each.tp.topic, partition_indexes=[each.tp.partition])
+        request = describe_producers.Request(topics=[topic])
+        try:
+            answer = await self.client.request(request, await self.client.leader_of(each.tp), self.request_timeout_ms)
+        except UnsupportedVersion:
+            return -1  # Kafka before 2.8
+        found = next((one for topic in answer.topics for one in topic.partitions), None)
+        if found is None:
+            raise ClientError(f"the broker left {each.where} out of its answer")
+        if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return -1  # it takes the right to read
+        if found.error_code:
+            raise KafkaError.of(found.error_code, f"{each.where}: its producers")
+        return next(
+            (
+                state.last_sequence
+                for state in found.active_producers
+                if (state.producer_id, state.producer_epoch) == (each.producer_id, each.epoch)
+            ),
+            -1,
+        )
 
     def _try_again(self, each: Accumulator, batch: Batch, problem: BaseException) -> None:
         each.unanswered(batch)

@@ -11,7 +11,9 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record is. timestamp_ms: its own, or the broker's append time where the topic says so."""
+    """Where a produced record is. offset: -1 where nobody says: without acks, or when a broker has the record but
+    forgot where, as Kafka does when it is killed. timestamp_ms: its own, or the broker's append time where the topic
+    says so."""
 
     topic: str
     partition: int

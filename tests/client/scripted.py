@@ -16,6 +16,7 @@ from isthmus.protocol.header import decode_request_header, frame_response
 from isthmus.protocol.messages import (
     APIS,
     api_versions,
+    describe_producers,
     fetch,
     init_producer_id,
     list_offsets,
@@ -42,13 +43,13 @@ class Log:
         self.producers: dict[int, tuple[int, int, dict[int, int]]] = {}  # id -> epoch, next sequence, offsets
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """(error code, base offset), as a broker checks sequences."""
+        """(error code, base offset), as a broker checks sequences: of a producer it does not know it takes any."""
         header = read_header(data)
         if header.producer_id >= 0:
-            epoch, expected, offsets = self.producers.get(header.producer_id, (-1, 0, {}))
+            epoch, expected, offsets = self.producers.get(header.producer_id, (-1, header.base_sequence, {}))
             if header.producer_epoch < epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            if header.producer_epoch > epoch:
+            if header.producer_epoch > epoch >= 0:
                 expected, offsets = 0, {}
             if header.base_sequence in offsets:
                 return 0, offsets[header.base_sequence]
@@ -206,6 +207,21 @@ class ScriptedBroker:
                 )
             topics.append(produce.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=parts))
         return produce.Response(responses=topics)
+
+    def on_describe_producers(self, message: Any) -> Any:
+        topics = []
+        for topic in message.topics:
+            parts = []
+            for index in topic.partition_indexes:
+                states = [
+                    describe_producers.ProducerState(
+                        producer_id=producer_id, producer_epoch=epoch, last_sequence=expected - 1
+                    )
+                    for producer_id, (epoch, expected, _) in self.world.log(topic.name, index).producers.items()
+                ]
+                parts.append(describe_producers.PartitionResponse(partition_index=index, active_producers=states))
+            topics.append(describe_producers.TopicResponse(name=topic.name, partitions=parts))
+        return describe_producers.Response(topics=topics)
 
     def on_fetch(self, message: Any) -> Any:
         responses = []
