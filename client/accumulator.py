@@ -2,12 +2,15 @@
 
 A batch gets its sequence when it is first sent and keeps it as long as nobody can say whether it is in the log: that
 is how a broker knows a repeated batch (KIP-98). Batches leave from the front, one that must be sent again goes back to
-where it was, and up to five are under way. The first goes alone: a broker that knows nothing of a producer takes any
-sequence, also that of the second batch when it has just refused the first. When one is given up, those behind it may
-find a gap: the broker then refuses them, which says they are not in the log, and all are numbered anew under the next
-producer epoch (KIP-360). A gap that nobody here has made is lost data. But a broker may have forgotten what it has:
-Kafka, back from `kill -9`, knows the last batch of each producer only, and refuses those before it. So a batch that may
-be in the log is neither numbered anew nor called lost until the broker has said how far it has this producer's records.
+where it was, and up to five are under way. The first goes alone, and so does the first after any trouble: a broker that
+knows nothing of a producer takes any sequence, also that of the second batch when it has just refused the first. When
+one is given up, those behind it may find a gap: the broker then refuses them, which says they are not in the log, and
+all are numbered anew under the next producer epoch (KIP-360). A gap that nobody here has made is lost data.
+
+But a broker may have forgotten what it has: Kafka, back from `kill -9`, knows the last batch of each producer only, and
+refuses those before it. So a batch that may be in the log is neither numbered anew nor called lost until the leader has
+said how far it has this producer's records. It says that of its own log, which the others may not have yet: a batch is
+in the log for good when one behind it has been acknowledged, which the broker does for the last, as for any it knows.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from collections import deque
 from ..protocol.crc import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
-from .errors import DataLost
+from .errors import ClientError, DataLost
 from .types import RecordMetadata, TopicPartition
 
-UNSURE = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})  # it may be in the log
+KNOWN_FOR_S = 300.0  # a producer that has written nothing for so long may be forgotten
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
 SEQUENCE_MASK = 0x7FFFFFFF
 AHEAD_MAX = 1 << 30  # sequences go round: what is further ahead than that is behind
@@ -128,7 +131,8 @@ class Accumulator:
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self._in_flight_max = in_flight_max
-        self._is_known = False  # the broker has taken something of this epoch, and refuses what is not next
+        self._is_known = False  # the broker knows something of this epoch, and refuses what is not next
+        self._started_at = 0.0  # when the last batch began
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = 0
@@ -166,6 +170,9 @@ class Accumulator:
     def start(self, builder: BatchBuilder, now: float, deadline: float) -> Batch:
         """A new open batch."""
         assert self.open is None
+        if now - self._started_at > KNOWN_FOR_S:
+            self._is_known = False
+        self._started_at = now
         self.open = batch = Batch(builder, self.next_number, now, deadline)
         self.next_number += 1
         return batch
@@ -222,12 +229,23 @@ class Accumulator:
             return self._lost(
                 f"offset {self.last_offset} was acknowledged, but a later batch was given offset {base_offset}"
             )
-        self._is_known = True
+        if batch.epoch == self.epoch:
+            self._is_known = True
         if base_offset >= 0:
+            self._left_out(batch, base_offset)
             self.last_offset = base_offset + batch.count - 1
             self.last_number = batch.number
         self.gap = False
         return None
+
+    def _left_out(self, batch: Batch, base_offset: int) -> None:
+        """Batches before one that is acknowledged are not in the log where it has no room for them."""
+        skipped = [
+            each for each in self.ready if self.last_number < each.number < batch.number and each.epoch == batch.epoch
+        ]
+        if self.last_offset >= 0 and base_offset - self.last_offset - 1 < sum(each.count for each in skipped):
+            for each in skipped:
+                each.unsure = False
 
     def refused(self, batch: Batch, code: int, message: str | None, log_start_offset: int) -> Exception | None:
         """A batch was answered with an error. None: it will be sent again; else what its records' senders are told."""
@@ -250,7 +268,8 @@ class Accumulator:
             self._put_back(batch)
             return None
         if error.retriable:
-            batch.unsure |= code in UNSURE
+            batch.unsure |= code != ErrorCode.NOT_ENOUGH_REPLICAS  # others may be told of what was appended
+            self._is_known = False
             self._put_back(batch)
             return None
         self.given_up(batch, is_in_log=False if batch.attempts == 1 else None)
@@ -266,16 +285,27 @@ class Accumulator:
         """The last sequence of this producer's epoch that the broker has; -1: none. Gives the batches that are in the
         log without an answer, out of the queue, and why the first of the others must not be written, if so."""
         in_log: list[Batch] = []
-        while self.ready and self._has(self.ready[0], last_sequence):
+        self._is_known |= last_sequence >= 0
+        while self.ready and self._has(self.ready[0], last_sequence) and self.ready[0].number < self.last_number:
             in_log.append(self.ready.popleft())
-            self.last_number = max(self.last_number, in_log[-1].number)
             self.failures = 0
         first = self.ready[0] if self.ready else None
         if first is None or first.sequence < 0 or first.epoch != self.epoch or self.in_flight or self.error is not None:
             return in_log, None  # what comes next has yet to be refused
+        if self._has(first, last_sequence):
+            return in_log, None  # it waits for one behind it to be acknowledged
         if 0 <= last_sequence == (first.sequence - 1) & SEQUENCE_MASK:
             return in_log, None  # it is that batch's turn
         return in_log, self._forgotten(log_start_offset)
+
+    def untold(self) -> Exception:
+        """The broker refuses a batch that may be in the log, and does not say how far it has this producer's."""
+        self.error = ClientError(
+            f"{self.where}: the broker no longer knows what came before a batch that was sent again, and does not tell "
+            "what it has (that takes the right to read the topic, and Kafka 2.8): what was not acknowledged may or may "
+            "not be in the log. This producer writes nothing more there: go on with a new Producer"
+        )
+        return self.error
 
     def _has(self, batch: Batch, last_sequence: int) -> bool:
         last = (batch.sequence + batch.count - 1) & SEQUENCE_MASK
@@ -292,6 +322,7 @@ class Accumulator:
         """The connection was lost, or nobody could be asked: the batch will be sent again unless it was given up."""
         self.in_flight.remove(batch)
         batch.unsure = True
+        self._is_known = False
         if not batch.done:
             self._put_back(batch)
 

@@ -29,9 +29,8 @@ REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
 TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
 LANE = "produce"
-NO_PAUSE = frozenset(  # refusals after which the batch, or what it was made into, may go again at once
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.MESSAGE_TOO_LARGE}
-)
+OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+ASK_S = 5.0  # for a broker to say what it has of a producer
 
 
 class Sender:
@@ -274,17 +273,24 @@ class Sender:
             self._settle(each)
         elif error is not None:
             self._give_up(each, batch, error)
-        elif answer.error_code not in NO_PAUSE:
+        elif answer.error_code not in OUT_OF_TURN:
             each.backed_off(self._retry_at(each.failures))
             self._learn_leaders()
+        elif batch.epoch == each.epoch:  # else it goes at once, numbered anew
+            each.retry_at = max(each.retry_at, self._retry_at(0))
         if each.asking and each.tp not in self._asking:
             self._asking[each.tp] = self._task(self._ask(each, answer.log_start_offset), f"ask about {each.where}")
 
     async def _ask(self, each: Accumulator, log_start_offset: int) -> None:
         """The leader, how far it has what this producer wrote (DescribeProducers, KIP-664)."""
         try:
-            last_sequence = await self._last_sequence(each)
-            in_log, error = each.remembered(last_sequence, log_start_offset)
+            async with asyncio.timeout(ASK_S):
+                last_sequence = await self._last_sequence(each)
+            in_log: list[Batch] = []
+            if last_sequence is None:
+                error = each.untold() if each.ready else None
+            else:
+                in_log, error = each.remembered(last_sequence, log_start_offset)
             if in_log:
                 count = sum(batch.count for batch in in_log)
                 log.warning("%s: %d records have no offset: the broker has them, but forgot where", each.where, count)
@@ -293,7 +299,7 @@ class Sender:
                 self._release(each, batch)
             if error is not None:
                 self._give_up(each, each.ready.popleft(), error)
-        except (ClientError, KafkaError, OSError):
+        except (ClientError, KafkaError, ProtocolError, OSError):
             # The batch goes again, and when it is refused again, so does the question.
             each.backed_off(self._retry_at(each.failures))
             self._learn_leaders()
@@ -302,19 +308,19 @@ class Sender:
             self._asking.pop(each.tp, None)
             self.wake()
 
-    async def _last_sequence(self, each: Accumulator) -> int:
-        """Of this producer's epoch, as the leader has it; -1: it has none, or may not or cannot tell."""
+    async def _last_sequence(self, each: Accumulator) -> int | None:
+        """Of this producer's epoch, as the leader has it; -1: it has none; None: it may not or cannot tell."""
         topic = describe_producers.TopicRequest(name=each.tp.topic, partition_indexes=[each.tp.partition])
         request = describe_producers.Request(topics=[topic])
         try:
             answer = await self.client.request(request, await self.client.leader_of(each.tp), self.request_timeout_ms)
         except UnsupportedVersion:
-            return -1  # Kafka before 2.8
+            return None  # Kafka before 2.8
         found = next((one for topic in answer.topics for one in topic.partitions), None)
         if found is None:
             raise ClientError(f"the broker left {each.where} out of its answer")
         if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return -1  # it takes the right to read
+            return None  # it takes the right to read
         if found.error_code:
             raise KafkaError.of(found.error_code, f"{each.where}: its producers")
         return next(

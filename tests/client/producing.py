@@ -64,3 +64,13 @@ async def send_batches(producer: Producer, count: int, each: int = 1, first: int
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     return futures
+
+
+def forget_tail(log: Log, count: int, everything: bool = False) -> None:
+    """What a power cut does to a broker that had not synced: the last batches are gone, the state follows the log."""
+    kept = log.batches[:-count]
+    log.batches, log.end, log.producers = [], 0, {}
+    for batch in kept:
+        log.append(batch)
+    if everything:
+        log.producers = {}

@@ -11,13 +11,12 @@ from isthmus.client import Producer
 from isthmus.client.accumulator import EPOCH_MAX, Accumulator
 from isthmus.client.errors import DataLost, DeliveryTimeout
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.messages import describe_producers, produce
+from isthmus.protocol.messages import produce
 from isthmus.protocol.records import walk
-from tests.client.producing import begun, ended, losing, refusing, send_batches, values
+from tests.client.producing import begun, ended, forget_tail, losing, refusing, send_batches, values
 from tests.client.scripted import (
     HANG_UP,
     SILENCE,
-    Log,
     ScriptedBroker,
     World,
     simulate,
@@ -39,25 +38,6 @@ def test_a_refused_batch_is_sent_again_before_those_behind_it(code: int) -> None
         await ended(client, producer)
 
     simulate(test)
-
-
-def test_the_second_batch_is_not_taken_for_the_first_by_a_broker_that_has_just_refused_that() -> None:
-    async def test(world: World) -> None:
-        client, producer = await begun(world)
-        await producer.send("t", b"elsewhere", partition=1)  # the connection is there
-        broker = world.brokers[1]
-        broker.script["produce"].append(refusing(broker, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        futures = await send_batches(producer, 6)
-        await producer.flush()
-        assert values(world.log("t")) == [b"%d.0" % i for i in range(6)]
-        assert [f.result().offset for f in futures] == list(range(6))
-        await ended(client, producer)
-
-    def two(world: World) -> Any:
-        world.add_topic("t", 2)
-        return test(world)
-
-    simulate(two)
 
 
 def test_what_was_appended_before_the_connection_broke_is_not_doubled() -> None:
@@ -181,16 +161,6 @@ def test_records_never_sent_say_so_when_their_time_is_over() -> None:
     simulate(test)
 
 
-def forget_tail(log: Log, count: int, everything: bool = False) -> None:
-    """What a power cut does to a broker that had not synced: the last batches are gone, the state follows the log."""
-    kept = log.batches[:-count]
-    log.batches, log.end, log.producers = [], 0, {}
-    for batch in kept:
-        log.append(batch)
-    if everything:
-        log.producers = {}
-
-
 def test_a_lost_tail_is_told_by_name_and_nothing_is_written_after_the_gap() -> None:
     async def test(world: World) -> None:
         client, producer = await begun(world)
@@ -239,113 +209,6 @@ def test_a_producer_forgotten_with_deleted_records_goes_on_under_the_next_epoch(
         broker.script["produce"].append(refusing(broker, ErrorCode.UNKNOWN_PRODUCER_ID, at=(3,)))
         assert (await producer.send("t", b"x", partition=0)).offset == 3
         assert log.producers[101][:2] == (1, 1)
-        await ended(client, producer)
-
-    simulate(test)
-
-
-def crash(log: Log, lost: int = 0) -> None:
-    """Kafka's kill -9: of a producer it knows the last batch only; `lost` batches had not reached the log's file."""
-    if lost:
-        forget_tail(log, lost)
-    log.producers = {
-        key: (epoch, expected, {most: offsets[most] for most in [max(offsets)]} if offsets else {})
-        for key, (epoch, expected, offsets) in log.producers.items()
-    }
-
-
-async def unanswered_and_crashed(world: World, producer: Producer, count: int, lost: int = 0) -> list[Any]:
-    """`count` batches that are in the log without an answer when the broker goes down, but for `lost` of them."""
-    broker = world.brokers[1]
-    before = len(values(world.log("t")))
-
-    def silently(message: Any) -> Any:
-        broker.produced(message)
-        return SILENCE
-
-    broker.script["produce"].extend([silently] * count)
-    futures = await send_batches(producer, count, first=before)
-    async with asyncio.timeout(10):
-        while len(values(world.log("t"))) < before + count:
-            await asyncio.sleep(0.01)
-    broker.script["produce"].clear()
-    crash(world.log("t"), lost)
-    broker.links[-1].transport.abort()
-    return futures
-
-
-@pytest.mark.parametrize("acknowledged", [1, 3])
-def test_batches_that_a_broker_has_but_forgot_are_neither_lost_nor_doubled(acknowledged: int) -> None:
-    async def test(world: World) -> None:
-        client, producer = await begun(world)
-        for i in range(acknowledged):
-            await producer.send("t", b"%d.0" % i, partition=0)
-        futures = await unanswered_and_crashed(world, producer, 4)
-        futures += await send_batches(producer, 2, first=acknowledged + 4)
-        await producer.flush()
-        assert values(world.log("t")) == [b"%d.0" % i for i in range(acknowledged + 6)]
-        assert [f.result().offset for f in futures] == [-1, -1, -1, *range(acknowledged + 3, acknowledged + 6)]
-        assert len(world.brokers[1].requests("describe_producers")) == 1  # the broker did refuse one
-        assert world.log("t").producers[101][0] == 0
-        await ended(client, producer)
-
-    simulate(test)
-
-
-def test_of_forgotten_batches_those_not_in_the_log_are_written_once() -> None:
-    async def test(world: World) -> None:
-        client, producer = await begun(world)
-        await producer.send("t", b"0.0", partition=0)
-        futures = await unanswered_and_crashed(world, producer, 4, lost=2)
-        await producer.flush()
-        assert values(world.log("t")) == [b"%d.0" % i for i in range(5)]
-        assert [f.exception() for f in futures] == [None] * 4
-        await ended(client, producer)
-
-    simulate(test)
-
-
-@pytest.mark.parametrize("lost", [4, 5])
-def test_acknowledged_batches_that_a_crash_took_are_told_although_others_were_under_way(lost: int) -> None:
-    async def test(world: World) -> None:
-        client, producer = await begun(world)
-        for i in range(3):
-            await producer.send("t", b"%d.0" % i, partition=0)
-        futures = await unanswered_and_crashed(world, producer, 3, lost)
-        await producer.flush()
-        assert values(world.log("t")) == [b"%d.0" % i for i in range(6 - lost)]
-        assert all(isinstance(f.exception(), DataLost) for f in futures)
-        with pytest.raises(DataLost):
-            await producer.send("t", b"more", partition=0)
-        await ended(client, producer)
-
-    simulate(test)
-
-
-@pytest.mark.parametrize("answer", ["none", "refused", "no such request"])
-def test_a_broker_that_does_not_say_what_it_has_of_a_producer(answer: str) -> None:
-    async def test(world: World) -> None:
-        broker = world.brokers[1]
-        if answer == "no such request":
-            del broker.versions[describe_producers.API.key]
-        client, producer = await begun(world)
-        await producer.send("t", b"0.0", partition=0)
-        futures = await unanswered_and_crashed(world, producer, 3)
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if answer == "refused" else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        one = describe_producers.PartitionResponse(partition_index=0, error_code=code)
-        said = describe_producers.Response(topics=[describe_producers.TopicResponse(name="t", partitions=[one])])
-
-        def refuse(_: Any) -> Any:
-            return said
-
-        broker.script["describe_producers"].extend([refuse] * (100 if answer == "refused" else 3))
-        await producer.flush()
-        assert values(world.log("t")) == [b"%d.0" % i for i in range(4)]
-        if answer == "none":  # asked again until it says
-            assert [f.exception() for f in futures] == [None] * 3
-            assert len(broker.requests("describe_producers")) == 4
-        else:  # nobody knows: what may be in the log is not written twice
-            assert isinstance(futures[0].exception(), DataLost)
         await ended(client, producer)
 
     simulate(test)
