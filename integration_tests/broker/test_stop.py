@@ -168,12 +168,19 @@ def test_a_stop_before_it_is_ready(full: tuple[BrokerProcess, bytes]) -> None:
     assert wrong(broker) == 0
 
 
+def heed_hangups() -> None:
+    """What runs under nohup hands on that it ignores SIGHUP, and no shell takes that back."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def shell(broker: BrokerProcess, line: str) -> subprocess.Popen[bytes]:
     """The broker by a line of bash, in which `$@` is its command; what it says on stderr goes to its log."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with open(broker.folder / "broker.log", "ab") as log:
         command = ["bash", "-c", line, "bash", *broker.command()]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=broker.folder)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=broker.folder, preexec_fn=heed_hangups
+        )
     broker.process = process  # type: ignore[assignment]
     return process
 
