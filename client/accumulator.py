@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from itertools import takewhile
 
 from ..protocol.crc import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
@@ -25,6 +26,7 @@ from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
 from .errors import ClientError, DataLost
 from .types import RecordMetadata, TopicPartition
 
+OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 KNOWN_FOR_S = 300.0  # a producer that has written nothing for so long may be forgotten
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
 SEQUENCE_MASK = 0x7FFFFFFF
@@ -240,9 +242,8 @@ class Accumulator:
 
     def _left_out(self, batch: Batch, base_offset: int) -> None:
         """Batches before one that is acknowledged are not in the log where it has no room for them."""
-        skipped = [
-            each for each in self.ready if self.last_number < each.number < batch.number and each.epoch == batch.epoch
-        ]
+        before = takewhile(lambda each: each.number < batch.number, self.ready)
+        skipped = [each for each in before if each.number > self.last_number and each.epoch == batch.epoch]
         if self.last_offset >= 0 and base_offset - self.last_offset - 1 < sum(each.count for each in skipped):
             for each in skipped:
                 each.unsure = False
@@ -258,7 +259,7 @@ class Accumulator:
         if batch.done or self.error is not None:
             return self.error or error
         is_stale = batch.epoch != self.epoch
-        if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID) and self.producer_id >= 0:
+        if code in OUT_OF_TURN and self.producer_id >= 0:
             if is_stale or not self._is_first(batch):
                 pass  # a batch before it failed; it comes after that one
             elif batch.unsure:
@@ -281,10 +282,15 @@ class Accumulator:
             self.error = error
         return error
 
-    def remembered(self, last_sequence: int, log_start_offset: int) -> tuple[list[Batch], Exception | None]:
-        """The last sequence of this producer's epoch that the broker has; -1: none. Gives the batches that are in the
-        log without an answer, out of the queue, and why the first of the others must not be written, if so."""
+    def remembered(self, last_sequence: int | None, log_start_offset: int) -> tuple[list[Batch], Exception | None]:
+        """The last sequence of this producer's epoch that the broker has; -1: none; None: it does not say.
+
+        Gives the batches that are in the log without an answer, out of the queue, and why the first of the others must
+        not be written, if so.
+        """
         in_log: list[Batch] = []
+        if last_sequence is None:
+            return in_log, self._untold() if self.ready else None
         self._is_known |= last_sequence >= 0
         while self.ready and self._has(self.ready[0], last_sequence) and self.ready[0].number < self.last_number:
             in_log.append(self.ready.popleft())
@@ -298,7 +304,7 @@ class Accumulator:
             return in_log, None  # it is that batch's turn
         return in_log, self._forgotten(log_start_offset)
 
-    def untold(self) -> Exception:
+    def _untold(self) -> Exception:
         """The broker refuses a batch that may be in the log, and does not say how far it has this producer's."""
         self.error = ClientError(
             f"{self.where}: the broker no longer knows what came before a batch that was sent again, and does not tell "

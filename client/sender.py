@@ -14,7 +14,7 @@ from typing import Any
 from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import describe_producers, produce
 from ..protocol.primitives import ZERO_UUID
-from .accumulator import Accumulator, Batch
+from .accumulator import OUT_OF_TURN, Accumulator, Batch
 from .cluster import Client
 from .connection import Connection
 from .errors import ClientError, DeliveryTimeout, UnsupportedVersion
@@ -29,7 +29,6 @@ REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
 TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
 LANE = "produce"
-OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 ASK_S = 5.0  # for a broker to say what it has of a producer
 
 
@@ -286,11 +285,7 @@ class Sender:
         try:
             async with asyncio.timeout(ASK_S):
                 last_sequence = await self._last_sequence(each)
-            in_log: list[Batch] = []
-            if last_sequence is None:
-                error = each.untold() if each.ready else None
-            else:
-                in_log, error = each.remembered(last_sequence, log_start_offset)
+            in_log, error = each.remembered(last_sequence, log_start_offset)
             if in_log:
                 count = sum(batch.count for batch in in_log)
                 log.warning("%s: %d records have no offset: the broker has them, but forgot where", each.where, count)

@@ -9,6 +9,7 @@ from isthmus.client import Client, Producer
 from isthmus.protocol.records import decode_batch, verify_crc
 from tests.client.scripted import (
     HANG_UP,
+    SILENCE,
     Answer,
     Log,
     ScriptedBroker,
@@ -52,6 +53,16 @@ def losing(broker: ScriptedBroker) -> Answer:
     def answer(message: Any) -> Any:
         broker.produced(message)
         return HANG_UP
+
+    return answer
+
+
+def silently(broker: ScriptedBroker) -> Answer:
+    """Does what was asked, and says nothing."""
+
+    def answer(message: Any) -> Any:
+        broker.produced(message)
+        return SILENCE
 
     return answer
 

@@ -13,12 +13,13 @@ from isthmus.client.errors import DataLost
 from isthmus.client.sender import RETRY_MIN_MS
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import describe_producers
-from tests.client.producing import begun, ended, forget_tail, refusing, send_batches, values
+from tests.client.producing import begun, ended, forget_tail, refusing, send_batches, silently, values
 from tests.client.scripted import HANG_UP, SILENCE, Log, ScriptedBroker, World, simulate
 
 
 def test_the_second_batch_is_not_taken_for_the_first_by_a_broker_that_has_just_refused_that() -> None:
     async def test(world: World) -> None:
+        world.add_topic("t", 2)
         client, producer = await begun(world)
         await producer.send("t", b"elsewhere", partition=1)  # the connection is there
         broker = world.brokers[1]
@@ -29,11 +30,7 @@ def test_the_second_batch_is_not_taken_for_the_first_by_a_broker_that_has_just_r
         assert [f.result().offset for f in futures] == list(range(6))
         await ended(client, producer)
 
-    def two(world: World) -> Any:
-        world.add_topic("t", 2)
-        return test(world)
-
-    simulate(two)
+    simulate(test)
 
 
 def crash(log: Log, lost: int = 0) -> None:
@@ -50,12 +47,7 @@ async def unanswered_and_crashed(world: World, producer: Producer, count: int, l
     """`count` batches that are in the log without an answer when the broker goes down, but for `lost` of them."""
     broker = world.brokers[1]
     before = len(values(world.log("t")))
-
-    def silently(message: Any) -> Any:
-        broker.produced(message)
-        return SILENCE
-
-    broker.script["produce"].extend([silently] * count)
+    broker.script["produce"].extend([silently(broker)] * count)
     futures = await send_batches(producer, count, first=before)
     async with asyncio.timeout(10):
         while len(values(world.log("t"))) < before + count:
@@ -195,6 +187,7 @@ def test_a_batch_that_may_be_in_the_log_is_not_inferred_from_one_behind_it_that_
 
 def test_after_a_long_rest_the_first_batch_goes_alone_again() -> None:
     async def test(world: World) -> None:
+        world.add_topic("t", 2)
         client, producer = await begun(world)
         for i in range(2):
             await producer.send("t", b"%d.0" % i, partition=0)
@@ -209,11 +202,7 @@ def test_after_a_long_rest_the_first_batch_goes_alone_again() -> None:
         assert [f.result().offset for f in futures] == [2, 3, 4]
         await ended(client, producer)
 
-    def two(world: World) -> Any:
-        world.add_topic("t", 2)
-        return test(world)
-
-    simulate(two)
+    simulate(test)
 
 
 def test_what_was_appended_and_refused_when_its_leader_went_is_neither_lost_nor_doubled() -> None:

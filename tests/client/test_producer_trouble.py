@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from isthmus.client.errors import DataLost, DeliveryTimeout
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import produce
 from isthmus.protocol.records import walk
-from tests.client.producing import begun, ended, forget_tail, losing, refusing, send_batches, values
+from tests.client.producing import begun, ended, forget_tail, losing, refusing, send_batches, silently, values
 from tests.client.scripted import (
     HANG_UP,
     SILENCE,
@@ -125,13 +124,8 @@ def test_a_batch_given_up_that_was_in_the_log_after_all_doubles_nothing() -> Non
         client, producer = await begun(world, delivery_timeout_ms=1_000, request_timeout_ms=30_000)
         broker = world.brokers[1]
         await producer.send("t", b"0.0", partition=0)
-
-        def append_silently(message: Any) -> Any:
-            broker.produced(message)
-            return SILENCE
-
-        broker.script["produce"].append(append_silently)
-        broker.script["produce"].append(append_silently)
+        broker.script["produce"].append(silently(broker))
+        broker.script["produce"].append(silently(broker))
         first = await send_batches(producer, 1, first=1)
         await asyncio.sleep(0.6)
         second = await send_batches(producer, 1, first=2)
