@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from typing import Any
 
+_NAME_BYTES = 16  # Linux' TCP_CA_NAME_MAX
 UNPACED = b"reno"  # the one congestion control that every Linux has and everybody may choose
 
 
@@ -17,10 +19,39 @@ def without_pacing(transport: asyncio.BaseTransport) -> None:
     processor to another, and the sender pays up to four times the CPU for the same bytes. What is sent by this end is
     meant; the other end chooses for itself. Transports without a socket of the system's (the simulator's) are left.
     """
+    if _is_within(transport) is True:
+        _choose(transport.get_extra_info("socket"), UNPACED)
+
+
+def accept_unpaced(listening: Any) -> None:
+    """What this socket accepts begins without pacing, see `without_pacing`; `pace_far` follows for each.
+
+    For Linux does not let go of it: a connection that began with BBR goes on by a timer, at another pace, whatever
+    congestion control it takes later.
+    """
+    _choose(listening, UNPACED)
+
+
+def pace_far(transport: asyncio.BaseTransport) -> None:
+    """Take the congestion control that the system has for all, if the other end is not on this machine."""
+    if _is_within(transport) is False:
+        _choose(transport.get_extra_info("socket"), _of_system())
+
+
+def _is_within(transport: asyncio.BaseTransport) -> bool | None:
+    """Whether both ends are on this machine; None where that cannot be told."""
     peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    if not peer or not own or not (peer[0] == own[0] or peer[0].startswith("127.")):
-        return
-    sock = transport.get_extra_info("socket")
+    if not peer or not own:
+        return None
+    return bool(peer[0] == own[0] or peer[0].startswith("127."))
+
+
+def _of_system() -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as fresh:
+        return fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES).rstrip(b"\0")
+
+
+def _choose(sock: Any, name: bytes) -> None:
     if hasattr(sock, "setsockopt"):
         with contextlib.suppress(OSError):  # a kernel without it: slower, nothing else
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -16,7 +16,7 @@ from isthmus.client.connection import Connection as ClientConnection
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.connection import Connection as BrokerConnection
 from isthmus.core_broker.server.listener import Listener, Server, addresses
-from isthmus.same_host import UNPACED, without_pacing
+from isthmus.same_host import UNPACED, accept_unpaced, pace_far, without_pacing
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 OTHERS = [name.encode() for name in AVAILABLE if name.encode() != UNPACED]
@@ -109,34 +109,83 @@ def test_the_transports_of_both_loops_give_their_socket(loops: Callable[[], asyn
         runner.run(test())
 
 
-def of_a_broker(transport: asyncio.Transport) -> None:
-    server = Server(BrokerConfig({}))
-    server.services = cast(Any, None)  # nothing is asked of them yet
-    BrokerConnection(Listener(server, *addresses(server.config)[0])).connection_made(transport)
+class Sock:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    def setsockopt(self, *option: Any) -> None:
+        self.taken.append(option)
+
+    def fileno(self) -> int:
+        return -1
 
 
-def of_a_client(transport: asyncio.Transport) -> None:
+class Fake(asyncio.Transport):
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+HERE = ("10.0.0.9", 1)
+
+
+def test_clients_take_it_for_what_they_send() -> None:
+    sock = Sock()
+
     async def test() -> None:
+        transport = Fake({"socket": sock, "peername": HERE, "sockname": HERE})
         ClientConnection("broker:9092", "app").connection_made(transport)
 
     asyncio.run(test())
+    assert sock.taken == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)]
 
 
-@pytest.mark.parametrize("made", [of_a_broker, of_a_client])
-def test_brokers_and_clients_take_it_for_what_they_send(made: Callable[[asyncio.Transport], None]) -> None:
-    class Sock:
-        taken: ClassVar[list[Any]] = []
+def test_a_listening_socket_has_it_from_the_start_for_what_it_accepts() -> None:
+    """What a connection was accepted with goes on to pace it, whatever it takes later."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        accept_unpaced(listening)
+        with socket.create_connection(listening.getsockname()):
+            accepted, _ = listening.accept()
+            with closing(accepted):
+                assert control(accepted) == UNPACED
 
-        def setsockopt(self, *option: Any) -> None:
-            self.taken.append(option)
 
-        def fileno(self) -> int:
-            return -1
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_listeners_of_a_broker_have_it(loops: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def test() -> None:
+        server = Server(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+        await server.bind()
+        [listening] = server.listeners[0].sockets[0].sockets
+        assert control(listening) == UNPACED
+        server.stop_listening()
 
-    class Fake(asyncio.Transport):
-        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-            pass
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(test())
 
-    here = ("10.0.0.9", 1)
-    made(Fake({"socket": Sock(), "peername": here, "sockname": here}))
-    assert Sock.taken == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)]
+
+def accepted_by_a_broker(peer: Any) -> list[Any]:
+    """What its connection's socket is told."""
+    sock = Sock()
+    server = Server(BrokerConfig({}))
+    server.services = cast(Any, None)  # nothing is asked of them yet
+    transport = Fake({"socket": sock, "peername": peer, "sockname": HERE})
+    BrokerConnection(Listener(server, *addresses(server.config)[0])).connection_made(transport)
+    return sock.taken
+
+
+def test_who_comes_from_another_machine_has_what_the_system_has() -> None:
+    with socket.socket() as fresh:
+        of_system = control(fresh)
+    assert accepted_by_a_broker(("192.0.2.1", 9)) == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, of_system)]
+    assert accepted_by_a_broker(HERE) == accepted_by_a_broker(("127.0.0.3", 9)) == accepted_by_a_broker(None) == []
+
+
+@needs_two
+def test_to_pace_is_taken_by_a_socket_of_the_system() -> None:
+    near, far = pair("127.0.0.1")
+    with closing(near), closing(far), socket.socket() as fresh:
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
+        far_away = {"socket": near, "peername": ("192.0.2.1", 9), "sockname": near.getsockname()}
+        pace_far(Transport(far_away))
+        assert control(near) == control(fresh)

@@ -1,6 +1,25 @@
 # C declarations for _sending.py, read by the compiler only, as protocol/_records.pxd is.
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
 from isthmus.core_broker.storage._data_file cimport FileRange
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <sys/socket.h>
+
+    static inline Py_ssize_t isthmus_send_now(int fd, const void *data, Py_ssize_t n, int flags)
+    {
+        Py_ssize_t sent;
+        do {
+            sent = send(fd, data, n, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+        } while (sent < 0 && errno == EINTR);
+        return sent < 0 ? -errno : sent;
+    }
+    """
+    Py_ssize_t _send_now "isthmus_send_now" (int fd, const char* data, Py_ssize_t n, int flags) noexcept nogil
+    int MSG_MORE
 
 cdef long long _JOIN_BYTES
 cdef long long _SMALL_RANGE_BYTES
@@ -29,6 +48,8 @@ cdef class Sender:
     cdef long long _send_some(self, long long budget) except? -2
     cdef _advance(self, long long sent)
     cdef _cause(self, FileRange source, error)
+    cdef _begin(self, FileRange source)
+    cdef bint _is_cached(self, FileRange source) except? -1
     cdef bint _is_ready(self, FileRange source) except? -1
     cdef _range_done(self)
     cdef _pop(self)
@@ -38,5 +59,6 @@ cdef class Sender:
 
 
 cpdef bint is_buffer(part) noexcept
-cdef _beginning(FileRange source)
+cdef _whole(FileRange source)
+cdef Py_ssize_t _send_more(int fd, bytes data) noexcept
 cdef _too_short(FileRange source, long long position, long long left)

@@ -1,12 +1,13 @@
 # cython: auto_pickle=False
+# ruff: noqa: F821  (names declared in _sending.pxd)
 # mypy: ignore-errors
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
 `send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined with the
-bytes around them, and a head with the beginning of the range that follows it, so that no packet holds a head alone:
-clients that wake for less than they can use cost both sides more than the copy. When the socket is full a dup of
-its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would hide the end of the
+bytes around them, and what comes before a larger one that is cached waits in the socket for its beginning, so that no
+packet holds a head alone: clients that wake for less than they can use cost both sides more. When the socket is full a
+dup of its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would hide the end of the
 connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes instead. Parts are kept
 until sent, and a range keeps its file open. What is not in the page cache is sent by a pool, see `cold_sends.py`: the
 sender waits for that, the loop does not.
@@ -14,6 +15,7 @@ sender waits for that, the loop does not.
 
 import asyncio
 import os
+import socket
 
 import cython
 
@@ -26,7 +28,7 @@ _SMALL_RANGE_BYTES = 16 * 1024
 _PIECE_BYTES = PIECE_BYTES
 
 JOIN_BYTES = _JOIN_BYTES  # bytes parts are joined up to here, so that one write takes them
-SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many, of a range or its beginning, costs less than a packet
+SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a packet
 
 
 @cython.final
@@ -122,27 +124,22 @@ class Sender:
     @cython.cfunc
     @cython.exceptval(-1)
     def _write_joined(self) -> cython.bint:
-        """Write the bytes and small cached ranges that come first, with the beginning of a larger one, as one.
-
-        False where there are none.
-        """
+        """Write the bytes and small cached ranges that come first as one; False where there are none."""
         joined: list = []
         size: cython.longlong = 0
-        is_whole: cython.bint
+        more: cython.bint = False
+        sent: cython.Py_ssize_t
         source: FileRange
         while self._first < len(self._parts) and size < _JOIN_BYTES:
             part = self._parts[self._first]
             if not is_buffer(part):
                 source = part
-                is_whole = source.size_bytes <= _SMALL_RANGE_BYTES
-                if self._fd < 0 or not (is_whole or joined):
+                if source.size_bytes > _SMALL_RANGE_BYTES:
+                    self._begin(source)
+                    more = self._fd >= 0 and size > 0 and self._is_cached(source)
                     break
-                data = _beginning(source)
-                if not data or (is_whole and len(data) < source.size_bytes):
-                    break
-                if not is_whole:
-                    joined.append(data)
-                    self._position, self._left = source.position + len(data), source.size_bytes - len(data)
+                data = _whole(source) if self._fd >= 0 else b""
+                if not data:
                     break
                 part = data
             self._pop()
@@ -150,7 +147,14 @@ class Sender:
             joined.append(part)
         if not joined:
             return False
-        self._transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
+        whole = bytes(joined[0]) if len(joined) == 1 else b"".join(joined)
+        if more:
+            sent = _send_more(self._fd, whole)
+            if sent == len(whole):
+                return True
+            if sent > 0:
+                whole = whole[sent:]
+        self._transport.write(whole)
         return True
 
     @cython.cfunc
@@ -161,7 +165,7 @@ class Sender:
         size: cython.longlong
         sent: cython.longlong
         if self._left < 0:
-            self._position, self._left = source.position, source.size_bytes
+            self._begin(source)
         if self._left == 0:
             self._range_done()
             return 0
@@ -216,13 +220,26 @@ class Sender:
         return error
 
     @cython.cfunc
+    def _begin(self, source: FileRange):
+        self._position, self._left = source.position, source.size_bytes
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _is_cached(self, source: FileRange) -> cython.bint:
+        """Whether the next piece of a range is; then `_ready_to` is its end."""
+        size: cython.longlong = min(self._left, _PIECE_BYTES)
+        if self._cold_sends.is_cold(source.file, self._position, size):
+            return False
+        self._ready_to = self._position + size
+        return True
+
+    @cython.cfunc
     @cython.exceptval(-1)
     def _is_ready(self, source: FileRange) -> cython.bint:
         """Whether the next piece of a range is cached; else the pool sends it, and `_sent_cold` goes on."""
         size: cython.longlong = min(self._left, _PIECE_BYTES)
         fd: cython.int = -1
-        if not self._cold_sends.is_cold(source.file, self._position, size):
-            self._ready_to = self._position + size
+        if self._is_cached(source):
             return True
         self._stop_waiting()
         if self._fd >= 0:
@@ -315,12 +332,30 @@ def is_buffer(part) -> cython.bint:
 
 
 @cython.cfunc
-def _beginning(source: FileRange):
-    """The first bytes of a range; none where they are not cached or not to be had, which the long way tells."""
+def _whole(source: FileRange):
+    """All of a small range; none where it is not cached or not to be had, which the long way tells."""
     try:
-        return source.file.pread_cached(min(source.size_bytes, _SMALL_RANGE_BYTES), source.position)
+        data = source.file.pread_cached(source.size_bytes, source.position)
     except OSError:
         return b""
+    return data if len(data) == source.size_bytes else b""
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _send_more(fd: cython.int, data: bytes) -> cython.Py_ssize_t:
+    """How many bytes a socket took of what more comes behind; or -errno, which whoever sends the rest will meet."""
+    if cython.compiled:
+        return _send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), MSG_MORE)
+    else:
+        borrowed = socket.socket(fileno=fd)
+        try:
+            return borrowed.send(data, socket.MSG_MORE | socket.MSG_DONTWAIT)
+        except OSError as error:
+            return -error.errno
+        finally:
+            borrowed.detach()
 
 
 @cython.cfunc

@@ -82,8 +82,7 @@ class ColdSends:
 def _is_near(position: int, expected: int) -> bool:
     """Whether a piece at a position may be what its reader wants next.
 
-    A fetch begins with the batch that did not end within the last one, and its first bytes may have gone out with its
-    head by now.
+    A fetch begins with the batch that did not end within the last one.
     """
     return abs(position - expected) <= PIECE_BYTES
 

@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
 from ._frames import Serving
 from .buffers import Buffers
@@ -172,7 +173,7 @@ class Server(Serving):
         except (OSError, UnicodeError) as error:
             raise cannot_listen(error, host_and_port(address.host or "*", address.port), "--listen") from error
         listener.sockets.append(server)
-        self._bound_send_buffers(server)
+        self._choose_for_accepted(server)
         port = address.port or server.sockets[0].getsockname()[1]
         listener.address = Address(address.name, address.host, port)
         told_host = advertised.host or address.host
@@ -210,12 +211,12 @@ class Server(Serving):
         for connection in list(self._connections.values()):
             connection.close()
 
-    def _bound_send_buffers(self, server: asyncio.Server) -> None:
-        """Connections inherit the size."""
-        if self._send_buffer_bytes >= 0:
-            for each in server.sockets:
-                if hasattr(each, "setsockopt"):  # the simulator's has none
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+    def _choose_for_accepted(self, server: asyncio.Server) -> None:
+        """Connections inherit what the socket has that accepts them."""
+        for each in server.sockets:
+            accept_unpaced(each)
+            if self._send_buffer_bytes >= 0 and hasattr(each, "setsockopt"):  # the simulator's has none
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
     # --- what connections tell ----------------------------------------------------------------------------------------
 

@@ -129,7 +129,8 @@ class DataFile:
     def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0):
         """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
 
-        So where the system counts what it has, it is asked that first. An overlay counts nothing at all, and is known
+        So where the system counts what it has, it is asked that first, and where it has all, what is being read by now
+        is read in order: one look at the end tells whether it is there. An overlay counts nothing at all, and is known
         by what it says to a read.
         """
         held = self.opened()
@@ -142,6 +143,8 @@ class DataFile:
                 missing = _bytes_missing(fd, position, n)
             if missing > 0 and self.tells_cached:
                 return missing <= missing_max_bytes
+            if missing == 0:
+                position = max(position, end - 1)
         look = _memory(1)
         while position < end:
             got = _read_now(fd, look, 1, position)

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 import threading
 import weakref
 
@@ -226,15 +227,79 @@ def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_pa
     asyncio.run(main())
 
 
-def test_a_head_goes_out_with_the_beginning_of_its_range(tmp_path, senders, ends):
-    ours, theirs = ends
+def data_segments(sock):
+    """How many packets with data have left a socket."""
+    return struct.unpack_from("I", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160), 156)[0]
+
+
+@pytest.fixture
+def tcp_ends():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        theirs = socket.create_connection(listening.getsockname())
+        ours, _ = listening.accept()
+    with ours, theirs:
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else what is small waits anyhow
+        ours.setblocking(False)
+        yield ours, theirs
+
+
+def test_a_head_goes_out_with_the_beginning_of_its_range(tmp_path, senders, tcp_ends):
+    ours, theirs = tcp_ends
     file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
     transport = Transport(ours)
     sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
-    assert sender.send([b"head", FileRange(file, 5, len(content) - 5), b"tail"])
-    assert transport.writes == [b"head" + content[5 : 5 + SMALL_RANGE_BYTES], b"tail"]
-    assert senders  # the control: the rest goes from file to socket
-    assert theirs.recv(1 << 20, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == b"head" + content[5:] + b"tail"
+    assert sender.send([b"he", b"ad", FileRange(file, 5, len(content) - 5), b"tail"])
+    assert transport.writes == [b"tail"] and senders
+    assert data_segments(ours) == 2
+    transport.write(b"more")  # the control
+    assert data_segments(ours) == 3
+    wanted = b"head" + content[5:] + b"tailmore"
+    assert theirs.recv(len(wanted), socket.MSG_WAITALL) == wanted
+
+
+def test_of_a_head_that_the_socket_takes_in_part_the_rest_comes_before_the_range(tmp_path, senders, ends):
+    ours, theirs = ends
+    file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
+    head = os.urandom(JOIN_BYTES // 2)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, JOIN_BYTES // 8)
+
+    class Buffers(Transport):
+        def write(self, data):
+            self.writes.append(bytes(data))
+            owner.writable = False
+
+    async def main():
+        transport = Buffers(ours)
+        sender = Sender(owner, transport, 1 << 20, ColdSends(FILES))
+        assert not sender.send([head, FileRange(file, 0, len(content))])
+        [rest] = transport.writes
+        taken = len(head) - len(rest)
+        assert 0 < taken < len(head) and not senders
+        got = bytearray()
+        while len(got) < taken:
+            got += theirs.recv(100_000)
+        assert got + rest == head
+        owner.writable = True
+        sender.resume()
+        assert await received(theirs, len(content), owner) == content
+
+    owner = Owner()
+    asyncio.run(main())
+
+
+def test_what_a_socket_refuses_of_a_head_is_left_to_the_transport(tmp_path, ends):
+    ours, theirs = ends
+    theirs.close()
+    file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
+
+    class Lost(Transport):
+        def write(self, data):
+            self.writes.append(bytes(data))
+            owner.writable = False  # as one that waits for its loop to tell of the end
+
+    owner, transport = Owner(), Lost(ours)
+    assert not Sender(owner, transport, 1 << 20, ColdSends(FILES)).send([b"head", FileRange(file, 0, len(content))])
+    assert transport.writes == [b"head"] and owner.error is None
 
 
 def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
