@@ -50,6 +50,7 @@ cdef class Sender:
     cdef _cause(self, FileRange source, error)
     cdef _begin(self, FileRange source)
     cdef bint _is_cached(self, FileRange source) except? -1
+    cdef bint _follows_at_once(self, FileRange source) except? -1
     cdef bint _is_ready(self, FileRange source) except? -1
     cdef _range_done(self)
     cdef _pop(self)

@@ -136,7 +136,7 @@ class Sender:
                 source = part
                 if source.size_bytes > _SMALL_RANGE_BYTES:
                     self._begin(source)
-                    more = self._fd >= 0 and size > 0 and self._is_cached(source)
+                    more = self._fd >= 0 and size > 0 and self._follows_at_once(source)
                     break
                 data = _whole(source) if self._fd >= 0 else b""
                 if not data:
@@ -232,6 +232,15 @@ class Sender:
             return False
         self._ready_to = self._position + size
         return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _follows_at_once(self, source: FileRange) -> cython.bint:
+        """Whether what was begun need not wait. Not where that cannot be had, which the long way tells."""
+        try:
+            return self._is_cached(source)
+        except OSError:
+            return False
 
     @cython.cfunc
     @cython.exceptval(-1)

@@ -123,6 +123,22 @@ def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_p
     assert not sender._parts
 
 
+def test_a_range_that_cannot_be_looked_for_ends_the_connection_also_behind_a_head(tmp_path, ends):
+    ours, _ = ends
+    file, _ = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
+
+    class Unopened(BadSector):
+        def is_cached(self, position, n, missing_max_bytes=0):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    told = []
+    owner, transport = Owner(), Transport(ours)
+    parts = [b"head", FileRange(Unopened(file), 0, 2 * SMALL_RANGE_BYTES, told.append)]
+    assert not Sender(owner, transport, 1 << 20, ColdSends(FILES)).send(parts)
+    assert [error.errno for error in told] == [errno.EMFILE]
+    assert "Too many open files" in str(owner.error) and transport.writes == [b"head"]
+
+
 def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch, ends):
     ours, _ = ends
     file, _ = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
