@@ -194,6 +194,18 @@ def test_a_client_id_that_passes_the_end_of_its_frame_takes_nothing_of_what_lies
     assert bench.transport.closed and bench.connection.context.client_id == "x"
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_request_of_another_version_than_the_one_before_has_a_route_of_its_own(form):
+    bench = Bench(form, Server(None, is_short=False))
+    bench.sent = b"".join(
+        request(ECHO, PLAIN_VERSION, number, None, body) if body != b"b"
+        else request(ECHO, FLEXIBLE_VERSION, number, None, b"\0" + body)
+        for number, body in enumerate([b"a", b"b", b"c", b"d"])
+    )  # fmt: skip
+    bench.read(10**6)
+    assert bench.server.seen == [("", b"a", 0), ("", b"b", 1), ("", b"c", 0), ("", b"d", 0)]
+
+
 def test_a_fault_of_ours_is_told_with_where_it_was(caplog):
     asyncio.run(told("compiled", [("send", request(7, 0, 1, None, b"fault")), ("read", 100)], tempfile.mkdtemp(), {}))
     [record] = caplog.records
