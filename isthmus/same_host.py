@@ -23,19 +23,25 @@ def without_pacing(transport: asyncio.BaseTransport) -> None:
         _choose(transport.get_extra_info("socket"), UNPACED)
 
 
-def accept_unpaced(listening: Any) -> None:
-    """What this socket accepts begins without pacing, see `without_pacing`; `pace_far` follows for each.
+def accept_unpaced(listening: Any) -> bytes:
+    """What this socket accepts begins without pacing, see `without_pacing`. The congestion control that it had, for
+    `pace_far`; empty where that cannot be told.
 
     For Linux does not let go of it: a connection that began with BBR goes on by a timer, at another pace, whatever
     congestion control it takes later.
     """
+    had = b""
+    if hasattr(listening, "getsockopt"):
+        with contextlib.suppress(OSError):
+            had = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES).rstrip(b"\0")
     _choose(listening, UNPACED)
+    return had
 
 
-def pace_far(transport: asyncio.BaseTransport) -> None:
-    """Take the congestion control that the system has for all, if the other end is not on this machine."""
-    if _is_within(transport) is False:
-        _choose(transport.get_extra_info("socket"), _of_system())
+def pace_far(transport: asyncio.BaseTransport, name: bytes) -> None:
+    """Take the named congestion control for what was accepted, if the other end is not on this machine."""
+    if name and _is_within(transport) is False:
+        _choose(transport.get_extra_info("socket"), name)
 
 
 def _is_within(transport: asyncio.BaseTransport) -> bool | None:
@@ -44,11 +50,6 @@ def _is_within(transport: asyncio.BaseTransport) -> bool | None:
     if not peer or not own:
         return None
     return bool(peer[0] == own[0] or peer[0].startswith("127."))
-
-
-def _of_system() -> bytes:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as fresh:
-        return fresh.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES).rstrip(b"\0")
 
 
 def _choose(sock: Any, name: bytes) -> None:

@@ -128,6 +128,7 @@ class Fake(asyncio.Transport):
 
 
 HERE = ("10.0.0.9", 1)
+FAR = b"westwood"
 
 
 def test_clients_take_it_for_what_they_send() -> None:
@@ -158,6 +159,8 @@ def test_the_listeners_of_a_broker_have_it(loops: Callable[[], asyncio.AbstractE
         await server.bind()
         [listening] = server.listeners[0].sockets[0].sockets
         assert control(listening) == UNPACED
+        with socket.socket() as fresh:
+            assert server.far_congestion_control == control(fresh)
         server.stop_listening()
 
     with asyncio.Runner(loop_factory=loops) as runner:
@@ -169,23 +172,25 @@ def accepted_by_a_broker(peer: Any) -> list[Any]:
     sock = Sock()
     server = Server(BrokerConfig({}))
     server.services = cast(Any, None)  # nothing is asked of them yet
+    server.far_congestion_control = FAR
     transport = Fake({"socket": sock, "peername": peer, "sockname": HERE})
     BrokerConnection(Listener(server, *addresses(server.config)[0])).connection_made(transport)
     return sock.taken
 
 
 def test_who_comes_from_another_machine_has_what_the_system_has() -> None:
-    with socket.socket() as fresh:
-        of_system = control(fresh)
-    assert accepted_by_a_broker(("192.0.2.1", 9)) == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, of_system)]
+    assert accepted_by_a_broker(("192.0.2.1", 9)) == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, FAR)]
     assert accepted_by_a_broker(HERE) == accepted_by_a_broker(("127.0.0.3", 9)) == accepted_by_a_broker(None) == []
 
 
 @needs_two
 def test_to_pace_is_taken_by_a_socket_of_the_system() -> None:
     near, far = pair("127.0.0.1")
-    with closing(near), closing(far), socket.socket() as fresh:
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
-        far_away = {"socket": near, "peername": ("192.0.2.1", 9), "sockname": near.getsockname()}
-        pace_far(Transport(far_away))
-        assert control(near) == control(fresh)
+    with closing(near), closing(far):
+        had = accept_unpaced(near)
+        assert had == OTHERS[0] and control(near) == UNPACED
+        far_away = Transport({"socket": near, "peername": ("192.0.2.1", 9), "sockname": near.getsockname()})
+        pace_far(far_away, b"")  # where nothing could be told
+        assert control(near) == UNPACED
+        pace_far(far_away, had)
+        assert control(near) == had

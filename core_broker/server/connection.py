@@ -70,7 +70,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.context = Context(self._server.services, self.listener.name, str(peer[0]) if peer else "")
-        pace_far(transport)
+        pace_far(transport, self._server.far_congestion_control)
         transport.set_write_buffer_limits(high=0)  # so that pause_writing says "not all is sent"
         if not self._server.add(self):
             transport.abort()

@@ -144,6 +144,7 @@ class Server(Serving):
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
         self._backlog: int = config["socket.listen.backlog.size"]
+        self.far_congestion_control = b""  # of connections from other machines
         self._connections: dict[int, Connection] = {}
         self._held_bytes = 0
         self._starved: deque[Connection] = deque()
@@ -214,7 +215,7 @@ class Server(Serving):
     def _choose_for_accepted(self, server: asyncio.Server) -> None:
         """Connections inherit what the socket has that accepts them."""
         for each in server.sockets:
-            accept_unpaced(each)
+            self.far_congestion_control = accept_unpaced(each)
             if self._send_buffer_bytes >= 0 and hasattr(each, "setsockopt"):  # the simulator's has none
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 

@@ -83,6 +83,7 @@ class FakeServer(Serving):
         self.buffers = Buffers()
         self.max_request_bytes = 10_000
         self.turn_bytes = 1 << 20
+        self.far_congestion_control = b""
         self.tick = 0
         self.clock = lambda: self.now_ns
         self.now_ns = 1_000_000
