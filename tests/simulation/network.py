@@ -99,8 +99,8 @@ class SimSocket:
     def setsockopt(self, *_: Any) -> None:
         pass
 
-    def getsockopt(self, *_: Any) -> int:
-        return 0
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
+        return bytes(size) if size else 0
 
     def fileno(self) -> int:
         return -1
