@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 _NAME_BYTES = 16  # Linux' TCP_CA_NAME_MAX
+PACED = b"bbr"  # bbr, and those that came after it
 UNPACED = b"reno"  # the one congestion control that every Linux has and everybody may choose
 
 
@@ -25,23 +26,27 @@ def without_pacing(transport: asyncio.BaseTransport) -> None:
 
 def accept_unpaced(listening: Any) -> bytes:
     """What this socket accepts begins without pacing, see `without_pacing`. The congestion control that it had, for
-    `pace_far`; empty where that cannot be told.
+    `pace_far`; empty where that does not pace, and is kept.
 
     For Linux does not let go of it: a connection that began with BBR goes on by a timer, at another pace, whatever
     congestion control it takes later.
     """
-    had = b""
-    if hasattr(listening, "getsockopt"):
-        with contextlib.suppress(OSError):
-            had = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES).rstrip(b"\0")
+    had = _of(listening)
+    if not had.startswith(PACED):
+        return b""
     _choose(listening, UNPACED)
     return had
 
 
 def pace_far(transport: asyncio.BaseTransport, name: bytes) -> None:
-    """Take the named congestion control for what was accepted, if the other end is not on this machine."""
+    """Take the named congestion control for what was accepted without pacing, if the other end is not on this machine.
+
+    What a route gives to its connections stays.
+    """
     if name and _is_within(transport) is False:
-        _choose(transport.get_extra_info("socket"), name)
+        sock = transport.get_extra_info("socket")
+        if _of(sock) == UNPACED:
+            _choose(sock, name)
 
 
 def _is_within(transport: asyncio.BaseTransport) -> bool | None:
@@ -50,6 +55,15 @@ def _is_within(transport: asyncio.BaseTransport) -> bool | None:
     if not peer or not own:
         return None
     return bool(peer[0] == own[0] or peer[0].startswith("127."))
+
+
+def _of(sock: Any) -> bytes:
+    """Its congestion control; empty where that cannot be told."""
+    if hasattr(sock, "getsockopt"):
+        with contextlib.suppress(OSError):
+            name: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)
+            return name.rstrip(b"\0")
+    return b""
 
 
 def _choose(sock: Any, name: bytes) -> None:

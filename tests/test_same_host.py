@@ -16,7 +16,7 @@ from isthmus.client.connection import Connection as ClientConnection
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.connection import Connection as BrokerConnection
 from isthmus.core_broker.server.listener import Listener, Server, addresses
-from isthmus.same_host import UNPACED, accept_unpaced, pace_far, without_pacing
+from isthmus.same_host import PACED, UNPACED, accept_unpaced, pace_far, without_pacing
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 OTHERS = [name.encode() for name in AVAILABLE if name.encode() != UNPACED]
@@ -113,7 +113,11 @@ class Sock:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
+        self.had = UNPACED
         self.taken: list[Any] = []
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        return self.had.ljust(size, b"\0")
 
     def setsockopt(self, *option: Any) -> None:
         self.taken.append(option)
@@ -142,55 +146,77 @@ def test_clients_take_it_for_what_they_send() -> None:
     assert sock.taken == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)]
 
 
+needs_bbr = pytest.mark.skipif("bbr" not in AVAILABLE, reason=f"the kernel has {AVAILABLE} only: none of them paces")
+
+
+def listening_with(name: bytes) -> socket.socket:
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+    return listening
+
+
+@needs_bbr
 def test_a_listening_socket_has_it_from_the_start_for_what_it_accepts() -> None:
     """What a connection was accepted with goes on to pace it, whatever it takes later."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        accept_unpaced(listening)
+    with listening_with(PACED) as listening:
+        assert accept_unpaced(listening) == PACED
         with socket.create_connection(listening.getsockname()):
             accepted, _ = listening.accept()
             with closing(accepted):
                 assert control(accepted) == UNPACED
 
 
+@pytest.mark.parametrize("name", [name for name in OTHERS if not name.startswith(PACED)])
+def test_a_listening_socket_that_does_not_pace_keeps_what_it_has(name: bytes) -> None:
+    with listening_with(name) as listening:
+        assert accept_unpaced(listening) == b""
+        assert control(listening) == name
+
+
 @pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_the_listeners_of_a_broker_have_it(loops: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_the_listeners_of_a_broker_do_not_pace(loops: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def test() -> None:
         server = Server(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0"}))
         await server.bind()
         [listening] = server.listeners[0].sockets[0].sockets
-        assert control(listening) == UNPACED
         with socket.socket() as fresh:
-            assert server.far_congestion_control == control(fresh)
+            of_system = control(fresh)
+        paces = of_system.startswith(PACED)
+        assert control(listening) == (UNPACED if paces else of_system)
+        assert server.far_congestion_control == (of_system if paces else b"")
         server.stop_listening()
 
     with asyncio.Runner(loop_factory=loops) as runner:
         runner.run(test())
 
 
-def accepted_by_a_broker(peer: Any) -> list[Any]:
+def accepted_by_a_broker(peer: Any, had: bytes = UNPACED) -> list[Any]:
     """What its connection's socket is told."""
     sock = Sock()
+    sock.had = had
     server = Server(BrokerConfig({}))
     server.services = cast(Any, None)  # nothing is asked of them yet
     server.far_congestion_control = FAR
     transport = Fake({"socket": sock, "peername": peer, "sockname": HERE})
     BrokerConnection(Listener(server, *addresses(server.config)[0])).connection_made(transport)
-    return sock.taken
+    return [name for _, _, name in sock.taken]
 
 
 def test_who_comes_from_another_machine_has_what_the_system_has() -> None:
-    assert accepted_by_a_broker(("192.0.2.1", 9)) == [(socket.IPPROTO_TCP, socket.TCP_CONGESTION, FAR)]
-    assert accepted_by_a_broker(HERE) == accepted_by_a_broker(("127.0.0.3", 9)) == accepted_by_a_broker(None) == []
+    far = ("192.0.2.1", 9)
+    assert accepted_by_a_broker(far) == [FAR]
+    assert accepted_by_a_broker(far, b"cubic") == []  # its route's own
+    assert accepted_by_a_broker(HERE) == accepted_by_a_broker(("127.0.0.3", 9)) == [UNPACED]
+    assert accepted_by_a_broker(None) == []
 
 
-@needs_two
+@needs_bbr
 def test_to_pace_is_taken_by_a_socket_of_the_system() -> None:
     near, far = pair("127.0.0.1")
     with closing(near), closing(far):
-        had = accept_unpaced(near)
-        assert had == OTHERS[0] and control(near) == UNPACED
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
         far_away = Transport({"socket": near, "peername": ("192.0.2.1", 9), "sockname": near.getsockname()})
-        pace_far(far_away, b"")  # where nothing could be told
+        pace_far(far_away, b"")  # where there was nothing to give up
         assert control(near) == UNPACED
-        pace_far(far_away, had)
-        assert control(near) == had
+        pace_far(far_away, PACED)
+        assert control(near) == PACED

@@ -215,7 +215,7 @@ class Server(Serving):
     def _choose_for_accepted(self, server: asyncio.Server) -> None:
         """Connections inherit what the socket has that accepts them."""
         for each in server.sockets:
-            self.far_congestion_control = accept_unpaced(each)
+            self.far_congestion_control = accept_unpaced(each) or self.far_congestion_control
             if self._send_buffer_bytes >= 0 and hasattr(each, "setsockopt"):  # the simulator's has none
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 

@@ -129,13 +129,14 @@ class DataFile:
     def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0):
         """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
 
-        So where the system counts what it has, it is asked that first, and where it has all, what is being read by now
-        is read in order: one look at the end tells whether it is there. An overlay counts nothing at all, and is known
-        by what it says to a read.
+        So where the system counts what it has, it is asked that first. Where it has all, some may be being read by now,
+        in order: a look at both ends tells, but for a gap between what two readers have. An overlay counts nothing at
+        all, and is known by what it says to a read.
         """
         held = self.opened()
         fd: cython.int = held.fd
         end: cython.longlong = position + n
+        step: cython.longlong = _LOOK_BYTES
         missing: cython.longlong = -1
         got: cython.Py_ssize_t
         if cython.compiled:  # plain Python has no call for it
@@ -143,8 +144,8 @@ class DataFile:
                 missing = _bytes_missing(fd, position, n)
             if missing > 0 and self.tells_cached:
                 return missing <= missing_max_bytes
-            if missing == 0:
-                position = max(position, end - 1)
+            if missing == 0 and n > 1:
+                step = n - 1
         look = _memory(1)
         while position < end:
             got = _read_now(fd, look, 1, position)
@@ -153,7 +154,7 @@ class DataFile:
             self.tells_cached = True
             if got < 0:
                 return False
-            position += _LOOK_BYTES
+            position += step
         return missing <= missing_max_bytes
 
 
