@@ -12,21 +12,30 @@ PACED = b"bbr"  # bbr, and those that came after it
 UNPACED = b"reno"  # the one congestion control that every Linux has and everybody may choose
 
 
-def without_pacing(transport: asyncio.BaseTransport) -> None:
-    """Take congestion control that does not pace, if the other end is on this machine; else leave all as it is.
+def without_pacing(transport: asyncio.BaseTransport, far: bytes = b"") -> None:
+    """Take congestion control that does not pace, if the other end is on this machine.
+
+    far: what is taken if it is not, and the connection began without pacing, see `accept_unpaced`; what a route gives
+    to its connections stays. Without it all others are left as they are.
 
     BBR, which many systems have for all connections, sends by a timer what its model of the network allows. Within a
     machine there is no network: each segment wakes a reader that has just fallen asleep, by an interrupt from one
     processor to another, and the sender pays up to four times the CPU for the same bytes. What is sent by this end is
     meant; the other end chooses for itself. Transports without a socket of the system's (the simulator's) are left.
     """
-    if _is_within(transport) is True:
-        _choose(transport.get_extra_info("socket"), UNPACED)
+    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not peer or not own:
+        return
+    sock = transport.get_extra_info("socket")
+    if peer[0] == own[0] or peer[0].startswith("127."):
+        _choose(sock, UNPACED)
+    elif far and _of(sock) == UNPACED:
+        _choose(sock, far)
 
 
 def accept_unpaced(listening: Any) -> bytes:
     """What this socket accepts begins without pacing, see `without_pacing`. The congestion control that it had, for
-    `pace_far`; empty where that does not pace, and is kept.
+    what comes from other machines; empty where that does not pace, and is kept.
 
     For Linux does not let go of it: a connection that began with BBR goes on by a timer, at another pace, whatever
     congestion control it takes later.
@@ -36,25 +45,6 @@ def accept_unpaced(listening: Any) -> bytes:
         return b""
     _choose(listening, UNPACED)
     return had
-
-
-def pace_far(transport: asyncio.BaseTransport, name: bytes) -> None:
-    """Take the named congestion control for what was accepted without pacing, if the other end is not on this machine.
-
-    What a route gives to its connections stays.
-    """
-    if name and _is_within(transport) is False:
-        sock = transport.get_extra_info("socket")
-        if _of(sock) == UNPACED:
-            _choose(sock, name)
-
-
-def _is_within(transport: asyncio.BaseTransport) -> bool | None:
-    """Whether both ends are on this machine; None where that cannot be told."""
-    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    if not peer or not own:
-        return None
-    return bool(peer[0] == own[0] or peer[0].startswith("127."))
 
 
 def _of(sock: Any) -> bytes:

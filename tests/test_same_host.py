@@ -16,7 +16,7 @@ from isthmus.client.connection import Connection as ClientConnection
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.connection import Connection as BrokerConnection
 from isthmus.core_broker.server.listener import Listener, Server, addresses
-from isthmus.same_host import PACED, UNPACED, accept_unpaced, pace_far, without_pacing
+from isthmus.same_host import PACED, UNPACED, accept_unpaced, without_pacing
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 OTHERS = [name.encode() for name in AVAILABLE if name.encode() != UNPACED]
@@ -216,7 +216,7 @@ def test_to_pace_is_taken_by_a_socket_of_the_system() -> None:
     with closing(near), closing(far):
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, UNPACED)
         far_away = Transport({"socket": near, "peername": ("192.0.2.1", 9), "sockname": near.getsockname()})
-        pace_far(far_away, b"")  # where there was nothing to give up
+        without_pacing(far_away, b"")  # where there was nothing to give up
         assert control(near) == UNPACED
-        pace_far(far_away, PACED)
+        without_pacing(far_away, PACED)
         assert control(near) == PACED

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.errors import ProtocolError
-from ...same_host import pace_far, without_pacing
+from ...same_host import without_pacing
 from ..purgatory import Pending
 from ._frames import Receiving
 from ._sending import JOIN_BYTES, Sender, is_buffer
@@ -70,8 +70,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.context = Context(self._server.services, self.listener.name, str(peer[0]) if peer else "")
-        without_pacing(transport)
-        pace_far(transport, self._server.far_congestion_control)
+        without_pacing(transport, self._server.far_congestion_control)
         transport.set_write_buffer_limits(high=0)  # so that pause_writing says "not all is sent"
         if not self._server.add(self):
             transport.abort()
