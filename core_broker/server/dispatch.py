@@ -60,8 +60,9 @@ DIFFERENCES: dict[int, str] = {
     "largest timestamp that the header claims; a batch that claims LogAppendTime is refused (INVALID_TIMESTAMP), which "
     "Kafka does only where the topic goes by it; an unknown codec is UNSUPPORTED_COMPRESSION_TYPE, in Kafka a fault "
     "(UNKNOWN_SERVER_ERROR)",
-    1: "Fetch answers go on past the end of a segment, up to the limits; an id of zeros is an unknown topic, where "
-    "Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
+    1: "Fetch answers go on past the end of a segment, up to the limits; those of 64 KB and more (16 intervals of the "
+    "index) end with a batch, where Kafka's have a part of the next one, which clients ask for again; an id of zeros "
+    "is an unknown topic, where Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
     2: "ListOffsets by a timestamp tells the first record that is there; Kafka's may be one that was deleted, or none. "
     "A partition that was offline when its topic was deleted is unknown (UNKNOWN_TOPIC_OR_PARTITION), where Kafka goes "
     "on to speak of its directory (KAFKA_STORAGE_ERROR)",

@@ -1,9 +1,11 @@
 # C declarations for _reading.py, read by the compiler only, as protocol/_records.pxd is.
 
 from isthmus.core_broker.storage._data_file cimport FileRange
-from isthmus.core_broker.storage._tail cimport LogTail, SegmentTail, size_bytes_of
+from isthmus.core_broker.storage._tail cimport AppendLimits, LogTail, SegmentTail, size_bytes_of
 
 cdef long long _ANY_OFFSET
+cdef long long _INTERVALS_MIN
+cdef long long _SURE_SHARE
 
 
 cdef class LogRanges(LogTail):
@@ -16,6 +18,8 @@ cdef class LogRanges(LogTail):
     cdef public object windows
 
     cdef list ranges_up_to(self, long long offset, long long max_bytes, long long upper, bint min_one, bint may_wait)
+    cdef long long _whole_batches(self, SegmentTail segment, long long position, long long room) except? -1
+    cdef bint _is_longer(self, SegmentTail segment, long long position, long long room) except? -1
     cdef tuple _locate(self, SegmentTail segment, long long offset, bint may_wait)
     cdef long long _size_at(self, SegmentTail segment, long long position, bint may_wait) except? -1
     cdef bint has_none_aborted(self, long long offset) except? -1

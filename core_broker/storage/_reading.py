@@ -12,13 +12,17 @@ import cython
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ._data_file import FileRange
-from ._tail import LogTail, SegmentTail
+from ._tail import AppendLimits, LogTail, SegmentTail
 from .errors import NotCached, anew
 
 # C variables when compiled, see _reading.pxd.
 _ANY_OFFSET = -(2**63 - 1)
+_INTERVALS_MIN = 16
+_SURE_SHARE = 8
 
 ANY_OFFSET = _ANY_OFFSET
+INTERVALS_MIN = _INTERVALS_MIN  # of the index: a range of fewer ends where its room does, not with a batch
+SURE_SHARE = _SURE_SHARE  # more than one part in so many is left out of a range only where one batch has all of it
 
 
 @cython.cclass
@@ -95,7 +99,7 @@ class LogRanges(LogTail):
                             if not min_one:
                                 break
                             room = min(first_bytes, size)
-                    size = room
+                    size = room = self._whole_batches(segment, position, room)
                 if size > 0:
                     ranges.append(FileRange(segment.file, position, size, self._unreadable))
                     room -= size
@@ -104,6 +108,37 @@ class LogRanges(LogTail):
         except OSError as error:
             raise self._refuse(error, "cannot read from") from error
         return ranges
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _whole_batches(self, segment: SegmentTail, position: cython.longlong, room: cython.longlong) -> cython.longlong:
+        """How many bytes from a batch on to read where there is room for `room`, which a segment has more than.
+
+        Up to the last batch that an index in memory knows of: what a reader gets of the batch behind it, it would get
+        once more. What is left out beside it are batches of less than an interval of the index.
+        """
+        limits: AppendLimits = self.config.limits
+        end: cython.longlong = -1
+        left: cython.longlong
+        if room >= limits.index_interval_bytes * _INTERVALS_MIN:
+            end = segment.indexed_before(position + room)
+            if end < 0:
+                end = self.windows.indexed_before(segment, position + room)
+        left = position + room - end
+        if end <= position or (left > room // _SURE_SHARE and not self._is_longer(segment, end, left)):
+            return room
+        return end - position
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _is_longer(self, segment: SegmentTail, position: cython.longlong, room: cython.longlong) -> cython.bint:
+        """Whether a batch has more bytes. An index may be as sparse as an interval was that it was written with."""
+        size_bytes: cython.longlong
+        try:
+            size_bytes = segment.sought(_ANY_OFFSET, position, False)[1]
+        except BlockingIOError:
+            return False
+        return size_bytes > room
 
     @cython.cfunc
     def _locate(self, segment: SegmentTail, offset: cython.longlong, may_wait: cython.bint) -> tuple:

@@ -6,6 +6,8 @@ from .index_window import IndexWindows
 from .segment import Segment
 
 ANY_OFFSET: int
+INTERVALS_MIN: int
+SURE_SHARE: int
 
 class LogRanges(LogTail):
     files: Files

@@ -59,6 +59,11 @@ class OffsetIndex(OffsetTail):
             return self._positions[found - 1]
         return None if self._before else 0
 
+    def position_before(self, position: int) -> int:
+        """The last entry's at or before it; -1 where memory has none."""
+        found = bisect_right(self._positions, position)
+        return self._positions[found - 1] if found else -1
+
     def truncate(self, position: int) -> None:
         """Forget batches at or after a position. The index must be whole."""
         assert not self._before

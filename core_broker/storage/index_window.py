@@ -63,6 +63,11 @@ class IndexWindow:
         found = bisect_right(self._relative, relative_offset)
         return self._positions[found - 1] if found else 0
 
+    def position_before(self, position: int) -> int:
+        """As `OffsetIndex.position_before`."""
+        found = bisect_right(self._positions, position)
+        return self._positions[found - 1] if found else -1
+
 
 class IndexWindows:
     """The last window of each segment that is read, at most WINDOWS_KEPT; a segment that goes takes its own along."""
@@ -80,6 +85,11 @@ class IndexWindows:
         if window is None or not window.first <= relative_offset < window.end:
             return None
         return window.lookup(relative_offset)
+
+    def indexed_before(self, segment: Segment, position: int) -> int:
+        """As `Segment.indexed_before`, by its window."""
+        window = self._held.get(segment)
+        return -1 if window is None else window.position_before(position)
 
     def drop(self, segment: Segment) -> None:
         """Its index changes."""

@@ -222,6 +222,11 @@ class Segment(SegmentTail):
         offsets = self.offsets  # a search on another thread may see the segment close
         return None if offsets is None else offsets.lookup(relative)
 
+    def indexed_before(self, position: int) -> int:
+        """The last batch at or before a position, of those that the index in memory knows; -1 where there is none."""
+        offsets = self.offsets
+        return -1 if offsets is None else offsets.position_before(position)
+
     def start_on_disk(self, files: Files, offset: int) -> int:
         """`start_of`, by the index' file."""
         return search_offset_index(files, self.path(INDEX_SUFFIX), offset - self.base_offset)

@@ -6,16 +6,18 @@ import errno
 import os
 import random
 import struct
+from itertools import accumulate
 from types import SimpleNamespace
 
 import pytest
 
 from isthmus.core_broker.storage._reading import ANY_OFFSET
 from isthmus.core_broker.storage.errors import NotCached
+from isthmus.core_broker.storage.index_window import IndexWindow
 from isthmus.core_broker.storage.log import LogConfig, Origin
 from isthmus.core_broker.storage.segment import Segment
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.records import CorruptBatch, iter_records
+from isthmus.protocol.records import CorruptBatch, iter_records, walk
 
 from .support import NOW_MS, append, at, batch, contents, open_log, run, spans
 
@@ -87,6 +89,54 @@ def test_max_bytes_is_kept_but_for_the_first_batch(files, tmp_path):
         assert part.size_bytes == max(limit, size)
         part = log.read(30, limit, min_one=False)
         assert part.size_bytes == (limit if limit >= size else 0)
+
+
+ROOM = 120_000
+
+
+@pytest.mark.parametrize("sizes", [(30_000, 70_000), (1, 3_000), (1, 100_000), (70_000, 70_001)])
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 1 << 30])
+def test_what_has_no_room_for_all_ends_with_a_batch(files, tmp_path, sizes, segment_bytes):
+    """What a reader gets of a batch that does not end, it gets once more. Batches that fit are left out, too, but less
+    than an index' interval of them."""
+    picks = random.Random(7)
+    log = open_log(files, tmp_path, LogConfig(segment_bytes=segment_bytes))
+    while log.size_bytes < 3 << 20:
+        append(log, batch(1, size=picks.randint(*sizes)))
+    assert (log.segments_count > 1) == (segment_bytes < 3 << 20)
+    for segment in log._segments[:-1]:  # as `locate` has it in memory once a reader asked
+        log.windows.keep(segment, IndexWindow.load(files, segment, 0))
+    interval = log.config.index_interval_bytes
+    everything = contents(log)
+    ends = [0, *accumulate(header.size_bytes for _, header in walk(everything))]
+    offset = answers = cut = 0
+    while offset < log.log_end_offset:
+        start = ends[offset]
+        part = log.read(offset, ROOM)
+        given = part.size_bytes
+        assert b"".join(piece.read() for piece in part.ranges) == everything[start : start + given]
+        end, fits = (max(each for each in ends if each <= start + size) for size in (given, ROOM))
+        assert start < end <= fits < end + interval
+        answers, cut = answers + 1, cut + (given > end - start)
+        offset = ends.index(end)
+    # Of the beginning of a segment nothing is known, nor are there enough intervals in what is left for it.
+    assert cut <= log.segments_count < answers // 2
+
+
+def test_what_has_no_room_for_all_is_cut_where_an_index_does_not_know_better(files, tmp_path):
+    log = open_log(files, tmp_path, LogConfig(index_interval_bytes=50_000))
+    for size in [1_000] * 300:
+        append(log, batch(1, size=size))
+    assert log.read(0, ROOM).size_bytes == ROOM  # few intervals
+    log.config = LogConfig()
+    assert log.read(0, ROOM).size_bytes == ROOM  # an index that was written with others: what is behind may fit
+    file = log._active.file
+    log._active.file = SimpleNamespace(size=file.size, pread=file.pread, pread_cached=_not_cached)
+    assert log.read(0, ROOM).size_bytes == ROOM  # it cannot be looked at
+    log._active.file = file
+    append(log, batch(1, size=300_000))
+    append(log, batch(1, size=300_000))
+    assert log.read(200, ROOM).size_bytes < 100 * 1_100  # the control: it does not fit
 
 
 def test_a_first_batch_that_fits_to_the_byte_is_given_where_none_has_to_be(files, tmp_path):
