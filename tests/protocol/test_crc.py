@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import random
+
+import crc32c as another
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,3 +32,13 @@ def test_vectors_of_rfc_3720() -> None:
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_goes_on_from_an_earlier_sum(first: bytes, second: bytes) -> None:
     assert crc32c(memoryview(second), crc32c(bytearray(first))) == crc32c(first + second) == bitwise(first + second)
+
+
+@pytest.mark.parametrize("most", [600, 5_000, 300_000])
+def test_is_what_another_one_finds(most: int) -> None:
+    """Of any length and wherever it begins: what is too short for the wide registers is summed in other ways."""
+    picks, data = random.Random(most), memoryview(bytearray(os.urandom(most + 64)))
+    for _ in range(2_000):
+        start, size = picks.randrange(64), picks.randrange(most)
+        piece, part = data[start : start + size], picks.randint(0, size)
+        assert crc32c(piece) == another.crc32c(piece) == crc32c(piece[part:], crc32c(piece[:part]))
