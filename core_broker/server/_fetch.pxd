@@ -34,6 +34,7 @@ cdef class Row:
     cdef long long log_start_offset
     cdef Py_ssize_t cut
     cdef bint has_list
+    cdef bint is_full
 
 
 cdef class FetchBody(Body):

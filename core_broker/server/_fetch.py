@@ -38,7 +38,10 @@ _STRING_BYTES_MAX, _ELEMENTS_MAX = STRING_BYTES_MAX, REQUEST_ELEMENTS_MAX
 @cython.final
 @cython.cclass
 class Row:
-    """What there is to tell of a partition. has_list: that no transactions were aborted is told by an empty list."""
+    """What there is to tell of a partition.
+
+    is_full: there was room for no more. has_list: that no transactions were aborted is told by an empty list.
+    """
 
 
 @cython.final
@@ -254,6 +257,7 @@ class FetchBody(Body):
             return None
         for part in row.ranges:
             row.size += part.size_bytes
+        row.is_full = row.size == limit
         row.has_list = self.is_committed and (row.size > 0 or not limit)
         return row
 
@@ -264,9 +268,13 @@ class FetchBody(Body):
         """Its bytes, or a list of bytes and ranges. From here on the request counts."""
         row: Row
         wanted: Wanted
+        log: LogRanges
         told: list = self.rows
         session_id: cython.longlong = 0
         for row in self.rows:
+            if row.is_full and row.size:
+                log = row.wanted.partition.log
+                row.size -= log.end_with_batch(row.wanted.fetch_offset, row.ranges)
             row.wanted.partition.traffic.fetches += 1
             row.wanted.partition.traffic.bytes_out += row.size
         for wanted in self.idle:

@@ -18,8 +18,10 @@ cdef class LogRanges(LogTail):
     cdef public object windows
 
     cdef list ranges_up_to(self, long long offset, long long max_bytes, long long upper, bint min_one, bint may_wait)
-    cdef long long _whole_batches(self, SegmentTail segment, long long position, long long room) except? -1
-    cdef bint _is_longer(self, SegmentTail segment, long long position, long long room) except? -1
+    cpdef long long end_with_batch(self, long long offset, list ranges) except? -1
     cdef tuple _locate(self, SegmentTail segment, long long offset, bint may_wait)
     cdef long long _size_at(self, SegmentTail segment, long long position, bint may_wait) except? -1
     cdef bint has_none_aborted(self, long long offset) except? -1
+
+
+cdef bint _is_longer(SegmentTail segment, long long position, long long room) except? -1

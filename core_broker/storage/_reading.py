@@ -99,7 +99,7 @@ class LogRanges(LogTail):
                             if not min_one:
                                 break
                             room = min(first_bytes, size)
-                    size = room = self._whole_batches(segment, position, room)
+                    size = room
                 if size > 0:
                     ranges.append(FileRange(segment.file, position, size, self._unreadable))
                     room -= size
@@ -109,36 +109,39 @@ class LogRanges(LogTail):
             raise self._refuse(error, "cannot read from") from error
         return ranges
 
-    @cython.cfunc
+    @cython.ccall
     @cython.exceptval(-1)
-    def _whole_batches(self, segment: SegmentTail, position: cython.longlong, room: cython.longlong) -> cython.longlong:
-        """How many bytes from a batch on to read where there is room for `room`, which a segment has more than.
+    def end_with_batch(self, offset: cython.longlong, ranges: list) -> cython.longlong:
+        """Take out of what was found from an offset on, as much as there was room for, the batch that does not end.
 
-        Up to the last batch that an index in memory knows of: what a reader gets of the batch behind it, it would get
-        once more. What is left out beside it are batches of less than an interval of the index.
+        What a reader gets of it, it would get once more. So the last range ends with the last batch that an index in
+        memory knows of; what goes beside the one that does not end are batches of less than an interval of the index.
+        Gives how many bytes were taken out.
         """
         limits: AppendLimits = self.config.limits
-        end: cython.longlong = -1
-        left: cython.longlong
-        if room >= limits.index_interval_bytes * _INTERVALS_MIN:
-            end = segment.indexed_before(position + room)
-            if end < 0:
-                end = self.windows.indexed_before(segment, position + room)
-        left = position + room - end
-        if end <= position or (left > room // _SURE_SHARE and not self._is_longer(segment, end, left)):
-            return room
-        return end - position
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def _is_longer(self, segment: SegmentTail, position: cython.longlong, room: cython.longlong) -> cython.bint:
-        """Whether a batch has more bytes. An index may be as sparse as an interval was that it was written with."""
-        size_bytes: cython.longlong
-        try:
-            size_bytes = segment.sought(_ANY_OFFSET, position, False)[1]
-        except BlockingIOError:
-            return False
-        return size_bytes > room
+        last: FileRange = ranges[len(ranges) - 1]
+        segment: SegmentTail
+        position: cython.longlong
+        end: cython.longlong = last.position + last.size_bytes
+        count: cython.Py_ssize_t = len(self._segments)
+        number: cython.Py_ssize_t = max(bisect_right(self._bases, offset) - 1, 0)
+        if last.size_bytes < limits.index_interval_bytes * _INTERVALS_MIN:
+            return 0
+        while number < count:
+            segment = self._segments[number]
+            if segment.file is last.file:
+                position = segment.indexed_before(end)
+                if position < 0:
+                    position = self.windows.indexed_before(segment, end)
+                if position <= last.position or (
+                    end - position > last.size_bytes // _SURE_SHARE
+                    and not _is_longer(segment, position, end - position)
+                ):
+                    return 0
+                ranges[len(ranges) - 1] = FileRange(last.file, last.position, position - last.position, last.unreadable)
+                return end - position
+            number += 1
+        return 0
 
     @cython.cfunc
     def _locate(self, segment: SegmentTail, offset: cython.longlong, may_wait: cython.bint) -> tuple:
@@ -180,3 +183,14 @@ class LogRanges(LogTail):
             if segment.aborted is not None or segment.has_aborted is not False:
                 return False
         return True
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _is_longer(segment: SegmentTail, position: cython.longlong, room: cython.longlong) -> cython.bint:
+    """Whether a batch has more bytes. An index may be as sparse as an interval was that it was written with."""
+    try:
+        size_bytes: cython.longlong = segment.sought(_ANY_OFFSET, position, False)[1]
+    except OSError:  # not in the page cache, or who reads it is told what is wrong
+        return False
+    return size_bytes > room

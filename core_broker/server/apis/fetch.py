@@ -234,6 +234,8 @@ class _Fetch:
             elif data.records:
                 wanted.size = sum(map(len, data.records))
                 size += wanted.size
+                if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
+                    wanted.partition.log.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
@@ -320,7 +322,7 @@ class _Fetch:
             if wanted.partition is not None:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
-                traffic.bytes_out += wanted.size
+                traffic.bytes_out += sum(map(len, data.records or ()))
                 if data.error_code and data.error_code not in OF_FETCHES:
                     traffic.failed_fetches += 1
         for wanted in self._idle:

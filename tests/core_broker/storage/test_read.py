@@ -13,6 +13,7 @@ import pytest
 
 from isthmus.core_broker.storage._reading import ANY_OFFSET
 from isthmus.core_broker.storage.errors import NotCached
+from isthmus.core_broker.storage.files import FileRange
 from isthmus.core_broker.storage.index_window import IndexWindow
 from isthmus.core_broker.storage.log import LogConfig, Origin
 from isthmus.core_broker.storage.segment import Segment
@@ -94,6 +95,14 @@ def test_max_bytes_is_kept_but_for_the_first_batch(files, tmp_path):
 ROOM = 120_000
 
 
+def read_whole(log, offset):
+    """What a fetch with room for so much gives."""
+    part = log.read(offset, ROOM)
+    left_out = log.end_with_batch(offset, part.ranges) if part.size_bytes == ROOM else 0
+    assert left_out == part.size_bytes - sum(map(len, part.ranges))
+    return part.ranges
+
+
 @pytest.mark.parametrize("sizes", [(30_000, 70_000), (1, 3_000), (1, 100_000), (70_000, 70_001)])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 1 << 30])
 def test_what_has_no_room_for_all_ends_with_a_batch(files, tmp_path, sizes, segment_bytes):
@@ -112,9 +121,9 @@ def test_what_has_no_room_for_all_ends_with_a_batch(files, tmp_path, sizes, segm
     offset = answers = cut = 0
     while offset < log.log_end_offset:
         start = ends[offset]
-        part = log.read(offset, ROOM)
-        given = part.size_bytes
-        assert b"".join(piece.read() for piece in part.ranges) == everything[start : start + given]
+        part = read_whole(log, offset)
+        given = sum(map(len, part))
+        assert b"".join(piece.read() for piece in part) == everything[start : start + given]
         end, fits = (max(each for each in ends if each <= start + size) for size in (given, ROOM))
         assert start < end <= fits < end + interval
         answers, cut = answers + 1, cut + (given > end - start)
@@ -127,16 +136,21 @@ def test_what_has_no_room_for_all_is_cut_where_an_index_does_not_know_better(fil
     log = open_log(files, tmp_path, LogConfig(index_interval_bytes=50_000))
     for size in [1_000] * 300:
         append(log, batch(1, size=size))
-    assert log.read(0, ROOM).size_bytes == ROOM  # few intervals
+    assert sum(map(len, read_whole(log, 0))) == ROOM  # few intervals
     log.config = LogConfig()
-    assert log.read(0, ROOM).size_bytes == ROOM  # an index that was written with others: what is behind may fit
+    assert sum(map(len, read_whole(log, 0))) == ROOM  # an index that was written with others: what is behind may fit
     file = log._active.file
-    log._active.file = SimpleNamespace(size=file.size, pread=file.pread, pread_cached=_not_cached)
-    assert log.read(0, ROOM).size_bytes == ROOM  # it cannot be looked at
+    for refused in (_not_cached, _refused):
+        log._active.file = SimpleNamespace(size=file.size, pread_cached=refused)
+        assert log.end_with_batch(0, [FileRange(log._active.file, 0, ROOM)]) == 0  # it cannot be looked at
     log._active.file = file
     append(log, batch(1, size=300_000))
     append(log, batch(1, size=300_000))
-    assert log.read(200, ROOM).size_bytes < 100 * 1_100  # the control: it does not fit
+    assert sum(map(len, read_whole(log, 200))) < 100 * 1_100  # the control: it does not fit
+
+
+def _refused(n, position):
+    raise OSError(errno.EIO, "no")
 
 
 def test_a_first_batch_that_fits_to_the_byte_is_given_where_none_has_to_be(files, tmp_path):

@@ -49,6 +49,25 @@ def test_a_session_tells_what_has_changed_and_wakes_for_it(tmp_path):
     serve(tmp_path, work)
 
 
+def test_a_client_waits_for_as_much_as_it_asks_for(tmp_path):
+    """More than an answer that is bounded by as much holds of whole batches."""
+
+    async def work(serving):
+        topic_id = await serving.topic("t")
+        waiting = asyncio.ensure_future(
+            serving.ask(request((0, 0), wait_ms=60_000, min_bytes=100_000, topic_id=topic_id))
+        )
+        log = serving.replicas.get("t", 0).log
+        while log.size_bytes < 100_000:
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            serving.fill("t", 400)
+        [[row]] = [topic.partitions for topic in (await waiting).responses]
+        assert sum(map(len, row.records)) == log.size_bytes
+
+    serve(tmp_path, work)
+
+
 def test_a_request_that_overtakes_the_one_that_waits_ends_it(tmp_path):
     async def work(serving):
         topic_id = await serving.topic("t")

@@ -9,9 +9,12 @@ from itertools import product
 import pytest
 
 from isthmus.core_broker.server._fetch import COMPILED
+from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
+from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.primitives import write_uvarint
+from isthmus.protocol.records import walk
 
 from .fetch_worlds import CORRELATION, NAMES, History, Way, asked, encoded, goes_the_short_way
 from .serving import serve
@@ -175,6 +178,37 @@ def test_what_a_limit_makes_enough_goes_the_short_way(tmp_path, name):
         body = encoded(13, asked(topic_id, (0, 0), (1, 0), isolation_level=0, **ENOUGH[name]))
         assert ways[0].ask(13, body) == ways[1].ask(13, body)
         assert ways[0].short[13] == 1
+
+    serve(tmp_path, work)
+
+
+@pytest.mark.parametrize("whole", ["max_bytes", "partition_max_bytes", ""])
+def test_an_answer_that_ends_with_a_batch_is_as_much_as_there_was_room_for(tmp_path, whole):
+    """What is left out of it to that end counts for what the client waits for."""
+    room = 100_000
+
+    async def work(serving):
+        topic_id = await serving.topic("a", partitions=1)
+        ways = Way(serving, True), Way(serving, False)
+        for _ in range(50):
+            serving.fill("a", 400)
+        partition = serving.replicas.get("a", 0)
+        assert partition.log.size_bytes > room
+        request = asked(topic_id, (0, 0), isolation_level=0, min_bytes=room, max_wait_ms=60_000, max_bytes=1 << 20)
+        if whole == "max_bytes":
+            request.max_bytes = room
+        else:
+            request.topics[0].partitions[0].partition_max_bytes = room - (not whole)
+        answers = [way.ask(13, encoded(13, request)) for way in ways]
+        if not whole:  # the control: a byte less, and it is not as much as is asked for
+            assert answers == ["it waits", "it waits"]
+            return
+        assert answers[0] == answers[1] and ways[0].short[13] == 1
+        response, _ = APIS[1].response.decoder(13)(answers[0], ANSWER_FLEXIBLE.size)
+        records = response.responses[0].partitions[0].records
+        assert 0 < room - len(records) < partition.log.config.index_interval_bytes + 4_000
+        assert sum(header.size_bytes for _, header in walk(records)) == len(records)
+        assert partition.traffic.bytes_out == 2 * len(records)
 
     serve(tmp_path, work)
 
