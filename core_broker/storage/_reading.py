@@ -122,6 +122,7 @@ class LogRanges(LogTail):
         last: FileRange = ranges[len(ranges) - 1]
         segment: SegmentTail
         position: cython.longlong
+        left: cython.longlong
         end: cython.longlong = last.position + last.size_bytes
         count: cython.Py_ssize_t = len(self._segments)
         number: cython.Py_ssize_t = max(bisect_right(self._bases, offset) - 1, 0)
@@ -130,18 +131,20 @@ class LogRanges(LogTail):
         while number < count:
             segment = self._segments[number]
             if segment.file is last.file:
-                position = segment.indexed_before(end)
-                if position < 0:
-                    position = self.windows.indexed_before(segment, end)
-                if position <= last.position or (
-                    end - position > last.size_bytes // _SURE_SHARE
-                    and not _is_longer(segment, position, end - position)
-                ):
-                    return 0
-                ranges[len(ranges) - 1] = FileRange(last.file, last.position, position - last.position, last.unreadable)
-                return end - position
+                break
             number += 1
-        return 0
+        else:
+            return 0
+        position = segment.indexed_before(end)
+        if position < 0:
+            position = self.windows.indexed_before(segment, end)
+        left = end - position
+        if position <= last.position or (
+            left > last.size_bytes // _SURE_SHARE and not _is_longer(segment, position, left)
+        ):
+            return 0
+        ranges[len(ranges) - 1] = FileRange(last.file, last.position, position - last.position, last.unreadable)
+        return left
 
     @cython.cfunc
     def _locate(self, segment: SegmentTail, offset: cython.longlong, may_wait: cython.bint) -> tuple:
