@@ -1,7 +1,8 @@
-"""The most that one librdkafka producer brings: `python -m benchmarks.ceiling`.
+"""What one librdkafka producer brings to a broker that does nothing: `python -m benchmarks.ceiling`.
 
 It produces to librdkafka's own mock broker, which is a thread of the same process, looks at nothing and keeps nothing.
-What a case of one producer has beyond another broker's figure can be no more than this. Prints a Markdown table.
+A guide to how much of a case's rate is the producer's own, and no bound, for that thread shares the producer's process.
+Prints a Markdown table.
 """
 
 from __future__ import annotations
