@@ -67,13 +67,13 @@ def _read_ahead_kib(folder: Path) -> int | None:
 
 
 def summary(case: Case, samples: Samples) -> list[dict[str, Any]]:
-    """One row a figure: median, least and most of each side, and the median of the pairs' ratios."""
+    """One row a figure: median, least, most and all of each side, and the median of the pairs' ratios."""
     rows = []
     for key, unit, lower in case.metrics:
         row: dict[str, Any] = {"case": case.name, "unit": unit, "lower_is_better": lower}
         values = {side: [each[key] for each in found] for side, found in samples.items()}
         for side, found in values.items():
-            row[side] = {"median": statistics.median(found), "min": min(found), "max": max(found)}
+            row[side] = {"median": statistics.median(found), "min": min(found), "max": max(found), "each": found}
         if len(values) == 2:
             ours, theirs = values.values()
             ratios = [a / b for a, b in zip(ours, theirs, strict=True) if b]

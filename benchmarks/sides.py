@@ -35,6 +35,8 @@ KAFKA_SETTINGS = {
 READY_POLL_S = 0.005
 READY_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
+GONE_POLL_S = 0.1
+GONE_TIMEOUT_S = 60.0
 WARNINGS = 4  # of syslog, and what is worse
 
 
@@ -103,8 +105,14 @@ class Side:
         raise RuntimeError(f"{self.name} has no leader for {name} after {ADMIN_TIMEOUT_S} s")
 
     def delete_topic(self, name: str) -> None:
+        """Returns once its files are gone, too, so that nobody's are unlinked while the other side is measured."""
         admin = self.admin()  # its futures end with it
         admin.delete_topics([name], request_timeout=ADMIN_TIMEOUT_S)[name].result()
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while self.log_files(name):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} still has files of {name} {GONE_TIMEOUT_S} s after its deletion")
+            time.sleep(GONE_POLL_S)
 
     def restart(self) -> float:
         """Stop it in a controlled way and start it again: seconds from start of the process to a Metadata answer."""
