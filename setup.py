@@ -8,6 +8,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 MODULES = (
+    "_clock",
     "protocol/_batch_header",
     "protocol/_columns",
     "protocol/_records",

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ._clock import wall_ms
+
 
 @dataclass(slots=True, frozen=True)
 class Runtime:
@@ -37,10 +39,6 @@ class Runtime:
         return length * (0.5 + self.random.random() / 2)
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def system() -> Runtime:
     """The runtime of a real process: the system's clocks, and a generator seeded by the system."""
-    return Runtime(random.Random(os.urandom(32)), _wall_ms, time.perf_counter_ns)
+    return Runtime(random.Random(os.urandom(32)), wall_ms, time.perf_counter_ns)

@@ -44,6 +44,7 @@ _SERVER = (
 _PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.registry", *_OUTSIDE)
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
+    "isthmus.runtime": ("isthmus._clock",),
     "isthmus.protocol": (),
     "isthmus.client": ("isthmus.protocol",),
     "isthmus.mirror": _OUTSIDE,
@@ -110,7 +111,7 @@ BANS = (
             "time random secrets uuid.uuid1 uuid.uuid4 os.urandom os.getrandom datetime.datetime.now "
             "datetime.datetime.utcnow datetime.datetime.today datetime.date.today"
         ).split(),
-        ("isthmus.runtime", *_EDGES),
+        ("isthmus.runtime", "isthmus._clock", *_EDGES),
     ),
     Ban(
         "no threads or executors but behind real_files.py",

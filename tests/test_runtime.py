@@ -1,12 +1,13 @@
-"""What a room may know of chance."""
+"""What a room may know of time and chance."""
 
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
-from isthmus.runtime import Runtime
+from isthmus.runtime import Runtime, system
 
 
 def test_jittered_pauses_lie_between_half_of_the_length_and_all_of_it() -> None:
@@ -15,3 +16,9 @@ def test_jittered_pauses_lie_between_half_of_the_length_and_all_of_it() -> None:
     assert min(lengths) == pytest.approx(100, abs=1) and max(lengths) == pytest.approx(200, abs=1)
     assert min(lengths) >= 100 and max(lengths) <= 200
     assert len(set(lengths)) == len(lengths)
+
+
+def test_a_real_process_has_the_systems_clock() -> None:
+    runtime = system()
+    before = time.time_ns() // 1_000_000
+    assert before <= runtime.wall_ms() <= time.time_ns() // 1_000_000

@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcmp
 
+from isthmus.core_broker.server._sending cimport _send_now
 from isthmus.protocol._batch_header cimport _int16, _int32
 
 cdef Py_ssize_t _SIZE_BYTES
@@ -66,6 +67,7 @@ cdef class Receiving:
     cdef public long long _number
     cdef public Py_ssize_t _filled
     cdef public Py_ssize_t _need
+    cdef public int _fd
     cdef public long long tick
     cdef public bint busy
     cdef public bint writable

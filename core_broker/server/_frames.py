@@ -115,15 +115,16 @@ class Receiving:
     """A connection's reading side, see Connection.
 
     _held: bytes read and not yet handled, in the first `_filled` bytes; without `_need` of them nothing can be done.
-    busy: a request is waiting or its answer is being sent. _out: answers of this turn, sent together. _client: the
-    client id, as the request before had it, _number and _route: that one's API and version, and their route. tick: the
-    server's, of the last whole request or answer; half frames do not count. _waits_for_due: the next request waits for
-    the answers that are due.
+    busy: a request is waiting or its answer is being sent. _out: answers of this turn, sent together. _fd: of the
+    socket, -1 where bytes must pass the transport. _client: the client id, as the request before had it, _number and
+    _route: that one's API and version, and their route. tick: the server's, of the last whole request or answer; half
+    frames do not count. _waits_for_due: the next request waits for the answers that are due.
     """
 
     __slots__ = (
         "_client",
         "_due",
+        "_fd",
         "_filled",
         "_held",
         "_need",
@@ -368,10 +369,18 @@ class Receiving:
 @cython.exceptval(-1)
 def _write(receiving: Receiving) -> cython.int:
     out: list = receiving._out
+    sent: cython.Py_ssize_t
     if not out:
         return 0
     receiving._out = []
-    receiving._transport.write(out[0] if len(out) == 1 else b"".join(out))
+    data: bytes = out[0] if len(out) == 1 else b"".join(out)
+    if cython.compiled and receiving._fd >= 0 and receiving.writable:  # the transport has nothing that comes first
+        sent = _send_now(receiving._fd, PyBytes_AS_STRING(data), len(data), 0)
+        if sent == len(data):
+            return 0
+        if sent > 0:
+            data = data[sent:]
+    receiving._transport.write(data)  # it waits for room, and meets what is wrong with the socket
     return 0
 
 

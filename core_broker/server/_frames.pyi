@@ -56,6 +56,7 @@ class Receiving:
     _number: int
     _filled: int
     _need: int
+    _fd: int
     tick: int
     busy: bool
     writable: bool

@@ -11,6 +11,7 @@ from isthmus.protocol._writing cimport _put_int32, _put_int64, _put_uvarint, _uv
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _HEAD_BYTES
 cdef Py_ssize_t _TAIL_BYTES
+cdef Py_ssize_t _COMPARED_MAX
 cdef int _TOPIC_IDS_SINCE
 
 

@@ -20,6 +20,7 @@ COMPILED = cython.compiled
 _TOPIC_IDS_SINCE = 13
 _HEAD_BYTES = 10  # size, correlation id, no tagged fields, number of topics in one byte
 _ROW_BYTES = 33  # index, error code, base offset, LogAppendTime, log start offset, no record errors, message or tags
+_COMPARED_MAX = 16  # partitions, each of which is compared with all before it
 _TAIL_BYTES = 5  # throttle time, no tagged fields
 
 _NO_ID = bytes(16)
@@ -247,7 +248,10 @@ class ProduceAtOnce(AtOnce):
 def _differ(parts: list) -> cython.bint:
     """Whether each is of another partition. They are one after the other in what nearly every client sends."""
     part: Part
+    other: Part
     indexes: set
+    i: cython.Py_ssize_t
+    j: cython.Py_ssize_t
     before: cython.longlong = -1
     for part in parts:
         if part.index <= before:
@@ -255,7 +259,15 @@ def _differ(parts: list) -> cython.bint:
         before = part.index
     else:
         return True
-    indexes = set()
-    for part in parts:
-        indexes.add(part.index)
-    return len(indexes) == len(parts)
+    if len(parts) > _COMPARED_MAX:
+        indexes = set()
+        for part in parts:
+            indexes.add(part.index)
+        return len(indexes) == len(parts)
+    for i in range(1, len(parts)):
+        part = parts[i]
+        for j in range(i):
+            other = parts[j]
+            if other.index == part.index:
+                return False
+    return True

@@ -61,5 +61,5 @@ cdef class Sender:
 
 cpdef bint is_buffer(part) noexcept
 cdef _whole(FileRange source)
-cdef Py_ssize_t _send_more(int fd, bytes data) noexcept
+cdef Py_ssize_t _send(int fd, bytes data, bint more) noexcept
 cdef _too_short(FileRange source, long long position, long long left)

@@ -148,13 +148,13 @@ class Sender:
         if not joined:
             return False
         whole = bytes(joined[0]) if len(joined) == 1 else b"".join(joined)
-        if more:
-            sent = _send_more(self._fd, whole)
+        if self._fd >= 0:
+            sent = _send(self._fd, whole, more)
             if sent == len(whole):
                 return True
             if sent > 0:
                 whole = whole[sent:]
-        self._transport.write(whole)
+        self._transport.write(whole)  # it waits for room, and meets what is wrong with the socket
         return True
 
     @cython.cfunc
@@ -353,14 +353,14 @@ def _whole(source: FileRange):
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _send_more(fd: cython.int, data: bytes) -> cython.Py_ssize_t:
-    """How many bytes a socket took of what more comes behind; or -errno, which whoever sends the rest will meet."""
+def _send(fd: cython.int, data: bytes, more: cython.bint) -> cython.Py_ssize_t:
+    """How many bytes a socket took, `more`: others follow at once; or -errno, which who sends the rest will meet."""
     if cython.compiled:
-        return _send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), MSG_MORE)
+        return _send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), MSG_MORE if more else 0)
     else:
         borrowed = socket.socket(fileno=fd)
         try:
-            return borrowed.send(data, socket.MSG_MORE | socket.MSG_DONTWAIT)
+            return borrowed.send(data, socket.MSG_DONTWAIT | (socket.MSG_MORE if more else 0))
         except OSError as error:
             return -error.errno
         finally:

@@ -36,6 +36,7 @@ class ColdSends:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._next: WeakKeyDictionary[File, list[int]] = WeakKeyDictionary()  # where the cold readers of a file go on
+        self._has_readers = False  # False where there are none; to count those of files that are there costs as much
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def is_cold(self, file: File, position: int, n: int) -> bool:
@@ -44,7 +45,7 @@ class ColdSends:
         Not where it is for few of them: some systems take single pages back from what is read all the time, and to wait
         for those costs all clients less than to go by the pool.
         """
-        if self._next and any(_is_near(position, each) for each in self._next.get(file, ())):
+        if self._has_readers and any(_is_near(position, each) for each in self._next.get(file, ())):
             return True
         return not file.is_cached(position, n, n // FEW)
 
@@ -76,6 +77,7 @@ class ColdSends:
             self._next[file] = readers
         else:
             self._next.pop(file, None)
+        self._has_readers = len(self._next) > 0
         done(sent, data, error)
 
 

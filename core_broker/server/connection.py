@@ -21,7 +21,7 @@ from ...protocol.errors import ProtocolError
 from ...same_host import without_pacing
 from ..purgatory import Pending
 from ._frames import Receiving
-from ._sending import JOIN_BYTES, Sender, is_buffer
+from ._sending import JOIN_BYTES, Sender, is_buffer, socket_fd
 from .context import CloseConnection, Context
 from .due import Due, DueAnswers
 
@@ -48,6 +48,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self._server = server
         self._scratch = server.scratch
         self._transport = None  # type: ignore[assignment]
+        self._fd = -1
         self.context = None  # type: ignore[assignment]
         self.tick = server.tick
         self._held = None
@@ -72,11 +73,13 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self.context = Context(self._server.services, self.listener.name, str(peer[0]) if peer else "")
         without_pacing(transport, self._server.far_congestion_control)
         transport.set_write_buffer_limits(high=0)  # so that pause_writing says "not all is sent"
+        self._fd = socket_fd(transport)
         if not self._server.add(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.remove(self)
+        self._fd = -1  # its number is another's soon
         self.busy = True
         if self._due:
             self._due.abandon()

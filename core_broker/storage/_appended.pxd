@@ -11,6 +11,8 @@ cdef class OffsetTail:
     cdef public array _relative
 
     cdef int take(self, long long relative_offset, long long position) except? -1
+    cpdef long long lookup(self, long long relative_offset) noexcept
+    cpdef long long position_before(self, long long position) noexcept
 
 
 cdef class TimeTail:
@@ -32,4 +34,6 @@ cdef class Positions:
 
 cdef int _push_int(array values, long long value) except? -1
 cdef int _push_long(array values, long long value) except? -1
+cdef Py_ssize_t _count_up_to(array values, long long most) noexcept
+cdef long long _int_at(array values, Py_ssize_t i) noexcept
 cdef long long _last_long(array values) noexcept

@@ -43,6 +43,25 @@ class OffsetTail:
             raise
         return 0
 
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def lookup(self, relative_offset: cython.longlong) -> cython.longlong:
+        """Where to begin to look for an offset: the last entry at or below it, else the segment's start.
+
+        -1 when the file must be asked.
+        """
+        found: cython.Py_ssize_t = _count_up_to(self._relative, relative_offset)
+        if found:
+            return _int_at(self._positions, found - 1)
+        return -1 if self._before else 0
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def position_before(self, position: cython.longlong) -> cython.longlong:
+        """The last entry's at or before it; -1 where memory has none."""
+        found: cython.Py_ssize_t = _count_up_to(self._positions, position)
+        return _int_at(self._positions, found - 1) if found else -1
+
 
 @cython.cclass
 class TimeTail:
@@ -102,6 +121,32 @@ def _push_long(values: array, value: cython.longlong) -> cython.int:
     else:
         values.append(value)
     return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _count_up_to(values: array, most: cython.longlong) -> cython.Py_ssize_t:
+    """How many of the values, which rise, are at most `most`."""
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t = len(values)
+    middle: cython.Py_ssize_t
+    while low < high:
+        middle = (low + high) // 2
+        if _int_at(values, middle) <= most:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int_at(values: array, i: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        return values.data.as_ints[i]
+    else:
+        return values[i]
 
 
 @cython.cfunc

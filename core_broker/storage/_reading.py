@@ -156,10 +156,10 @@ class LogRanges(LogTail):
             position = self._positions.get(offset)
             if position is not None:
                 return position, 0
-        start = segment.start_of(offset)
-        if start is None:
+        start: cython.longlong = segment.start_of(offset)
+        if start < 0:
             start = self.windows.start_of(segment, offset - segment.base_offset)
-            if start is None:
+            if start < 0:
                 if not may_wait:
                     raise BlockingIOError
                 start = segment.start_on_disk(self.files, offset)

@@ -54,6 +54,8 @@ cdef class SegmentTail:
     cdef public long long first_timestamp
     cdef public long long bytes_since_index
 
+    cpdef long long start_of(self, long long offset) except? -2
+    cpdef long long indexed_before(self, long long position) except? -2
     cdef tuple sought(self, long long offset, long long position, bint may_wait)
     cdef bint _surely_fits(self, AppendLimits limits, long long size, long long last, long long stamp, long long wall_ms) except? -1
 

@@ -17,7 +17,7 @@ import struct
 import cython
 
 from ...protocol.crc import crc32c
-from ._appended import Positions
+from ._appended import OffsetTail, Positions
 from ._data_file import DataFile
 from .errors import anew
 
@@ -110,6 +110,23 @@ class SegmentTail:
     ):
         """Take a batch that was written at `position` into the indexes."""
         _note(self, position, size_bytes, last_offset, max_timestamp, interval_bytes)
+
+    @cython.ccall
+    @cython.exceptval(-2)
+    def start_of(self, offset: cython.longlong) -> cython.longlong:
+        """Where to begin to look for an offset, by the index in memory; -1 when that is in its file."""
+        relative: cython.longlong = offset - self.base_offset
+        offsets: OffsetTail = self.offsets  # a search on another thread may see the segment close
+        if relative > _MAX_RELATIVE:
+            return size_bytes_of(self.file)
+        return -1 if offsets is None else offsets.lookup(relative)
+
+    @cython.ccall
+    @cython.exceptval(-2)
+    def indexed_before(self, position: cython.longlong) -> cython.longlong:
+        """The last batch at or before a position, of those that the index in memory knows; -1 where there is none."""
+        offsets: OffsetTail = self.offsets
+        return -1 if offsets is None else offsets.position_before(position)
 
     def seek(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint):
         """`sought` from Python."""

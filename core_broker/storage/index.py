@@ -49,21 +49,6 @@ class OffsetIndex(OffsetTail):
         """Whether all of it is in memory."""
         return not self._before
 
-    def lookup(self, relative_offset: int) -> int | None:
-        """Where to begin to look for an offset: the last entry at or below it, else the segment's start.
-
-        None when the file must be asked.
-        """
-        found = bisect_right(self._relative, relative_offset)
-        if found:
-            return self._positions[found - 1]
-        return None if self._before else 0
-
-    def position_before(self, position: int) -> int:
-        """The last entry's at or before it; -1 where memory has none."""
-        found = bisect_right(self._positions, position)
-        return self._positions[found - 1] if found else -1
-
     def truncate(self, position: int) -> None:
         """Forget batches at or after a position. The index must be whole."""
         assert not self._before

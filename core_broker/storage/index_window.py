@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
 from weakref import WeakKeyDictionary
 
+from ._appended import OffsetTail
 from .files import Files
 from .index import INDEX_SUFFIX, OFFSET_ENTRY, read_entry
 from .segment import MAX_RELATIVE, Segment
@@ -19,16 +19,17 @@ WINDOW_ENTRIES = 1024  # 8 KB: positions of 4 MB of log, or of 1,024 batches whe
 WINDOWS_KEPT = 1024  # of all segments of a broker
 
 
-class IndexWindow:
+class IndexWindow(OffsetTail):
     """Entries of an offset index that follow each other: relative offset -> position, from `first` to before `end`."""
 
-    __slots__ = ("_positions", "_relative", "end", "first")
+    __slots__ = ("end", "first")
 
     def __init__(self, first: int, end: int, relative: array, positions: array) -> None:
         self.first = first
         self.end = end
         self._relative = relative
         self._positions = positions
+        self._before = 0
 
     @classmethod
     def load(cls, files: Files, segment: Segment, relative_offset: int) -> IndexWindow:
@@ -58,16 +59,6 @@ class IndexWindow:
         first = 0 if not number or not relative else relative[0]
         return cls(first, end, relative, positions)
 
-    def lookup(self, relative_offset: int) -> int:
-        """Where to begin to look for an offset between `first` and `end`, as `OffsetIndex.lookup`."""
-        found = bisect_right(self._relative, relative_offset)
-        return self._positions[found - 1] if found else 0
-
-    def position_before(self, position: int) -> int:
-        """As `OffsetIndex.position_before`."""
-        found = bisect_right(self._positions, position)
-        return self._positions[found - 1] if found else -1
-
 
 class IndexWindows:
     """The last window of each segment that is read, at most WINDOWS_KEPT; a segment that goes takes its own along."""
@@ -79,11 +70,11 @@ class IndexWindows:
     def __len__(self) -> int:
         return len(self._held)
 
-    def start_of(self, segment: Segment, relative_offset: int) -> int | None:
-        """Where to begin to look for an offset; None when no window has it."""
+    def start_of(self, segment: Segment, relative_offset: int) -> int:
+        """Where to begin to look for an offset; -1 when no window has it."""
         window = self._held.get(segment)
         if window is None or not window.first <= relative_offset < window.end:
-            return None
+            return -1
         return window.lookup(relative_offset)
 
     def indexed_before(self, segment: Segment, position: int) -> int:
@@ -106,7 +97,7 @@ def locate(files: Files, segment: Segment, offset: int) -> IndexWindow | None:
     """Bring what a search for an offset needs into the page cache; gives the window, where the file had to be asked."""
     start = segment.start_of(offset)
     window = None
-    if start is None:
+    if start < 0:
         relative = offset - segment.base_offset
         window = IndexWindow.load(files, segment, relative)
         start = window.lookup(relative)

@@ -214,19 +214,6 @@ class Segment(SegmentTail):
             yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)
             position += size
 
-    def start_of(self, offset: int) -> int | None:
-        """Where to begin to look for an offset, by the index in memory; None when that is in its file."""
-        relative = offset - self.base_offset
-        if relative > MAX_RELATIVE:
-            return self.file.size
-        offsets = self.offsets  # a search on another thread may see the segment close
-        return None if offsets is None else offsets.lookup(relative)
-
-    def indexed_before(self, position: int) -> int:
-        """The last batch at or before a position, of those that the index in memory knows; -1 where there is none."""
-        offsets = self.offsets
-        return -1 if offsets is None else offsets.position_before(position)
-
     def start_on_disk(self, files: Files, offset: int) -> int:
         """`start_of`, by the index' file."""
         return search_offset_index(files, self.path(INDEX_SUFFIX), offset - self.base_offset)
@@ -234,7 +221,7 @@ class Segment(SegmentTail):
     def find(self, files: Files, offset: int) -> BatchAt | None:
         """The first batch whose last offset is `offset` or later."""
         start = self.start_of(offset)
-        for batch in self.batches(self.start_on_disk(files, offset) if start is None else start):
+        for batch in self.batches(self.start_on_disk(files, offset) if start < 0 else start):
             if batch.last_offset >= offset:
                 return batch
         return None
@@ -305,7 +292,7 @@ class Segment(SegmentTail):
         if not batch.position:
             self.first_timestamp = -1
         self.bytes_since_index = 0
-        start = self.offsets.lookup(MAX_RELATIVE) or 0
+        start = max(self.offsets.lookup(MAX_RELATIVE), 0)
         for kept in self.batches(start):
             self.last_offset = kept.last_offset
             if kept.max_timestamp > self.max_timestamp:

@@ -152,4 +152,4 @@ def test_ratio_is_the_median_of_the_pairs() -> None:
     }
     row = results.summary(case, samples)[0]
     assert row["ratio"] == 1.0
-    assert row["Isthmus"] == {"median": 20.0, "min": 10.0, "max": 90.0}
+    assert row["Isthmus"] == {"median": 20.0, "min": 10.0, "max": 90.0, "each": [10.0, 20.0, 90.0]}

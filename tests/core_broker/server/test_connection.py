@@ -126,10 +126,10 @@ class FakeServer(Serving):
         self.held_bytes += delta
 
 
-def connect():
+def connect(transport=None):
     server = FakeServer()
     connection = Connection(SimpleNamespace(server=server, name="PLAINTEXT"))
-    transport = FakeTransport()
+    transport = transport or FakeTransport()
     transport.protocol = connection
     connection.connection_made(transport)
     return server, transport

@@ -18,6 +18,22 @@ from isthmus.core_broker.storage.real_files import RealFiles
 from .sending_ends import FILES, BadSector, Owner, Transport, cold_file, make_file, received
 
 
+def data_segments(sock):
+    """How many packets with data have left a socket."""
+    return struct.unpack_from("I", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160), 156)[0]
+
+
+@pytest.fixture
+def tcp_ends():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        theirs = socket.create_connection(listening.getsockname())
+        ours, _ = listening.accept()
+    with ours, theirs:
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else what is small waits anyhow
+        ours.setblocking(False)
+        yield ours, theirs
+
+
 def test_ranges_without_a_socket_are_read_in_order(tmp_path):
     file, content = make_file(tmp_path, 3_000_000)
     transport, owner = Transport(), Owner()
@@ -124,7 +140,7 @@ def test_range_that_the_disk_refuses_ends_the_connection_and_tells_its_log(tmp_p
 
 
 def test_a_range_that_cannot_be_looked_for_ends_the_connection_also_behind_a_head(tmp_path, ends):
-    ours, _ = ends
+    ours, theirs = ends
     file, _ = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
 
     class Unopened(BadSector):
@@ -132,11 +148,11 @@ def test_a_range_that_cannot_be_looked_for_ends_the_connection_also_behind_a_hea
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     told = []
-    owner, transport = Owner(), Transport(ours)
+    owner = Owner()
     parts = [b"head", FileRange(Unopened(file), 0, 2 * SMALL_RANGE_BYTES, told.append)]
-    assert not Sender(owner, transport, 1 << 20, ColdSends(FILES)).send(parts)
+    assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(parts)
     assert [error.errno for error in told] == [errno.EMFILE]
-    assert "Too many open files" in str(owner.error) and transport.writes == [b"head"]
+    assert "Too many open files" in str(owner.error) and theirs.recv(100) == b"head"
 
 
 def test_client_that_is_gone_says_nothing_of_the_log(tmp_path, monkeypatch, ends):
@@ -165,25 +181,28 @@ def test_nothing_is_written_while_the_transport_is_full(tmp_path):
     assert transport.data == b"x" + content
 
 
-def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders, ends):
-    ours, _ = ends
+def test_small_ranges_go_with_the_bytes_around_them(tmp_path, senders, tcp_ends):
+    ours, theirs = tcp_ends
     file, content = make_file(tmp_path, 3 * SMALL_RANGE_BYTES)
-    transport = Transport(ours)
-    sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
+    sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(FILES))
     assert sender.send([b"a", FileRange(file, 5, 100), b"b", FileRange(file, 0, SMALL_RANGE_BYTES), b"c"])
-    assert transport.writes == [b"a" + content[5:105] + b"b" + content[:SMALL_RANGE_BYTES] + b"c"]
+    assert data_segments(ours) == 1
+    wanted = b"a" + content[5:105] + b"b" + content[:SMALL_RANGE_BYTES] + b"c"
+    assert theirs.recv(len(wanted), socket.MSG_WAITALL) == wanted
     assert not senders  # the control: a range that is larger goes from file to socket
     assert sender.send([FileRange(file, 0, SMALL_RANGE_BYTES + 1)])
     assert senders
 
 
 def test_a_small_range_whose_file_was_cut_ends_the_connection(tmp_path, ends):
-    ours, _ = ends
-    file, _ = make_file(tmp_path, 1000)
-    transport, owner = Transport(ours), Owner()
-    assert not Sender(owner, transport, 1 << 20, ColdSends(FILES)).send([b"head", FileRange(file, 900, 500), b"never"])
+    ours, theirs = ends
+    file, content = make_file(tmp_path, 1000)
+    owner = Owner()
+    assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(FILES)).send(
+        [b"head", FileRange(file, 900, 500), b"never"]
+    )
     assert "ends before the range at 1000, 400 bytes" in str(owner.error)
-    assert transport.writes == [b"head"] and owner.was_sent == 0
+    assert theirs.recv(1000) == b"head" + content[900:] and owner.was_sent == 0
 
 
 def test_bytes_are_joined_up_to_a_bound(tmp_path):
@@ -243,31 +262,14 @@ def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_pa
     asyncio.run(main())
 
 
-def data_segments(sock):
-    """How many packets with data have left a socket."""
-    return struct.unpack_from("I", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160), 156)[0]
-
-
-@pytest.fixture
-def tcp_ends():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        theirs = socket.create_connection(listening.getsockname())
-        ours, _ = listening.accept()
-    with ours, theirs:
-        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else what is small waits anyhow
-        ours.setblocking(False)
-        yield ours, theirs
-
-
 def test_a_head_goes_out_with_the_beginning_of_its_range(tmp_path, senders, tcp_ends):
     ours, theirs = tcp_ends
     file, content = make_file(tmp_path, 2 * SMALL_RANGE_BYTES)
-    transport = Transport(ours)
-    sender = Sender(Owner(), transport, 1 << 20, ColdSends(FILES))
+    sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(FILES))
     assert sender.send([b"he", b"ad", FileRange(file, 5, len(content) - 5), b"tail"])
-    assert transport.writes == [b"tail"] and senders
+    assert senders
     assert data_segments(ours) == 2
-    transport.write(b"more")  # the control
+    ours.send(b"more")  # the control
     assert data_segments(ours) == 3
     wanted = b"head" + content[5:] + b"tailmore"
     assert theirs.recv(len(wanted), socket.MSG_WAITALL) == wanted
@@ -323,9 +325,10 @@ def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
     files, file, content = cold_file(tmp_path, 2 * SMALL_RANGE_BYTES)
 
     async def main():
-        owner, transport = Owner(), Transport(ours)
-        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([b"head", FileRange(file, 0, len(content))])
-        assert transport.writes == [b"head"] and files.waits == []
+        owner = Owner()
+        parts = [b"head", FileRange(file, 0, len(content))]
+        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send(parts)
+        assert theirs.recv(100, socket.MSG_PEEK) == b"head" and files.waits == []
         assert await received(theirs, 4 + len(content), owner) == b"head" + content
 
     asyncio.run(main())

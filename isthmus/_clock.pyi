@@ -1,0 +1,3 @@
+COMPILED: bool
+
+def wall_ms() -> int: ...
