@@ -141,7 +141,7 @@ class Cold(Bench):
                 "drain", self.side, self.cold, COLD_TIMEOUT_S, PARTITIONS, COLD_VALUE_BYTES, timeout_s=COLD_TIMEOUT_S
             )
             late = running.result()
-        self.remove(self.cold)
+        self.side.delete_topic(self.cold)
         if got["bytes"] < 0.9 * self.cold_bytes:
             raise RuntimeError(f"{self.side.name} gave {got['bytes']} bytes of {self.cold_bytes}")
         return {**late, "rate": got["bytes"] / got["seconds"] / MB, "cpu": cpu_s / (got["bytes"] / GB)}
@@ -150,15 +150,6 @@ class Cold(Bench):
     def beside(self) -> Iterator[None]:
         """What else runs meanwhile."""
         yield
-
-    def remove(self, topic: str) -> None:
-        """Delete a topic and wait until its files are gone, so that the next sample has the disk to itself."""
-        self.side.delete_topic(topic)
-        deadline = time.monotonic() + LOAD_TIMEOUT_S
-        while self.side.log_files(topic):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{self.side.name} still has files of {topic} after {LOAD_TIMEOUT_S} s")
-            time.sleep(0.1)
 
     def clean(self) -> None:
         self.side.delete_topic(self.live)
@@ -210,7 +201,7 @@ class ColdBusy(Cold):
             stop.set()
             writer.join()
         left = share()
-        self.remove(name)
+        self.side.delete_topic(name)
         if left > COMPACTED_SHARE_MAX:
             raise RuntimeError(f"{self.side.name}'s cleaner has left {left:.0%} of {sum(sent)} bytes: it did not work")
 

@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcmp
 
-from isthmus.core_broker.server._sending cimport _send_now
+from isthmus.core_broker.server._sending cimport write_by
 from isthmus.protocol._batch_header cimport _int16, _int32
 
 cdef Py_ssize_t _SIZE_BYTES

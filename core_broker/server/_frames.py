@@ -13,6 +13,7 @@ import struct
 import cython
 
 from ...protocol.errors import ProtocolError
+from ._sending import write_by
 
 COMPILED = cython.compiled
 
@@ -369,18 +370,14 @@ class Receiving:
 @cython.exceptval(-1)
 def _write(receiving: Receiving) -> cython.int:
     out: list = receiving._out
-    sent: cython.Py_ssize_t
+    fd: cython.int = -1
     if not out:
         return 0
     receiving._out = []
     data: bytes = out[0] if len(out) == 1 else b"".join(out)
-    if cython.compiled and receiving._fd >= 0 and receiving.writable:  # the transport has nothing that comes first
-        sent = _send_now(receiving._fd, PyBytes_AS_STRING(data), len(data), 0)
-        if sent == len(data):
-            return 0
-        if sent > 0:
-            data = data[sent:]
-    receiving._transport.write(data)  # it waits for room, and meets what is wrong with the socket
+    if cython.compiled and receiving.writable:  # else the transport has what comes first
+        fd = receiving._fd
+    write_by(fd, receiving._transport, data, False)
     return 0
 
 

@@ -61,5 +61,6 @@ cdef class Sender:
 
 cpdef bint is_buffer(part) noexcept
 cdef _whole(FileRange source)
+cpdef int write_by(int fd, transport, bytes data, bint more) except? -1
 cdef Py_ssize_t _send(int fd, bytes data, bint more) noexcept
 cdef _too_short(FileRange source, long long position, long long left)

@@ -3,14 +3,14 @@
 # mypy: ignore-errors
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
-A plain socket gets ranges by `os.sendfile`, only while the transport's own buffer is empty, and at most
-`send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined with the
-bytes around them, and what comes before a larger one that is cached waits in the socket for its beginning, so that no
-packet holds a head alone: clients that wake for less than they can use cost both sides more. When the socket is full a
-dup of its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would hide the end of the
-connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes instead. Parts are kept
-until sent, and a range keeps its file open. What is not in the page cache is sent by a pool, see `cold_sends.py`: the
-sender waits for that, the loop does not.
+A plain socket gets bytes by `send` and ranges by `os.sendfile`, only while the transport's own buffer is empty, and
+at most `send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined
+with the bytes around them, and what comes before a larger one that is cached waits in the socket for its beginning,
+so that no packet holds a head alone: clients that wake for less than they can use cost both sides more. When the
+socket is full a dup of its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would
+hide the end of the connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes
+instead. Parts are kept until sent, and a range keeps its file open. What is not in the page cache is sent by a pool,
+see `cold_sends.py`: the sender waits for that, the loop does not.
 """
 
 import asyncio
@@ -128,7 +128,6 @@ class Sender:
         joined: list = []
         size: cython.longlong = 0
         more: cython.bint = False
-        sent: cython.Py_ssize_t
         source: FileRange
         while self._first < len(self._parts) and size < _JOIN_BYTES:
             part = self._parts[self._first]
@@ -148,13 +147,7 @@ class Sender:
         if not joined:
             return False
         whole = bytes(joined[0]) if len(joined) == 1 else b"".join(joined)
-        if self._fd >= 0:
-            sent = _send(self._fd, whole, more)
-            if sent == len(whole):
-                return True
-            if sent > 0:
-                whole = whole[sent:]
-        self._transport.write(whole)  # it waits for room, and meets what is wrong with the socket
+        write_by(self._fd, self._transport, whole, more)
         return True
 
     @cython.cfunc
@@ -348,6 +341,24 @@ def _whole(source: FileRange):
     except OSError:
         return b""
     return data if len(data) == source.size_bytes else b""
+
+
+@cython.ccall
+@cython.exceptval(-1)
+def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cython.int:
+    """Send to a socket, of which the transport has nothing left to send; and by the transport what that does not take.
+
+    fd: -1 where all has to pass the transport. more: others follow at once.
+    """
+    sent: cython.Py_ssize_t
+    if fd >= 0:
+        sent = _send(fd, data, more)
+        if sent == len(data):
+            return 0
+        if sent > 0:
+            data = data[sent:]
+    transport.write(data)  # it waits for room, and meets what is wrong with the socket
+    return 0
 
 
 @cython.cfunc

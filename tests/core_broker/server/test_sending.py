@@ -1,4 +1,4 @@
-"""Parts leave in order: bytes by the transport, ranges by sendfile, both waiting for a slow reader."""
+"""Parts leave in order: bytes by send, ranges by sendfile, both waiting for a slow reader."""
 
 import asyncio
 import errno
