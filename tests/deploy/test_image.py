@@ -39,6 +39,20 @@ def test_the_context_holds_what_builds_the_project_and_nothing_that_was_built(tm
     assert (tmp_path / "source/setup.py").read_bytes() == (ROOT / "setup.py").read_bytes()
 
 
+def test_what_compiles_the_modules_has_each_of_them(tmp_path: Path) -> None:
+    """The step that compiles comes before the rest of the source, and so has a list of its own of what it takes."""
+    context.copy_source(tmp_path)
+    lines = (tmp_path / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    [compiles] = [number for number, line in enumerate(lines) if "setup.py --quiet build_ext" in line]
+    taken = [word for line in lines[:compiles] if line.startswith("COPY source/") for word in line.split()[1:-1]]
+    files = {found for pattern in taken for path in tmp_path.glob(pattern) for found in [path, *path.rglob("*")]}
+    source = tmp_path / "source/src/isthmus"
+    modules = sorted(path.with_suffix(".py") for path in source.rglob("_*.pxd"))
+    assert len(modules) > 15
+    for module in modules:
+        assert {module, module.with_suffix(".pxd"), module.parent / "__init__.py"} <= files, module.name
+
+
 def test_the_digest_is_that_of_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     for folder in (first, second, third):
