@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import subprocess
 import sys
+import termios
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks import results, warming
+from benchmarks.memory import A_SECOND_BYTES, KEPT_EACH_BYTES, Memory
 from benchmarks.sweeps import CONNECTIONS, VALUE_BYTES
 from benchmarks.table import CASES, ISTHMUS
 from integration_tests.brokers import ROOT
@@ -142,6 +146,25 @@ def test_cpu_time_of_far_less_than_a_tick_is_seen() -> None:
             used.append(cpu_seconds(process.pid))
         process.stdin.close()
     assert used == sorted(set(used))
+
+
+def test_of_memory_that_was_touched_a_page_of_each_mebibyte_waits_in_a_pipe() -> None:
+    def waiting_bytes() -> int:
+        pipes = {os.readlink(path): int(path.name) for path in Path("/proc/self/fd").iterdir() if is_own_pipe(path)}
+        waiting = [int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder) for fd in pipes.values()]
+        return sum(waiting)
+
+    def is_own_pipe(path: Path) -> bool:
+        return path.is_symlink() and os.readlink(path).startswith("pipe:") and os.readlink(path) not in before
+
+    before = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+    size = int(A_SECOND_BYTES * 0.1)
+    with ExitStack() as held:
+        memory = Memory(held)
+        for _ in range(2):  # the second lets go of what the first kept
+            memory.touch(0.1)
+            assert waiting_bytes() == -(-size // KEPT_EACH_BYTES)  # a byte of each
+    assert waiting_bytes() == 0
 
 
 def test_ratio_is_the_median_of_the_pairs() -> None:
