@@ -9,6 +9,7 @@ cdef extern from *:
     #include <stdint.h>
     #include <sys/syscall.h>
     #include <sys/uio.h>
+    #include <time.h>
     #include <unistd.h>
 
     #ifndef SYS_cachestat
@@ -39,6 +40,13 @@ cdef extern from *:
         return got < 0 ? -errno : got;
     }
 
+    static inline long long isthmus_now_ms(void)
+    {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+    }
+
     /* What the page cache does not have of a range, in whole pages; -1 where that cannot be told. Reads nothing. */
     static inline long long isthmus_bytes_missing(int fd, long long position, long long n)
     {
@@ -57,10 +65,13 @@ cdef extern from *:
         long long position) noexcept nogil
     void _space_ahead "isthmus_space_ahead" (int fd, long long position, long long n) noexcept nogil
     long long _bytes_missing "isthmus_bytes_missing" (int fd, long long position, long long n) noexcept nogil
+    long long _now_ms "isthmus_now_ms" () noexcept nogil
     Py_ssize_t _preadv_now "isthmus_preadv_now" (int fd, void* data, Py_ssize_t n, long long position) noexcept nogil
 
 cdef Py_ssize_t _CACHED_BYTES_MIN
 cdef long long _LOOK_BYTES
+cdef long long _KNOWN_BYTES
+cdef long long _KNOWN_MS
 cdef long long _AHEAD_FROM_BYTES
 cdef long long _AHEAD_SHARE
 cdef long long _AHEAD_BYTES_MAX
@@ -73,8 +84,12 @@ cdef class DataFile:
     cdef public long long size
     cdef public long long asked_end
     cdef public bint tells_cached
+    cdef public long long known_start
+    cdef public long long known_end
+    cdef public long long known_until_ms
 
     cdef opened(self)
+    cdef bint _look_ahead(self, int fd, long long position, long long end) except? -1
     cdef void _ask_ahead(self, int fd, long long start, Py_ssize_t total) noexcept
     cdef int append_batch(
         self, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes) except? -1

@@ -14,12 +14,16 @@ import cython
 # C variables when compiled, see _data_file.pxd.
 _CACHED_BYTES_MIN = 4096
 _LOOK_BYTES = 256 * 1024
+_KNOWN_BYTES = 8 * 1024 * 1024
+_KNOWN_MS = 100
 _AHEAD_FROM_BYTES = 8 * 1024 * 1024
 _AHEAD_SHARE = 8
 _AHEAD_BYTES_MAX = 16 * 1024 * 1024
 
 CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
+KNOWN_BYTES = _KNOWN_BYTES  # where it is asked of as much as that, it looks so far,
+KNOWN_MS = _KNOWN_MS  # and does not look again for so long where it found all
 AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
 AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
 AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
@@ -30,13 +34,17 @@ class DataFile:
     """A file by its name, and its descriptor while it is open.
 
     size: what this object has written or found; is_used: see OpenFiles. asked_end: up to where the file system was
-    asked for space. tells_cached: its file system has said of one place whether it is cached.
+    asked for space. tells_cached: its file system has said of one place whether it is cached. known_start, known_end:
+    all between was cached when that was asked, which counts until known_until_ms.
     """
 
     __slots__ = (
         "_descriptor",
         "asked_end",
         "is_used",
+        "known_end",
+        "known_start",
+        "known_until_ms",
         "path",
         "size",
         "tells_cached",
@@ -131,15 +139,24 @@ class DataFile:
 
         So where the system counts what it has, it is asked that first. Where it has all, some may be being read by now,
         in order: a look at both ends tells, but for a gap between what two readers have. An overlay counts nothing at
-        all, and is known by what it says to a read.
+        all, and is known by what it says to a read. What was found with a piece before it is not asked again for a while.
         """
+        end: cython.longlong = position + n
+        if (
+            cython.compiled
+            and self.known_start <= position
+            and end <= self.known_end
+            and _now_ms() < self.known_until_ms
+        ):
+            return True
         held = self.opened()
         fd: cython.int = held.fd
-        end: cython.longlong = position + n
         step: cython.longlong = _LOOK_BYTES
         missing: cython.longlong = -1
         got: cython.Py_ssize_t
         if cython.compiled:  # plain Python has no call for it
+            if n >= _LOOK_BYTES and self.tells_cached and self._look_ahead(fd, position, end):
+                return True
             with cython.nogil:
                 missing = _bytes_missing(fd, position, n)
             if missing > 0 and self.tells_cached:
@@ -156,6 +173,26 @@ class DataFile:
                 return False
             position += step
         return missing <= missing_max_bytes
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _look_ahead(self, fd: cython.int, position: cython.longlong, end: cython.longlong) -> cython.bint:
+        """Whether a piece and what follows it are cached: then readers in order need not ask for each piece."""
+        further: cython.longlong = min(position + _KNOWN_BYTES, self.size)
+        missing: cython.longlong
+        if further <= end:
+            return False
+        with cython.nogil:
+            missing = _bytes_missing(fd, position, further - position)
+        if missing:
+            return False
+        look = _memory(1)
+        if _read_now(fd, look, 1, further - 1) != 1 or _read_now(fd, look, 1, position) != 1:
+            return False
+        self.known_start = position
+        self.known_end = further
+        self.known_until_ms = _now_ms() + _KNOWN_MS
+        return True
 
 
 @cython.final

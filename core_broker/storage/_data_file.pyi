@@ -4,6 +4,8 @@ from .files import Descriptor, File
 
 CACHED_BYTES_MIN: int
 LOOK_BYTES: int
+KNOWN_BYTES: int
+KNOWN_MS: int
 AHEAD_FROM_BYTES: int
 AHEAD_SHARE: int
 AHEAD_BYTES_MAX: int
@@ -14,6 +16,9 @@ class DataFile:
     asked_end: int
     is_used: bool
     tells_cached: bool
+    known_start: int
+    known_end: int
+    known_until_ms: int
     _descriptor: Descriptor | None
     def hold(self) -> Descriptor: ...
     def pread(self, n: int, position: int) -> bytes: ...

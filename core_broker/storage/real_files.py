@@ -139,7 +139,7 @@ class RealFile(DataFile):
         self.is_used = False  # since it was last looked at by who looks for one to close
         self.tells_cached = False
         self.path = path
-        self.size = self.asked_end = 0
+        self.size = self.asked_end = self.known_start = self.known_end = self.known_until_ms = 0
         self._inode = 0  # none: it is not there
         if later:
             return
@@ -250,7 +250,7 @@ class RealFile(DataFile):
             error.filename = self.path
             raise
         self.size = size
-        self.asked_end = 0
+        self.asked_end = self.known_end = 0
 
     def give_back(self) -> None:
         if self.size >= AHEAD_FROM_BYTES:

@@ -11,7 +11,7 @@ from types import FunctionType
 
 import pytest
 
-from isthmus.core_broker.storage._data_file import LOOK_BYTES, DataFile
+from isthmus.core_broker.storage._data_file import KNOWN_BYTES, LOOK_BYTES, DataFile
 from isthmus.core_broker.storage.files import Descriptor, DirectoryLocked, FileRange, TornWrite
 from isthmus.core_broker.storage.real_files import RealFiles
 
@@ -161,6 +161,52 @@ def test_a_look_does_not_make_the_system_read(files, tmp_path):
     with contextlib.suppress(BlockingIOError):
         os.preadv(fd, [bytearray(1)], 3 << 20, os.RWF_NOWAIT)
     assert cached_pages() > before  # the control: to read what need not be waited for does
+
+
+@pytest.mark.skipif(isinstance(DataFile.is_cached, FunctionType), reason="plain Python has no call that counts pages")
+def test_what_follows_a_piece_is_looked_at_with_it_and_not_again_for_a_while(files, tmp_path):
+    piece, size = 1 << 20, KNOWN_BYTES + (4 << 20)
+    file, fd = cold_file(files, tmp_path, size)
+    try:
+        os.preadv(fd, [bytearray(1)], piece, os.RWF_NOWAIT)
+    except BlockingIOError:
+        pass
+    else:
+        pytest.skip("this file system has nothing that is not cached")
+    file.pread(size, 0)
+    assert file.is_cached(0, piece) and file.known_end == 0  # the first look only finds that it can be told
+    assert file.is_cached(piece, piece)
+    assert (file.known_start, file.known_end, file.known_until_ms > 0) == (piece, piece + KNOWN_BYTES, True)
+    assert file.is_cached(size - piece, piece) and file.known_start == piece  # nothing follows it
+    assert file.is_cached(size - 2 * piece, piece) and file.known_end == size
+
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    file.known_until_ms = 1 << 60
+    assert file.is_cached(size - piece, piece)  # it is not looked at again
+    assert not file.is_cached(size - 2 * piece - 1, piece)  # but what is not known is
+    file.known_until_ms = 0
+    assert not file.is_cached(size - piece, piece)
+    file.known_until_ms = 1 << 60
+    file.truncate(size - 1)
+    assert not file.is_cached(size - 2 * piece, piece)
+
+
+@pytest.mark.skipif(isinstance(DataFile.is_cached, FunctionType), reason="plain Python has no call that counts pages")
+def test_a_gap_in_what_follows_a_piece_is_not_known_as_cached(files, tmp_path):
+    piece = 1 << 20
+    file, fd = cold_file(files, tmp_path, 2 * KNOWN_BYTES)
+    file.pread(file.size, 0)
+    assert file.is_cached(0, 1)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+    os.posix_fadvise(fd, 3 * piece, piece, os.POSIX_FADV_DONTNEED)
+    try:
+        os.preadv(fd, [bytearray(1)], 3 * piece, os.RWF_NOWAIT)
+    except BlockingIOError:
+        os.posix_fadvise(fd, 3 * piece, piece, os.POSIX_FADV_DONTNEED)  # the look has read a page
+    else:
+        pytest.skip("this file system has nothing that is not cached")
+    assert file.is_cached(piece, piece) and file.known_end == 0
+    assert file.is_cached(4 * piece, piece) and file.known_start == 4 * piece
 
 
 def test_each_page_of_a_range_counts(files, tmp_path):
