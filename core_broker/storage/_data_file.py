@@ -139,7 +139,7 @@ class DataFile:
 
         So where the system counts what it has, it is asked that first. Where it has all, some may be being read by now,
         in order: a look at both ends tells, but for a gap between what two readers have. An overlay counts nothing at
-        all, and is known by what it says to a read. What was found with a piece before it is not asked again for a while.
+        all, and is known by what it says to a read. What was found with a piece before is not asked again for a while.
         """
         end: cython.longlong = position + n
         if (
