@@ -16,11 +16,16 @@ cdef extern from *:
     #define SYS_cachestat 451  /* on every architecture, since Linux 6.5 */
     #endif
 
+    /* As many as _ZEROS_BYTES. Not constant, and never written to: so all of them are one page of the system's. */
+    static char isthmus_zeros[256 * 1024];
+
     static inline Py_ssize_t isthmus_write_two(
-        int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, long long position)
+        int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, Py_ssize_t zeros,
+        long long position)
     {
-        struct iovec two[2] = {{(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}};
-        return pwritev(fd, two, 2, position);
+        struct iovec parts[3] = {
+            {(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}, {isthmus_zeros, (size_t)zeros}};
+        return pwritev(fd, parts, zeros ? 3 : 2, position);
     }
 
     static inline void isthmus_space_ahead(int fd, long long position, long long n)
@@ -62,7 +67,7 @@ cdef extern from *:
     """
     Py_ssize_t _write_two "isthmus_write_two" (
         int fd, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t rest_bytes,
-        long long position) noexcept nogil
+        Py_ssize_t zeros, long long position) noexcept nogil
     void _space_ahead "isthmus_space_ahead" (int fd, long long position, long long n) noexcept nogil
     long long _bytes_missing "isthmus_bytes_missing" (int fd, long long position, long long n) noexcept nogil
     long long _now_ms "isthmus_now_ms" () noexcept nogil
@@ -75,6 +80,8 @@ cdef long long _KNOWN_MS
 cdef long long _AHEAD_FROM_BYTES
 cdef long long _AHEAD_SHARE
 cdef long long _AHEAD_BYTES_MAX
+cdef long long _ZEROS_BYTES
+cdef long long _ZEROS_SHARE
 
 
 cdef class DataFile:
@@ -83,6 +90,7 @@ cdef class DataFile:
     cdef public str path
     cdef public long long size
     cdef public long long asked_end
+    cdef public long long zeros_end
     cdef public bint tells_cached
     cdef public long long known_start
     cdef public long long known_end

@@ -19,6 +19,8 @@ _KNOWN_MS = 100
 _AHEAD_FROM_BYTES = 8 * 1024 * 1024
 _AHEAD_SHARE = 8
 _AHEAD_BYTES_MAX = 16 * 1024 * 1024
+_ZEROS_BYTES = 256 * 1024
+_ZEROS_SHARE = 4
 
 CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
@@ -27,6 +29,8 @@ KNOWN_MS = _KNOWN_MS  # and does not look again for so long where it found all
 AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
 AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
 AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
+ZEROS_BYTES = _ZEROS_BYTES  # such a file has zeros behind its end up to a multiple of so many,
+ZEROS_SHARE = _ZEROS_SHARE  # which come with what is smaller than one part in so many of them
 
 
 @cython.cclass
@@ -34,8 +38,9 @@ class DataFile:
     """A file by its name, and its descriptor while it is open.
 
     size: what this object has written or found; is_used: see OpenFiles. asked_end: up to where the file system was
-    asked for space. tells_cached: its file system has said of one place whether it is cached. known_start, known_end:
-    all between was cached when that was asked, which counts until known_until_ms.
+    asked for space; zeros_end: up to where zeros were written behind the end. tells_cached: its file system has said of
+    one place whether it is cached. known_start, known_end: all between was cached when that was asked, which counts
+    until known_until_ms.
     """
 
     __slots__ = (
@@ -48,6 +53,7 @@ class DataFile:
         "path",
         "size",
         "tells_cached",
+        "zeros_end",
     )
 
     @cython.cfunc
@@ -69,18 +75,29 @@ class DataFile:
         rest: cython.p_const_uchar,
         rest_bytes: cython.Py_ssize_t,
     ) -> cython.int:
-        """`File.append` of two pieces of memory."""
+        """`File.append` of two pieces of memory.
+
+        File systems make large folios for large writes only, and for small ones that is most of what they cost. So what
+        passes a bound brings zeros up to the next one, over which others are written.
+        """
         held = self.opened()
         fd: cython.int = held.fd
         start: cython.longlong = self.size
         total: cython.Py_ssize_t = head_bytes + rest_bytes
+        end: cython.longlong = start + total
+        zeros: cython.Py_ssize_t = 0
         written: cython.Py_ssize_t
-        if start + total > self.asked_end and start >= _AHEAD_FROM_BYTES:
-            self._ask_ahead(fd, start, total)
+        if start >= _AHEAD_FROM_BYTES:
+            if end > self.asked_end:
+                self._ask_ahead(fd, start, total)
+            if end > self.zeros_end and total < _ZEROS_BYTES // _ZEROS_SHARE:
+                zeros = -end & (_ZEROS_BYTES - 1)
         with cython.nogil:
-            written = _write_two(fd, head, head_bytes, rest, rest_bytes, start)
-        if written == total:
-            self.size = start + total
+            written = _write_two(fd, head, head_bytes, rest, rest_bytes, zeros, start)
+        if written >= total:
+            self.size = end
+            if written > total:
+                self.zeros_end = start + written
         else:  # once more, by what goes on after a short write and tells what an error is of
             self.append([head[:head_bytes], rest[:rest_bytes]])
         return 0

@@ -9,11 +9,14 @@ KNOWN_MS: int
 AHEAD_FROM_BYTES: int
 AHEAD_SHARE: int
 AHEAD_BYTES_MAX: int
+ZEROS_BYTES: int
+ZEROS_SHARE: int
 
 class DataFile:
     path: str
     size: int
     asked_end: int
+    zeros_end: int
     is_used: bool
     tells_cached: bool
     known_start: int

@@ -30,7 +30,7 @@ from .files import File, Files
 from .findings import Cut, Kind, Known, PartitionReport, file_of, unread
 from .producers import ProducerStates, SnapshotError
 from .recovery import LEFTOVERS, snapshots
-from .scanning import READ_BYTES, Header, headers
+from .scanning import READ_BYTES, Header, headers, zeros_behind
 from .segment import (
     HEADER,
     HEADER_SIZE,
@@ -199,6 +199,12 @@ class _Check:
                     if header[9] >= 0 and header[5] & (CONTROL | TRANSACTIONAL):
                         self._follow(file, at, header, aborted, markers)
                     position = at + size
+                if following is None and not known.clean and zeros_behind(file, position):
+                    n = file.size - position
+                    self.report.notes.append(
+                        f"{name}: {n} bytes of zeros behind the last batch; the next start cuts them"
+                    )
+                    break
                 if position < file.size:
                     sound = False
                     position = self._break(base, name, file, position)

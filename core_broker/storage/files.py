@@ -57,7 +57,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def give_back(self) -> None:
-        """Nothing is appended for now: space past the end that appends had asked for is free again."""
+        """Nothing is appended for now: what lies past the end, space that appends had asked for and zeros, is gone."""
 
     def sync(self) -> None:
         """Data and size to the disk and, the first time after the file was created, its name in the directory."""

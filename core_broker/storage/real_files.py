@@ -139,7 +139,8 @@ class RealFile(DataFile):
         self.is_used = False  # since it was last looked at by who looks for one to close
         self.tells_cached = False
         self.path = path
-        self.size = self.asked_end = self.known_start = self.known_end = self.known_until_ms = 0
+        self.size = self.asked_end = self.zeros_end = 0
+        self.known_start = self.known_end = self.known_until_ms = 0
         self._inode = 0  # none: it is not there
         if later:
             return
@@ -199,7 +200,7 @@ class RealFile(DataFile):
             if written != total:
                 self._write_rest(held.fd, parts, start, written, total)
         except OSError as error:
-            self.asked_end = 0
+            self.asked_end = self.zeros_end = 0
             try:
                 os.ftruncate(held.fd, start)
             except OSError as second:
@@ -250,11 +251,11 @@ class RealFile(DataFile):
             error.filename = self.path
             raise
         self.size = size
-        self.asked_end = self.known_end = 0
+        self.asked_end = self.zeros_end = self.known_end = 0
 
     def give_back(self) -> None:
         if self.size >= AHEAD_FROM_BYTES:
-            self.truncate(self.size)  # which frees what was never written, too; also what was asked before a crash
+            self.truncate(self.size)  # and zeros behind it; also what was asked for before a crash
 
     def sync(self) -> None:
         held = self.hold()

@@ -27,7 +27,7 @@ from .config import LogConfig
 from .epochs import EPOCH_CHECKPOINT, LeaderEpochs
 from .files import File, Files
 from .producers import ProducerStates, SnapshotError
-from .scanning import READ_BYTES, headers, scanned
+from .scanning import READ_BYTES, headers, scanned, zeros_behind
 from .segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -290,6 +290,10 @@ class _Loader:
         for found in scanned(file, scan):
             self._take(segment, found)
         cut = file.size - scan.end
+        if zeros_behind(file, scan.end):
+            logger.info("%s: segment %d: %d bytes of zeros behind the last batch cut off", self.directory, base, cut)
+            file.truncate(scan.end)  # if it comes back with a power cut the next start finds it, too
+            cut = 0
         if cut:
             self._note(
                 f"segment {base}: {cut} bytes after position {scan.end}, offset {scan.last_offset + 1}, are not valid: "

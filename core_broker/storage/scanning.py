@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...protocol._walk import BatchScan
 from ...protocol.crc import crc32c
+from ._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from .append import MAGIC
 from .files import File
 from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD
@@ -61,6 +62,12 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
         if scan.end == position and scan.wanted <= READ_BYTES:
             return  # not valid, or less is there than the file's size says
         yield scan
+
+
+def zeros_behind(file: File, end: int) -> bool:
+    """Whether behind the last batch lies nothing but what an append may have brought, see `DataFile`."""
+    n = file.size - end
+    return end >= AHEAD_FROM_BYTES and 0 < n <= ZEROS_BYTES and file.pread(n, end).count(0) == n
 
 
 def _crc_of(file: File, position: int, end: int) -> int:

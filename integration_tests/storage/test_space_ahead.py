@@ -1,18 +1,19 @@
-"""Space that a log asks its file system for ahead of what it writes: how much, and that it is given back."""
+"""What a log has behind its end while it is written to, space and zeros: how much, and that it is given back."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration_tests.brokers import BrokerProcess, running_broker
+from integration_tests.brokers import ROOT, BrokerProcess, running_broker
 from isthmus.core_broker.storage import _data_file
-from isthmus.core_broker.storage._data_file import AHEAD_FROM_BYTES, AHEAD_SHARE
+from isthmus.core_broker.storage._data_file import AHEAD_FROM_BYTES, AHEAD_SHARE, ZEROS_BYTES
 
 SEGMENT_BYTES = 3 * AHEAD_FROM_BYTES
 VALUE = os.urandom(1 << 16)
@@ -30,16 +31,47 @@ def segments(broker: BrokerProcess) -> list[Path]:
     return sorted((broker.folder / "data/t-0").glob("*.log"))
 
 
-def write(broker: BrokerProcess, size_bytes: int) -> None:
+def write(broker: BrokerProcess, size_bytes: int, value: bytes = VALUE) -> None:
     """So much and a little more, in batches of some values."""
     failed: list[object] = []
     producer = Producer({
-        "bootstrap.servers": broker.bootstrap, "batch.size": 4 * len(VALUE),
+        "bootstrap.servers": broker.bootstrap, "batch.size": 4 * len(value), "batch.num.messages": 4,
         "on_delivery": lambda error, message: failed.append(error) if error else None,
     })  # fmt: skip
-    for _ in range(size_bytes // len(VALUE) + 1):
-        producer.produce("t", VALUE, partition=0)
+    for _ in range(size_bytes // len(value) + 1):
+        producer.produce("t", value, partition=0)
     assert producer.flush(20) == 0 and not failed, failed
+
+
+def log_bytes(path: Path) -> int:
+    """Where the last batch ends, by the lengths of batches."""
+    content = path.read_bytes()
+    position = 0
+    while length := int.from_bytes(content[position + 8 : position + 12], "big"):
+        position += 12 + length
+    return position
+
+
+def values(broker: BrokerProcess) -> list[int]:
+    """The size of each, all there are."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    low, high = consumer.get_watermark_offsets(TopicPartition("t", 0), 20)
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    sizes: list[int] = []
+    while len(sizes) < high - low:
+        found = consumer.consume(min(1000, high - low - len(sizes)), 20)
+        assert found and not any(each.error() for each in found)
+        sizes += (len(each.value() or b"") for each in found)
+    consumer.close()
+    return sizes
+
+
+def checked(broker: BrokerProcess) -> str:
+    """What the check of a sound data directory says."""
+    command = [sys.executable, "-m", "isthmus.core_broker", "check", str(broker.folder / "data")]
+    done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -80,3 +112,46 @@ def test_what_was_asked_for_before_a_kill_is_given_back_too(broker):
     assert (segments(broker), first.stat().st_size) == ([first], size)  # the space is no part of the log
     write(broker, SEGMENT_BYTES)
     assert ahead(first) == 0
+
+
+SMALL = VALUE[:4000]
+
+
+def test_small_appends_to_a_large_log_bring_zeros_which_a_stop_cuts(broker):
+    write(broker, AHEAD_FROM_BYTES // 2, SMALL)
+    [first] = segments(broker)
+    assert log_bytes(first) == first.stat().st_size  # the control: a small log has none
+    write(broker, AHEAD_FROM_BYTES, SMALL)
+    size = log_bytes(first)
+    assert AHEAD_FROM_BYTES < size < first.stat().st_size <= size + ZEROS_BYTES
+    assert not first.read_bytes()[size:].strip(b"\0")
+    written = values(broker)
+    assert set(written) == {len(SMALL)}
+    broker.stop()
+    assert first.stat().st_size == size and "zeros" not in checked(broker)
+    broker.start()
+    assert values(broker) == written
+    assert "cut off" not in broker.log
+
+
+def test_zeros_that_a_kill_leaves_are_no_damage(broker):
+    write(broker, AHEAD_FROM_BYTES * 3 // 2, SMALL)
+    [first] = segments(broker)
+    size, written = log_bytes(first), values(broker)
+    broker.kill()
+    assert first.stat().st_size > size  # the control
+    assert f"{first.stat().st_size - size} bytes of zeros" in checked(broker)
+    broker.start()
+    assert first.stat().st_size == size and "not valid" not in broker.log
+    assert values(broker) == written
+    write(broker, ZEROS_BYTES, SMALL)
+    assert values(broker)[: len(written)] == written
+    assert log_bytes(first) < first.stat().st_size
+
+
+def test_a_roll_cuts_the_zeros(broker):
+    write(broker, SEGMENT_BYTES, SMALL)
+    first, second = segments(broker)
+    assert log_bytes(first) == first.stat().st_size
+    write(broker, AHEAD_FROM_BYTES, SMALL)
+    assert log_bytes(second) < second.stat().st_size  # the control: it had some, too

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.core_broker.storage._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from isthmus.core_broker.storage.errors import StorageError
 from isthmus.core_broker.storage.log import LogConfig, Origin
 from isthmus.protocol.errors import KafkaError
@@ -117,6 +118,26 @@ def test_damage_in_a_segment_removes_the_later_ones(files, tmp_path):
     assert sorted((tmp_path / "t-0").glob("*.log")) == paths[:3]
     assert again.recovery_notes
     check_usable(again)
+
+
+def test_zeros_behind_a_large_segment_do_not_end_the_log(files, tmp_path):
+    """As an append brings them: a crash may leave them behind a segment that others follow, too."""
+    config = LogConfig(segment_bytes=AHEAD_FROM_BYTES + (1 << 20), max_message_bytes=1 << 30)
+    log = open_log(files, tmp_path, config)
+    while len(paths := sorted((tmp_path / "t-0").glob("*.log"))) == 1:
+        append(log, batch(1, size=1 << (20 if log.log_end_offset < 8 else 12)))
+    first, last = paths
+    data = contents(log)
+    valid = first.read_bytes()
+    assert len(valid) > AHEAD_FROM_BYTES and len(valid) + last.stat().st_size == len(data)
+    first.write_bytes(valid + bytes(ZEROS_BYTES))
+    again = open_log(files, tmp_path, config)
+    assert contents(again) == data and first.read_bytes() == valid and not again.recovery_notes
+    append(again, batch(1))
+    for tail in bytes(ZEROS_BYTES + 1), bytes(100) + b"x":  # the controls
+        first.write_bytes(valid + tail)
+        again = open_log(files, tmp_path, config)
+        assert contents(again) == valid and again.recovery_notes
 
 
 def test_lost_end_of_a_closed_segment_removes_the_later_ones(files, tmp_path):
