@@ -77,6 +77,7 @@ cdef Py_ssize_t _CACHED_BYTES_MIN
 cdef long long _LOOK_BYTES
 cdef long long _KNOWN_BYTES
 cdef long long _KNOWN_MS
+cdef long long _LOOKS_APART_BYTES
 cdef long long _AHEAD_FROM_BYTES
 cdef long long _AHEAD_SHARE
 cdef long long _AHEAD_BYTES_MAX

@@ -16,6 +16,7 @@ _CACHED_BYTES_MIN = 4096
 _LOOK_BYTES = 256 * 1024
 _KNOWN_BYTES = 8 * 1024 * 1024
 _KNOWN_MS = 100
+_LOOKS_APART_BYTES = 1024 * 1024
 _AHEAD_FROM_BYTES = 8 * 1024 * 1024
 _AHEAD_SHARE = 8
 _AHEAD_BYTES_MAX = 16 * 1024 * 1024
@@ -196,6 +197,7 @@ class DataFile:
     def _look_ahead(self, fd: cython.int, position: cython.longlong, end: cython.longlong) -> cython.bint:
         """Whether a piece and what follows it are cached: then readers in order need not ask for each piece."""
         further: cython.longlong = min(position + _KNOWN_BYTES, self.size)
+        at: cython.longlong = position
         missing: cython.longlong
         if further <= end:
             return False
@@ -204,8 +206,10 @@ class DataFile:
         if missing:
             return False
         look = _memory(1)
-        if _read_now(fd, look, 1, further - 1) != 1 or _read_now(fd, look, 1, position) != 1:
-            return False
+        while at < further:
+            if _read_now(fd, look, 1, at) != 1:
+                return False
+            at += _LOOKS_APART_BYTES if at + _LOOKS_APART_BYTES < further else max(further - 1 - at, 1)
         self.known_start = position
         self.known_end = further
         self.known_until_ms = _now_ms() + _KNOWN_MS

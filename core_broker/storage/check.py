@@ -199,12 +199,12 @@ class _Check:
                     if header[9] >= 0 and header[5] & (CONTROL | TRANSACTIONAL):
                         self._follow(file, at, header, aborted, markers)
                     position = at + size
-                if following is None and not known.clean and zeros_behind(file, position):
-                    n = file.size - position
-                    self.report.notes.append(
-                        f"{name}: {n} bytes of zeros behind the last batch; the next start cuts them"
-                    )
-                    break
+                if following is not None or not known.clean:
+                    point = known.recovery_point or 0
+                    if zeros_behind(file, position, self.expected, point, following):
+                        text = f"{file.size - position} bytes of zeros behind the last batch; the next start cuts them"
+                        self.report.notes.append(f"{name}: {text}")
+                        break
                 if position < file.size:
                     sound = False
                     position = self._break(base, name, file, position)

@@ -49,7 +49,7 @@ class LogEnd:
     def write(self) -> None:
         """All of it into the page cache, nothing in place of what a start after a crash would go by."""
         log, files = self.log, self._files
-        log.active_segment.file.give_back()
+        log.active_segment.file.give_back()  # nobody appends any more: only what lies past the end is cut
         log.active_segment.write_indexes(files)
         write_snapshot(files, log.directory, log.log_end_offset, log.producers)
         remove_stray_snapshots(files, log.directory, self._segments)

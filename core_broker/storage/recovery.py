@@ -274,9 +274,9 @@ class _Loader:
                 self.segments.append(segment)
                 return True
             self._note(f"segment {base}: its indexes are made anew")
-        return self._recover(base, following is None)
+        return self._recover(base, following)
 
-    def _recover(self, base: int, is_last: bool) -> bool:
+    def _recover(self, base: int, following: int | None) -> bool:
         """Read a segment through, build its indexes and cut what is not valid; False when something was cut."""
         files = self.files
         file = files.open(f"{self.directory}/{file_name(base, LOG_SUFFIX)}", create=False)
@@ -290,7 +290,7 @@ class _Loader:
         for found in scanned(file, scan):
             self._take(segment, found)
         cut = file.size - scan.end
-        if zeros_behind(file, scan.end):
+        if zeros_behind(file, scan.end, scan.last_offset + 1, self.recovery_point, following):
             logger.info("%s: segment %d: %d bytes of zeros behind the last batch cut off", self.directory, base, cut)
             file.truncate(scan.end)  # if it comes back with a power cut the next start finds it, too
             cut = 0
@@ -301,7 +301,7 @@ class _Loader:
             )
             file.truncate(scan.end)
             file.sync()  # the tail must not come back after this start has been trusted
-        if not (is_last and self._is_small(segment)):
+        if not (following is None and self._is_small(segment)):
             segment.close_indexes(files)
         if not scan.end and self.segments and cut:
             self._remove(base)  # nothing of it was valid: the one before is active again

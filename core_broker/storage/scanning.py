@@ -64,10 +64,14 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
         yield scan
 
 
-def zeros_behind(file: File, end: int) -> bool:
-    """Whether behind the last batch lies nothing but what an append may have brought, see `DataFile`."""
+def zeros_behind(file: File, end: int, next_offset: int, recovery_point: int, following: int | None) -> bool:
+    """Whether behind the last batch lies nothing but what an append may have brought, see `DataFile`.
+
+    Not where records are missed: those before the recovery point, or before the segment that follows.
+    """
     n = file.size - end
-    return end >= AHEAD_FROM_BYTES and 0 < n <= ZEROS_BYTES and file.pread(n, end).count(0) == n
+    is_whole = next_offset >= recovery_point if following is None else next_offset == following
+    return is_whole and end >= AHEAD_FROM_BYTES and 0 < n <= ZEROS_BYTES and file.pread(n, end).count(0) == n
 
 
 def _crc_of(file: File, position: int, end: int) -> int:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.storage._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
+from isthmus.core_broker.storage.check import check_partition
 from isthmus.core_broker.storage.errors import StorageError
+from isthmus.core_broker.storage.findings import Kind, Known
 from isthmus.core_broker.storage.log import LogConfig, Origin
+from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.records import build_batch
 
@@ -120,24 +123,63 @@ def test_damage_in_a_segment_removes_the_later_ones(files, tmp_path):
     check_usable(again)
 
 
-def test_zeros_behind_a_large_segment_do_not_end_the_log(files, tmp_path):
-    """As an append brings them: a crash may leave them behind a segment that others follow, too."""
-    config = LogConfig(segment_bytes=AHEAD_FROM_BYTES + (1 << 20), max_message_bytes=1 << 30)
-    log = open_log(files, tmp_path, config)
-    while len(paths := sorted((tmp_path / "t-0").glob("*.log"))) == 1:
+LARGE = LogConfig(segment_bytes=AHEAD_FROM_BYTES + (1 << 20), max_message_bytes=1 << 30)
+
+
+def large_segments(files, path):
+    """The log, and its two segments, of which the first is as large as one that has zeros behind its end."""
+    log = open_log(files, path, LARGE)
+    while len(paths := sorted((path / "t-0").glob("*.log"))) == 1:
         append(log, batch(1, size=1 << (20 if log.log_end_offset < 8 else 12)))
-    first, last = paths
+    return log, *paths
+
+
+def says(directory, recovery_point, clean=False):
+    """What a check says of a directory that was killed, problems and notes."""
+    report = check_partition(RealFiles(), str(directory), Known(clean=clean, recovery_point=recovery_point))
+    return [each.kind for each in report.problems], [note for note in report.notes if "zeros" in note]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_zeros_behind_a_large_segment_do_not_end_the_log(files, tmp_path, clean):
+    """As an append brings them: a crash, or a copy that was made meanwhile, may leave them behind a segment that others
+    follow, too."""
+    log, first, last = large_segments(files, tmp_path)
     data = contents(log)
+    run(log.close())
     valid = first.read_bytes()
     assert len(valid) > AHEAD_FROM_BYTES and len(valid) + last.stat().st_size == len(data)
     first.write_bytes(valid + bytes(ZEROS_BYTES))
-    again = open_log(files, tmp_path, config)
-    assert contents(again) == data and first.read_bytes() == valid and not again.recovery_notes
+    problems, notes = says(tmp_path / "t-0", log.log_end_offset if clean else 0, clean)
+    assert not problems and str(ZEROS_BYTES) in notes[0]
+    again = open_log(files, tmp_path, LARGE, clean=clean)
+    assert contents(again) == data and first.read_bytes() == valid
+    assert clean or not again.recovery_notes
     append(again, batch(1))
     for tail in bytes(ZEROS_BYTES + 1), bytes(100) + b"x":  # the controls
         first.write_bytes(valid + tail)
-        again = open_log(files, tmp_path, config)
+        assert says(tmp_path / "t-0", 0) == ([Kind.TORN], [])
+        again = open_log(files, tmp_path, LARGE)
         assert contents(again) == valid and again.recovery_notes
+
+
+@pytest.mark.parametrize("behind", ["the last segment", "a segment before it"])
+def test_records_that_have_become_zeros_are_missed(files, tmp_path, behind):
+    """Where they were put on disk before, or others follow: they are not what an append has brought."""
+    log, first, last = large_segments(files, tmp_path)
+    end = log.log_end_offset
+    run(log.close())
+    if behind == "the last segment":
+        end = int(last.stem)
+        last.unlink()
+    valid = first.read_bytes()
+    size = 1 << 13  # what is left of them is at least one batch less
+    first.write_bytes(valid[:-size] + bytes(size))
+    kinds, notes = says(tmp_path / "t-0", end)
+    assert Kind.TORN in kinds and not notes
+    again = open_log(files, tmp_path, LARGE, recovery_point=end)
+    assert any("not valid" in note for note in again.recovery_notes)
+    assert AHEAD_FROM_BYTES < len(contents(again)) < len(valid) and again.log_end_offset < end
 
 
 def test_lost_end_of_a_closed_segment_removes_the_later_ones(files, tmp_path):
