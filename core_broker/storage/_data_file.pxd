@@ -82,7 +82,6 @@ cdef long long _AHEAD_FROM_BYTES
 cdef long long _AHEAD_SHARE
 cdef long long _AHEAD_BYTES_MAX
 cdef long long _ZEROS_BYTES
-cdef long long _ZEROS_SHARE
 
 
 cdef class DataFile:

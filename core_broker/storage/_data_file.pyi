@@ -10,7 +10,6 @@ AHEAD_FROM_BYTES: int
 AHEAD_SHARE: int
 AHEAD_BYTES_MAX: int
 ZEROS_BYTES: int
-ZEROS_SHARE: int
 
 class DataFile:
     path: str

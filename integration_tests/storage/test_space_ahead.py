@@ -105,7 +105,7 @@ def test_a_large_log_asks_for_a_share_of_what_it_has_and_gives_it_back_when_it_e
 def test_what_was_asked_for_before_a_kill_is_given_back_too(broker):
     write(broker, AHEAD_FROM_BYTES * 3 // 2)
     [first] = segments(broker)
-    size = first.stat().st_size
+    size = log_bytes(first)
     broker.kill()
     assert ahead(first) > 0
     broker.start()
