@@ -12,9 +12,7 @@ from pathlib import Path
 GIB = 1 << 30
 A_SECOND_BYTES = 1 << 29  # about what a sample writes in a second
 SPARE_BYTES = GIB >> 2  # of the free memory, what `touch` leaves alone
-KEPT_EACH_BYTES = (
-    1 << 20
-)  # of so many, `touch` keeps a page: a host is given back blocks of 2 MB that are free as a whole
+KEPT_EACH_BYTES = 1 << 20  # of so many, `touch` keeps a page: what a host is given back are free blocks of 2 MB
 PIPE_PAGES = 256  # what a pipe may hold without rights of root
 PIPES_MAX = 32  # and all pipes of somebody hold twice as much
 MADV_POPULATE_WRITE = 23  # Linux 5.14; not named by the standard library

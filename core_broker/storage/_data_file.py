@@ -29,9 +29,7 @@ KNOWN_MS = _KNOWN_MS  # and does not look again for so long where it found all
 AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
 AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
 AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
-ZEROS_BYTES = (
-    _ZEROS_BYTES  # such a file has zeros behind its end up to a multiple of so many; they come with smaller appends
-)
+ZEROS_BYTES = _ZEROS_BYTES  # smaller appends to such a file bring zeros behind its end, up to a multiple of so many
 
 
 @cython.cclass
@@ -205,11 +203,13 @@ class DataFile:
             missing = _bytes_missing(fd, position, further - position)
         if missing:
             return False
-        look = _memory(1)
+        look = _memory(1)  # what is counted may be being read by now
         while at < further:
             if _read_now(fd, look, 1, at) != 1:
                 return False
-            at += _LOOKS_APART_BYTES if at + _LOOKS_APART_BYTES < further else max(further - 1 - at, 1)
+            at += _LOOKS_APART_BYTES
+        if _read_now(fd, look, 1, further - 1) != 1:
+            return False
         self.known_start = position
         self.known_end = further
         self.known_until_ms = _now_ms() + _KNOWN_MS

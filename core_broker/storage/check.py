@@ -199,12 +199,11 @@ class _Check:
                     if header[9] >= 0 and header[5] & (CONTROL | TRANSACTIONAL):
                         self._follow(file, at, header, aborted, markers)
                     position = at + size
-                if following is not None or not known.clean:
-                    point = known.recovery_point or 0
-                    if zeros_behind(file, position, self.expected, point, following):
-                        text = f"{file.size - position} bytes of zeros behind the last batch; the next start cuts them"
-                        self.report.notes.append(f"{name}: {text}")
-                        break
+                may_have_zeros = following is not None or not known.clean
+                if may_have_zeros and zeros_behind(file, position, self.expected, known.recovery_point or 0, following):
+                    text = f"{file.size - position} bytes of zeros behind the last batch; the next start cuts them"
+                    self.report.notes.append(f"{name}: {text}")
+                    break
                 if position < file.size:
                     sound = False
                     position = self._break(base, name, file, position)

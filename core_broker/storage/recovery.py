@@ -294,7 +294,7 @@ class _Loader:
             logger.info("%s: segment %d: %d bytes of zeros behind the last batch cut off", self.directory, base, cut)
             file.truncate(scan.end)  # if it comes back with a power cut the next start finds it, too
             cut = 0
-        if cut:
+        elif cut:
             self._note(
                 f"segment {base}: {cut} bytes after position {scan.end}, offset {scan.last_offset + 1}, are not valid: "
                 "cut off"
