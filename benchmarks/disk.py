@@ -79,30 +79,28 @@ class FastLatency(Latency):
 
 
 class Fsync(Bench):
-    """librdkafka's producer, 100-byte values, 6 partitions; each answer after an fsync (Kafka: flush.messages=1)."""
+    """librdkafka's producer, 6 partitions, each answer after an fsync (Kafka: flush.messages=1):
 
-    value_bytes = SMALL_BYTES
-    batch_records = 0  # librdkafka's defaults
+    value_bytes: of each record. batch_records: as many of them in a batch at most and sent at once, many requests in
+    flight, instead of librdkafka's defaults. clients: so many processes at once.
+    """
+
+    def __init__(
+        self, side: Side, seconds: float, *, value_bytes: int = SMALL_BYTES, batch_records: int = 0, clients: int = 1
+    ) -> None:
+        super().__init__(side, seconds)
+        self.value_bytes = value_bytes
+        self.batch_records = batch_records
+        self.clients = clients
 
     def measure(self, seconds: float) -> Sample:
         name = self.begun_topic(FSYNC_PARTITIONS, self.side.fsync_options)
         got, cpu_s = librdkafka(
-            "produce", self.side, name, seconds, FSYNC_PARTITIONS, self.value_bytes, batch_records=self.batch_records
-        )
+            "produce", self.side, name, seconds, FSYNC_PARTITIONS, self.value_bytes, batch_records=self.batch_records,
+            clients=self.clients,
+        )  # fmt: skip
         self.side.delete_topic(name)
         return {"rate": got["records"] / got["seconds"], "cpu": cpu_s / got["records"] * 1e6}
-
-
-class FsyncLarge(Fsync):
-    """The same with 1 KB values."""
-
-    value_bytes = 1024
-
-
-class FsyncInFlight(Fsync):
-    """The same with 100-byte values in batches of at most 10, sent at once: many requests in flight."""
-
-    batch_records = 10
 
 
 class FsyncSmall(SmallRequests):

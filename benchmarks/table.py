@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .bulk import Consume, Produce, ProduceAndConsume, Replay
 from .cases import Bench, ColdStart, FetchBatches, Idle, OneConnection, ProduceBatches, SmallRequests
-from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncInFlight, FsyncLarge, FsyncSmall, Latency
+from .disk import Cold, ColdBusy, FastLatency, Fsync, FsyncSmall, Latency
 from .groups import Rebalance
 from .partitions import Partitions
 from .workers import Counts, Mirror, MirrorMaker
@@ -116,9 +116,10 @@ CASES = (
     Case("fetch-batches", FetchBatches, BULK),
     Case("latency-1k", Latency, OPEN_LOOP),
     Case("latency-5k", FastLatency, OPEN_LOOP),
-    Case("fsync", Fsync, FSYNC),
-    Case("fsync-1k", FsyncLarge, FSYNC),
-    Case("fsync-in-flight", FsyncInFlight, FSYNC),
+    Case("fsync", Fsync, FSYNC, options={"value_bytes": 100}),
+    Case("fsync-by-2", Fsync, FSYNC, options={"value_bytes": 100, "clients": 2}),
+    Case("fsync-1k", Fsync, FSYNC, options={"value_bytes": 1024}),
+    Case("fsync-in-flight", Fsync, FSYNC, options={"value_bytes": 100, "batch_records": 10}),
     Case("fsync-100", FsyncSmall, SMALL),
     Case("cold", Cold, COLD, pairs_max=5),
     Case("cold-busy", ColdBusy, COLD, pairs_max=5),

@@ -17,7 +17,7 @@ cdef extern from *:
     #endif
 
     /* As many as _ZEROS_BYTES. Not constant, and never written to: so all of them are one page of the system's. */
-    static char isthmus_zeros[256 * 1024];
+    static char isthmus_zeros[64 * 1024];
 
     static inline Py_ssize_t isthmus_write_two(
         int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, Py_ssize_t zeros,

@@ -20,7 +20,7 @@ _LOOKS_APART_BYTES = 1024 * 1024
 _AHEAD_FROM_BYTES = 8 * 1024 * 1024
 _AHEAD_SHARE = 8
 _AHEAD_BYTES_MAX = 16 * 1024 * 1024
-_ZEROS_BYTES = 256 * 1024
+_ZEROS_BYTES = 64 * 1024
 
 CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
@@ -29,7 +29,7 @@ KNOWN_MS = _KNOWN_MS  # and does not look again for so long where it found all
 AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
 AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
 AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
-ZEROS_BYTES = _ZEROS_BYTES  # smaller appends to such a file bring zeros behind its end, up to a multiple of so many
+ZEROS_BYTES = _ZEROS_BYTES  # appends to such a file bring zeros behind its end, up to a multiple of so many
 
 
 @cython.cclass
@@ -76,8 +76,9 @@ class DataFile:
     ) -> cython.int:
         """`File.append` of two pieces of memory.
 
-        File systems make large folios for large writes only. For small ones that is most of what they cost, and readers
-        pay for each folio, too. So what passes a bound brings zeros up to the next one, over which others are written.
+        File systems make large folios only for large writes that begin where such a folio may. For small ones that is
+        most of what they cost, and readers pay for each folio, too. So what passes a bound brings zeros up to the next
+        one, over which others are written.
         """
         held = self.opened()
         fd: cython.int = held.fd
@@ -89,7 +90,7 @@ class DataFile:
         if start >= _AHEAD_FROM_BYTES:
             if end > self.asked_end:
                 self._ask_ahead(fd, start, total)
-            if end > self.zeros_end and total < _ZEROS_BYTES:
+            if end > self.zeros_end:
                 zeros = -end & (_ZEROS_BYTES - 1)
         with cython.nogil:
             written = _write_two(fd, head, head_bytes, rest, rest_bytes, zeros, start)
