@@ -1,52 +1,112 @@
-"""What one librdkafka producer brings to a broker that does nothing: `python -m benchmarks.ceiling`.
+"""What librdkafka's producers bring to a broker that only stores, see `storing.py`: `python -m benchmarks.ceiling`.
 
-It produces to librdkafka's own mock broker, which is a thread of the same process, looks at nothing and keeps nothing.
-A guide to how much of a case's rate is the producer's own, and no bound, for that thread shares the producer's process.
-Prints a Markdown table.
+Beside Isthmus and Kafka, in turn. Where a ratio to Kafka is aimed at that even such a broker has not, it is the load
+that ends the rate, and no broker gets there on this machine. Prints a Markdown table.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
-from .bulk import PARTITIONS
-from .cases import MB, SAMPLE_BYTES, figures_of
-from .librdkafka import MOCK
+from integration_tests.brokers import ROOT, BrokerProcess
+from integration_tests.peers.peers import free_ports
+
+from .cases import Sample
 from .memory import GIB, Memory
+from .sides import SETTINGS, Isthmus, Side, isthmus, kafka
+from .table import CASES
+from .warming import warm
 
-CASES = {"produce-1k": (1024, "none"), "produce-1k-lz4": (1024, "lz4"), "produce-100": (100, "none"),
-         "produce-100-lz4": (100, "lz4")}  # fmt: skip
+NAMES = ("produce-1k-lz4", "produce-1k-lz4-by-2", "produce-100", "produce-100-by-2", "produce-100-lz4",
+         "produce-100-lz4-by-2")  # fmt: skip
+WARM_S = 8.0
 
 
-def sample(value_bytes: int, codec: str, seconds: float) -> float:
-    """MB/s of values. Raises RuntimeError with what the load said."""
-    got = figures_of(
-        "its mock broker", "benchmarks.librdkafka", "produce", MOCK, "ceiling", f"--partitions={PARTITIONS}",
-        f"--value-bytes={value_bytes}", f"--codec={codec}", f"--seconds={seconds}", f"--max-bytes={SAMPLE_BYTES}",
-    )  # fmt: skip
-    return got["bytes"] / got["seconds"] / MB
+class Storing(Isthmus):
+    """The side of a broker that only stores, and of the one behind it."""
+
+    name = "only stores"
+
+    def __init__(self, folder: Path, behind: BrokerProcess, port: int, process: subprocess.Popen[str]) -> None:
+        super().__init__(folder, behind)
+        self.port = port
+        self.storing = process
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.storing.pid
+
+    @property
+    def data_folder(self) -> Path:
+        return self.folder / "stored"
+
+
+@contextlib.contextmanager
+def storing(folder: Path) -> Iterator[Side]:
+    [port] = free_ports(1)
+    behind = BrokerProcess(folder, {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+    with contextlib.ExitStack() as held:
+        held.callback(behind.kill)
+        behind.start()
+        (folder / "stored").mkdir()
+        command = [sys.executable, "-m", "benchmarks.storing", str(port), behind.address, str(folder / "stored")]
+        process = held.enter_context(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        held.callback(process.kill)
+        assert process.stdout
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{' '.join(command)} did not get ready")
+        yield Storing(folder, behind, port, process)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ceiling", description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES, help=f"cases (default: {' '.join(NAMES)})")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each case, in turn (default 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one sample (default 2)")
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
     given = parser.parse_args()
-    found: dict[str, list[float]] = {name: [] for name in CASES}
+    cases = {case.name: case for case in CASES}
+    print("| case | figure | only stores | Isthmus | Kafka | only stores / Kafka | Isthmus / Kafka |")
+    print("|---|---|---|---|---|---|---|")
     with ExitStack() as held:
         memory = Memory(held, int(given.memory_gib * GIB))
-        for _ in range(given.rounds):
-            for name, (value_bytes, codec) in CASES.items():
-                memory.touch(given.seconds)
-                found[name].append(sample(value_bytes, codec, given.seconds))
-    print("| case | MB/s to a broker that costs nothing |\n|---|---|")
-    for name, rates in found.items():
-        print(f"| {name} | {statistics.median(rates):,.0f} ({min(rates):,.0f} .. {max(rates):,.0f}) |")
+        folders = [Path(held.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-"))) for _ in range(3)]
+        sides = [held.enter_context(make(at)) for make, at in zip((storing, isthmus, kafka), folders, strict=True)]
+        for name in given.names:
+            case = cases[name]
+            benches = [case.bench(side, given.seconds, **case.options) for side in sides]
+            for bench in benches:
+                warm(bench, WARM_S)
+            rounds: list[list[Sample]] = []
+            for _ in range(given.rounds):
+                rounds.append([])
+                for bench in benches:
+                    memory.touch(given.seconds)
+                    rounds[-1].append(bench.measure(given.seconds))
+            for metric in case.metrics:
+                print(_row(name, metric.unit, [[sample[metric.key] for sample in each] for each in rounds]), flush=True)
     return 0
+
+
+def _row(name: str, unit: str, rounds: list[list[float]]) -> str:
+    """A round: a figure of each side, Kafka's last."""
+    columns = [
+        f"{statistics.median(each):.3g} ({min(each):.3g} .. {max(each):.3g})" for each in zip(*rounds, strict=True)
+    ]
+    ratios = [f"{statistics.median(each[side] / each[-1] for each in rounds):.2f}" for side in range(2)]
+    return f"| {name} | {unit} | {' | '.join(columns)} | {' | '.join(ratios)} |"
 
 
 if __name__ == "__main__":

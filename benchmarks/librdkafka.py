@@ -32,7 +32,6 @@ READ_AHEAD = {
     "queued.min.messages": 1_000_000, "queued.max.messages.kbytes": 65_536, "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 5,
 }  # fmt: skip
-MOCK = "mock"  # in place of an address: librdkafka's own broker, within this process
 POLL_S = 0.05  # a call waits for so long, at the end of a partition too
 ROOM_MS = 5  # and for room in the queue
 
@@ -49,7 +48,6 @@ def produce(
     options = {
         "acks": "all", "delivery.report.only.error": True, "compression.type": codec,
         "queue.buffering.max.kbytes": 1_048_576, "queue.buffering.max.messages": queued, **batching,
-        **({"test.mock.num.brokers": 1} if address == MOCK else {}),
     }  # fmt: skip
     with make(rdkafka.PRODUCER, address, topic, options) as producer:
         letters = os.urandom(max(DISTINCT_BYTES // value_bytes, 1) * value_bytes).translate(LETTERS)
@@ -128,7 +126,7 @@ def _records(consumer: rdkafka.Client | confluent.Client, wait_s: float) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.librdkafka", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["produce", "fetch", "drain"])
-    parser.add_argument("address", metavar="HOST:PORT", help=f"{MOCK}: produce to librdkafka's own mock broker")
+    parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("topic")
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--batch-records", type=int, default=0)

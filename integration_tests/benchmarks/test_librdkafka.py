@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 
@@ -11,8 +10,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks import ceiling
-from benchmarks.table import CASES
 from integration_tests.brokers import ROOT, BrokerProcess
 
 PARTITIONS = 3
@@ -84,18 +81,6 @@ def test_values_arrive_whole_though_they_are_sent_from_where_they_lie(
     consumer.close()
     assert len(set(values)) == len(values) == wrote  # none is sent twice before all have been sent once
     assert all(len(each) == 100 and each.isalpha() and each.isupper() for each in values)
-
-
-def test_the_most_that_a_producer_brings_is_told_for_each_case() -> None:
-    command = [sys.executable, "-m", "benchmarks.ceiling", "--rounds=1", "--seconds=0.2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert done.returncode == 0, done.stderr
-    rates = {
-        name: float(rate.split()[0].replace(",", ""))
-        for name, rate in re.findall(r"\| (produce-\S+) \| (.+) \|", done.stdout)
-    }
-    assert rates.keys() == ceiling.CASES.keys() <= {case.name for case in CASES}
-    assert all(rates.values())
 
 
 @CALLS
