@@ -21,6 +21,7 @@ from integration_tests.peers.peers import free_ports
 
 from .cases import Sample
 from .memory import GIB, Memory
+from .results import number
 from .sides import SETTINGS, Isthmus, Side, isthmus, kafka
 from .table import CASES
 from .warming import warm
@@ -103,7 +104,8 @@ def main() -> int:
 def _row(name: str, unit: str, rounds: list[list[float]]) -> str:
     """A round: a figure of each side, Kafka's last."""
     columns = [
-        f"{statistics.median(each):.3g} ({min(each):.3g} .. {max(each):.3g})" for each in zip(*rounds, strict=True)
+        f"{number(statistics.median(each))} ({number(min(each))} .. {number(max(each))})"
+        for each in zip(*rounds, strict=True)
     ]
     ratios = [f"{statistics.median(each[side] / each[-1] for each in rounds):.2f}" for side in range(2)]
     return f"| {name} | {unit} | {' | '.join(columns)} | {' | '.join(ratios)} |"

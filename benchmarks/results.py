@@ -123,8 +123,8 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 def _cell(row: dict[str, Any], side: str) -> str:
     found = row.get(side)
-    return "" if found is None else f"{_number(found['median'])} ({_number(found['min'])} .. {_number(found['max'])})"
+    return "" if found is None else f"{number(found['median'])} ({number(found['min'])} .. {number(found['max'])})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
