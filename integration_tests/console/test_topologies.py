@@ -229,7 +229,10 @@ def test_a_port_in_use_names_datacenter_and_address(tmp_path: Path):
 
 def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path):
     command = [*ISTHMUS, "up", "-f", FLIGHTS]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs the tests may ignore it
+    ) as process:  # fmt: skip
         deadline = time.monotonic() + WAIT_S
         while not left_behind(tmp_path / ".isthmus/flights/data"):
             assert time.monotonic() < deadline
