@@ -30,7 +30,7 @@ class UnexpectedAnswer(RuntimeError):
     """The broker answered with something else than at first: most likely an error."""
 
 
-def ask(address: str, frame: bytes) -> bytes:
+def ask(address: str, frame: bytes | memoryview) -> bytes:
     """One request on a connection of its own; its answer without the size."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), TIMEOUT_S) as connection, connection.makefile("rb") as answer:

@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .load import BUFFER_BYTES
+from .load import BUFFER_BYTES, ask
 
 PRODUCE, DELETE_TOPICS = 0, 20
 FLEXIBLE_VERSION = 9  # of Produce: a count is one byte from here on, four before (KIP-482)
@@ -27,8 +27,7 @@ TOPIC = re.compile(rb"bench-\d+")
 
 class Store:
     def __init__(self, behind: str, folder: Path) -> None:
-        host, _, port = behind.rpartition(":")
-        self.behind = host, int(port)
+        self.behind = behind
         self.folder = folder
         self.answers: dict[tuple[int, bytes, int], bytes] = {}
 
@@ -37,16 +36,16 @@ class Store:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frame = memoryview(bytearray(BUFFER_BYTES))
         files: dict[tuple[bytes, int], int] = {}
-        with connection, socket.create_connection(self.behind) as behind:
+        with connection:
             while _receive(connection, frame[:4]):
                 size = 4 + int.from_bytes(frame[:4], "big")
                 if size > BUFFER_BYTES or not _receive(connection, frame[4:size]):
                     break
                 api, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
                 if api == PRODUCE:
-                    connection.sendall(self._produced(behind, version, frame[:size], files))
+                    connection.sendall(self._produced(version, frame[:size], files))
                     continue
-                connection.sendall(_asked(behind, frame[:size]))
+                connection.sendall(self._asked(frame[:size]))
                 if api == DELETE_TOPICS:
                     for topic in TOPIC.findall(frame[:size]):
                         for each in self.folder.glob(f"{topic.decode()}-*"):
@@ -54,9 +53,7 @@ class Store:
         for file in files.values():
             os.close(file)
 
-    def _produced(
-        self, behind: socket.socket, version: int, frame: memoryview, files: dict[tuple[bytes, int], int]
-    ) -> bytes:
+    def _produced(self, version: int, frame: memoryview, files: dict[tuple[bytes, int], int]) -> bytes:
         head = bytes(frame[:HEAD_BYTES])
         found = TOPIC.search(head)
         assert found, f"no topic of a benchmark in {head!r}"
@@ -69,8 +66,13 @@ class Store:
         os.write(files[topic, partition], frame)
         known = self.answers.get((version, topic, partition))
         if known is None:
-            known = self.answers[version, topic, partition] = _asked(behind, frame)
+            known = self.answers[version, topic, partition] = self._asked(frame)
         return known[:4] + head[8:12] + known[8:]
+
+    def _asked(self, frame: memoryview) -> bytes:
+        """What the broker behind answers, with its size."""
+        answer = ask(self.behind, frame)
+        return len(answer).to_bytes(4, "big") + answer
 
 
 def _receive(connection: socket.socket, into: memoryview) -> bool:
@@ -82,12 +84,6 @@ def _receive(connection: socket.socket, into: memoryview) -> bool:
             return False
         into = into[came:]
     return True
-
-
-def _asked(behind: socket.socket, frame: memoryview) -> bytes:
-    behind.sendall(frame)
-    size = behind.recv(4, socket.MSG_WAITALL)
-    return size + behind.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
 
 
 def main() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ISTHMUS = [sys.executable, "-m", "isthmus.console.main"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,3 +58,16 @@ def left_behind(folder: Path) -> list[str]:
             if str(folder) in command:
                 found.append(command)
     return found
+
+
+@contextlib.contextmanager
+def begun(*arguments: str, **popen: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A command that is gone at the end, whatever happens, and hears Ctrl-C though who runs the tests ignores it."""
+    with subprocess.Popen(
+        [*ISTHMUS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **popen,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()

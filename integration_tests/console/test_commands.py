@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import socket
 import subprocess
 import time
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from integration_tests.brokers import BrokerProcess
-from integration_tests.console.commands import ISTHMUS, TIMEOUT_S, environment, error, isthmus, said
+from integration_tests.console.commands import ISTHMUS, TIMEOUT_S, begun, environment, error, isthmus, said
 
 
 @pytest.fixture
@@ -65,19 +62,6 @@ def test_topics_are_made_described_and_deleted(at: tuple[str, str], tmp_path: Pa
     assert "made" not in said(isthmus("topic", "list", *at, folder=tmp_path))
 
 
-@contextlib.contextmanager
-def running(*arguments: str, **popen: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A command that is gone at the end, whatever happens, and hears Ctrl-C though who runs the tests ignores it."""
-    with subprocess.Popen(
-        [*ISTHMUS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **popen,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_a_group_keeps_what_was_printed_and_no_more(at: tuple[str, str], tmp_path: Path):
     said(isthmus("produce", "many", *at, folder=tmp_path, stdin=lines(1000)))
     for begin in (0, 10):
@@ -95,7 +79,7 @@ def test_a_group_keeps_what_was_printed_and_no_more(at: tuple[str, str], tmp_pat
 
 def test_a_group_keeps_what_was_printed_before_ctrl_c(at: tuple[str, str], tmp_path: Path):
     said(isthmus("produce", "stopped", *at, folder=tmp_path, stdin=lines(30)))
-    with running("consume", "stopped", "-g", "stopped", *at, text=True) as process:
+    with begun("consume", "stopped", "-g", "stopped", *at, text=True) as process:
         assert process.stdout and process.stderr
         assert [process.stdout.readline() for _ in range(30)][-1] == "line 29\n"
         process.send_signal(signal.SIGINT)
@@ -107,7 +91,7 @@ def test_a_group_keeps_what_was_printed_before_ctrl_c(at: tuple[str, str], tmp_p
 
 def test_a_reader_that_goes_away_ends_it_without_a_word(at: tuple[str, str], tmp_path: Path):
     said(isthmus("produce", "headed", *at, folder=tmp_path, stdin=lines(50_000)))
-    with running("consume", "headed", *at) as process:
+    with begun("consume", "headed", *at) as process:
         assert process.stdout and process.stderr
         assert process.stdout.readline() == b"line 0\n"
         process.stdout.close()

@@ -7,14 +7,13 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from integration_tests.console.commands import ISTHMUS, ROOT, environment, error, isthmus, left_behind, said
+from integration_tests.console.commands import ROOT, begun, error, isthmus, left_behind, said
 
 FLIGHTS = str(ROOT / "examples/flights/topology.yaml")
 PROCESSES = [
@@ -228,11 +227,7 @@ def test_a_port_in_use_names_datacenter_and_address(tmp_path: Path):
 
 
 def test_ctrl_c_while_it_comes_up_leaves_nothing(tmp_path: Path):
-    command = [*ISTHMUS, "up", "-f", FLIGHTS]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs the tests may ignore it
-    ) as process:  # fmt: skip
+    with begun("up", "-f", FLIGHTS, cwd=tmp_path, text=True) as process:
         deadline = time.monotonic() + WAIT_S
         while not left_behind(tmp_path / ".isthmus/flights/data"):
             assert time.monotonic() < deadline
