@@ -20,7 +20,6 @@ from .load import BUFFER_BYTES, ask
 
 PRODUCE, DELETE_TOPICS = 0, 20
 FLEXIBLE_VERSION = 9  # of Produce: a count is one byte from here on, four before (KIP-482)
-WOKEN_BYTES = 256 << 10
 HEAD_BYTES = 512  # of a frame, in which the topic's name is
 TOPIC = re.compile(rb"bench-\d+")
 
@@ -37,9 +36,9 @@ class Store:
         frame = memoryview(bytearray(BUFFER_BYTES))
         files: dict[tuple[bytes, int], int] = {}
         with connection:
-            while _receive(connection, frame[:4]):
+            while receive(connection, frame[:4]):
                 size = 4 + int.from_bytes(frame[:4], "big")
-                if size > BUFFER_BYTES or not _receive(connection, frame[4:size]):
+                if size > BUFFER_BYTES or not receive(connection, frame[4:size]):
                     break
                 api, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
                 if api == PRODUCE:
@@ -75,11 +74,11 @@ class Store:
         return len(answer).to_bytes(4, "big") + answer
 
 
-def _receive(connection: socket.socket, into: memoryview) -> bool:
-    """Whether as much came. It is woken for a good part of it only."""
+def receive(connection: socket.socket, into: memoryview) -> bool:
+    """Whether as much came. One call for all of it, which empties the socket as it fills: one that is woken by
+    `SO_RCVLOWAT` sleeps for good where the socket's buffer is full of segments before it has as many bytes."""
     while into:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(into), WOKEN_BYTES))
-        came = connection.recv_into(into)
+        came = connection.recv_into(into, 0, socket.MSG_WAITALL)
         if not came:
             return False
         into = into[came:]

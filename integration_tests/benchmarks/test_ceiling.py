@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from benchmarks import storing as store
 from benchmarks.cases import librdkafka
 from benchmarks.ceiling import NAMES, storing
 from benchmarks.table import CASES
@@ -28,6 +31,28 @@ def test_what_is_produced_is_stored_and_goes_with_its_topic(tmp_path: Path, clie
         assert cpu_s > 0
         side.delete_topic(topic)
         assert not side.log_files(topic)
+
+
+def test_a_frame_that_comes_in_pieces_fills_the_socket_and_is_received_whole() -> None:
+    """Each piece takes some hundred bytes of the socket's buffer beside its own."""
+    piece = bytes(range(50))
+    frame = piece * 12_000
+    got = memoryview(bytearray(len(frame)))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        ThreadPoolExecutor(1) as threads,
+        socket.create_connection(listening.getsockname(), timeout=20) as sending,
+    ):
+        sending.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        receiving, _ = listening.accept()
+        with receiving:
+            received = threads.submit(store.receive, receiving, got)
+            for _ in range(len(frame) // len(piece)):
+                sending.sendall(piece)
+            try:
+                assert received.result(20) and got == frame
+            finally:
+                receiving.shutdown(socket.SHUT_RDWR)
 
 
 def test_the_cases_are_those_of_the_table() -> None:

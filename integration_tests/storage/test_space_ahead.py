@@ -115,18 +115,20 @@ def test_what_was_asked_for_before_a_kill_is_given_back_too(broker):
 
 
 SMALL = VALUE[:4000]
+LARGE = 3 * VALUE
 
 
-def test_small_appends_to_a_large_log_bring_zeros_which_a_stop_cuts(broker):
-    write(broker, AHEAD_FROM_BYTES // 2, SMALL)
+@pytest.mark.parametrize("value", [SMALL, LARGE])
+def test_appends_to_a_large_log_bring_zeros_which_a_stop_cuts(broker, value):
+    write(broker, AHEAD_FROM_BYTES // 2, value)
     [first] = segments(broker)
     assert log_bytes(first) == first.stat().st_size  # the control: a small log has none
-    write(broker, AHEAD_FROM_BYTES, SMALL)
+    write(broker, AHEAD_FROM_BYTES, value)
     size = log_bytes(first)
     assert AHEAD_FROM_BYTES < size < first.stat().st_size <= size + ZEROS_BYTES
     assert not first.read_bytes()[size:].strip(b"\0")
     written = values(broker)
-    assert set(written) == {len(SMALL)}
+    assert set(written) == {len(value)}
     broker.stop()
     assert first.stat().st_size == size and "zeros" not in checked(broker)
     broker.start()
