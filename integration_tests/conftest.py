@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,10 @@ from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.peers.peers import Cluster, cluster
 
 BrokerMaker = Callable[..., BrokerProcess]
+
+# What a shell runs in the background ignores SIGINT, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

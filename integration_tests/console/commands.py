@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -62,11 +61,11 @@ def left_behind(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def begun(*arguments: str, **popen: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A command that is gone at the end, whatever happens, and hears Ctrl-C though who runs the tests ignores it."""
+    """A command that is gone at the end, whatever happens."""
+    command = [*ISTHMUS, *arguments]
     with subprocess.Popen(
-        [*ISTHMUS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **popen,
-    ) as process:  # fmt: skip
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), **popen
+    ) as process:
         try:
             yield process
         finally:
