@@ -39,7 +39,10 @@ again; the same on Apache Kafka 4.4:
 TAIL = """\
 
 Besides, compared with Apache Kafka 4.4 in the same way: Kafka's own command line tools, and kafka-python's own
-integration tests.
+integration tests. Those run what differs again: a consumer of kafka-python 3.0.12 that subscribes while its first
+metadata is on the way forgets to ask for its topic and waits for five minutes (a TODO in its
+`ClusterMetadata.set_topics`), which a broker that answers sooner meets more often;
+`test_idempotent_producer_max_in_flight` is such a test.
 """
 
 

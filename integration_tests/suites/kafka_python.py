@@ -45,7 +45,8 @@ class Suite:
         _run([*pip, "install", "--no-deps", "--no-index", "--target", str(self.packages), *helpers])
         [archive] = archives.glob("kafka_python-*.tar.gz")
         with tarfile.open(archive) as opened:
-            opened.extractall(folder, filter="data")
+            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python has from 3.11.4 on
+            opened.extractall(folder)
         self.root = folder / archive.name.removesuffix(".tar.gz")
         (self.root / "test" / "__init__.py").touch()  # left out of the archive, as is the next
         shutil.copy(Path(__file__).with_name("kafka_python_service.py"), self.root / "test" / "service.py")
