@@ -118,7 +118,7 @@ SMALL = VALUE[:4000]
 LARGE = 3 * VALUE
 
 
-@pytest.mark.parametrize("value", [SMALL, LARGE])
+@pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
 def test_appends_to_a_large_log_bring_zeros_which_a_stop_cuts(broker, value):
     write(broker, AHEAD_FROM_BYTES // 2, value)
     [first] = segments(broker)
