@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import storing as store
 from benchmarks.cases import librdkafka
 from benchmarks.ceiling import NAMES, storing
+from benchmarks.storing import receive
 from benchmarks.table import CASES
 
 PARTITIONS = 3
@@ -46,7 +46,7 @@ def test_a_frame_that_comes_in_pieces_fills_the_socket_and_is_received_whole() -
         sending.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         receiving, _ = listening.accept()
         with receiving:
-            received = threads.submit(store.receive, receiving, got)
+            received = threads.submit(receive, receiving, got)
             for _ in range(len(frame) // len(piece)):
                 sending.sendall(piece)
             try:

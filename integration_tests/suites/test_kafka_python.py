@@ -11,8 +11,8 @@ from integration_tests.peers.peers import cluster
 
 from .kafka_python import FAILED, NODE_ID, OPTIONS, PASSED, SKIPPED, Side, Suite, differing, outcomes, table
 
+# kafka-python's consumers race with their own first metadata, see docs/reference/clients.md.
 AGAIN = 3  # times that tests which differ are run again, alone: some do not come to the same each time on Kafka either
-# Its consumers race with their own first metadata, see docs/reference/clients.md.
 # What is not here yet, and so does not come to the same; a name that comes to the same must go from this list.
 TRANSACTIONS = [
     f"test/integration/test_producer_integration.py::test_transactional_producer_{what}"
