@@ -1,7 +1,8 @@
 """Keeps fetches under way: one loop for each node, at most one answer ahead of the consumer for each partition.
 
-What is held is bounded by that: `fetch_max_bytes` for each node's answer, and a partition is asked for again only
-once its last answer was taken.
+What is held is bounded by that: `FETCH_MAX_BYTES` for each node's answer, and a partition is asked for again only
+once its last answer was taken. A partition that returned data is asked for after all others, as in Kafka's consumer,
+so that partitions behind the limit of an answer get their turn.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Position:
         "max_bytes",
         "offset",
         "paused_until",
+        "served",
         "topic_id",
     )
 
@@ -64,6 +66,7 @@ class Position:
         self.max_bytes = max_bytes
         self.high_watermark = -1
         self.paused_until = 0.0
+        self.served = 0  # when it last got data, as a count: who waits longest is asked for first
         self.topic_id: bytes | None = None
 
 
@@ -82,6 +85,7 @@ class Fetcher:
         self.out_of_range: dict[TopicPartition, None] = {}
         self.made_anew: dict[TopicPartition, None] = {}  # whose topic is another one by the same name
         self.truncated: dict[TopicPartition, int] = {}  # where the log now ends that once went further (KIP-320)
+        self._served = 0  # how often a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
         self._refreshing: asyncio.Task[None] | None = None
@@ -160,7 +164,7 @@ class Fetcher:
             now = loop.time()
             asked = {
                 tp: position
-                for tp, position in self.positions.items()
+                for tp, position in sorted(self.positions.items(), key=lambda each: each[1].served)
                 if position.fetch_offset is not None
                 and not position.buffered
                 and position.paused_until <= now
@@ -238,6 +242,8 @@ class Fetcher:
             position.max_bytes = min(2 * position.max_bytes, PARTITION_MAX_BYTES_LIMIT)
             return
         assert position.fetch_offset is not None
+        self._served += 1
+        position.served = self._served
         if next_offset <= position.fetch_offset:
             return
         if self.isolation == READ_COMMITTED and answer.aborted:

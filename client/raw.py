@@ -43,17 +43,19 @@ async def fetch_raw(
     lane: str = "fetch",
 ) -> list[RawFetch]:
     """One Fetch to one node. positions: partition -> (offset, epoch of the last batch had or -1, current leader epoch
-    or -1). Answers in the order of `positions`; partition errors are in them, the request's raise KafkaError."""
+    or -1). They are asked for in this order, which counts where max_bytes leaves some out: a topic is named once for
+    each run of its partitions, as Kafka's consumer does. Answers in the order of `positions`; partition errors are in
+    them, the request's raise KafkaError."""
     connection = await client.connection(node_id, lane)
     version = connection.version_of(fetch.API)
-    topics: dict[str, Any] = {}
+    topics: list[Any] = []
     for tp, (offset, last_epoch, leader_epoch) in positions.items():
-        if tp.topic not in topics:
+        if not topics or topics[-1].topic != tp.topic:
             topic_id = client.topic_id(tp.topic)
             if topic_id is None:
                 version = min(version, IDS_FROM - 1)
-            topics[tp.topic] = fetch.FetchTopic(topic=tp.topic, topic_id=topic_id or ZERO_UUID, partitions=[])
-        topics[tp.topic].partitions.append(
+            topics.append(fetch.FetchTopic(topic=tp.topic, topic_id=topic_id or ZERO_UUID, partitions=[]))
+        topics[-1].partitions.append(
             fetch.FetchPartition(
                 partition=tp.partition,
                 fetch_offset=offset,
@@ -62,14 +64,14 @@ async def fetch_raw(
                 partition_max_bytes=partition_max_bytes,
             )
         )
-    names = {topic.topic_id: name for name, topic in topics.items()}
+    names = {topic.topic_id: topic.topic for topic in topics}
     request = fetch.Request(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation,
         session_epoch=-1,  # no fetch session
-        topics=list(topics.values()),
+        topics=topics,
     )
     answer = await connection.request(fetch.API, request, max_wait_ms + REQUEST_TIMEOUT_MS, version)
     if answer.error_code:

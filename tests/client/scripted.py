@@ -225,6 +225,7 @@ class ScriptedBroker:
 
     def on_fetch(self, message: Any) -> Any:
         responses = []
+        room = message.max_bytes
         for topic in message.topics:
             name = self._name(topic.topic_id) or topic.topic
             parts = []
@@ -238,7 +239,8 @@ class ScriptedBroker:
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 else:
-                    records = log.read(part.fetch_offset)[: part.partition_max_bytes]
+                    records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, room)]
+                    room -= len(records)
                 diverging = None if code else log.diverging(part.last_fetched_epoch, part.fetch_offset)
                 parts.append(
                     fetch.PartitionData(

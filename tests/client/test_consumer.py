@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.client import Client, Consumer, TopicPartition
+from isthmus.client import Client, Consumer, TopicPartition, fetcher
 from isthmus.client.errors import ClientError, LogTruncated, NoOffset
 from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
@@ -481,6 +481,34 @@ def test_iteration_gives_records_with_their_places() -> None:
             if record.offset == 2:
                 assert (record.key, record.value, record.timestamp_ms) == (b"k", b"2", 2)
                 break
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+FULL = 20  # partitions with more data than an answer brings
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_full_partitions_of_a_node_take_turns(topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer has room for a few only: who got data is asked for after all others, whatever its topic."""
+
+    async def test(world: World) -> None:
+        names = ["t", "u"][:topics]
+        for name in names:
+            world.add_topic(name, FULL // topics)
+        client, consumer = await begun(world, partition_max_bytes=1_000)
+        monkeypatch.setattr(fetcher, "FETCH_MAX_BYTES", 8 * 1_000)
+        partitions = [TopicPartition(name, index) for name in names for index in range(FULL // topics)]
+        for tp in partitions:
+            fill(world, 60, name=tp.topic, index=tp.partition, size=900)
+        consumer.assign(dict.fromkeys(partitions, 0))
+        turns = dict.fromkeys(partitions, 0)
+        for _ in range(30):
+            for batches in await consumer.poll_batches(1_000):
+                turns[batches.tp] += 1
+        assert max(turns.values()) - min(turns.values()) <= 1, turns
+        assert min(turns.values()) >= 8
         await ended(client, consumer)
 
     simulate(test)
