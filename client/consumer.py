@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..protocol import records
@@ -16,7 +17,7 @@ from ..protocol.records import Record
 from .admin import Admin
 from .cluster import Client
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
-from .fetcher import PARTITION_MAX_BYTES, FetchedBatches, Fetcher
+from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
 from .types import ConsumedRecord, TopicPartition
@@ -32,33 +33,60 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 
 class _Chunk:
-    """One partition's fetched batches on their way to the user, decoded when their turn comes."""
+    """One partition's fetched batches on their way to the user, decoded one by one when their turn comes. `position`
+    is the offset after the last record handed over, and after the batches once `is_empty`."""
 
-    __slots__ = ("_at", "_batches", "_records", "position", "tp")
+    __slots__ = ("_at", "_batch_at", "_batches", "_next_batch_at", "_records", "is_empty", "position", "tp")
 
     def __init__(self, batches: FetchedBatches) -> None:
         self.tp = batches.tp
         self.position = batches.from_offset
+        self.is_empty = False
         self._batches = batches
-        self._records: list[Record] | None = None
-        self._at = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return self._records is not None and self._at >= len(self._records)
+        self._batch_at = self._next_batch_at = 0  # in the batches' bytes
+        self._records: list[Record] = []  # of the batch at _batch_at
+        self._at = 0  # in them, of the next record
 
     def take(self, most: int) -> list[Record]:
-        if self._records is None:
-            self._records = list(records.iter_records(self._batches.records, from_offset=self.position))
-        taken = self._records[self._at : self._at + most]
-        self._at += len(taken)
-        self.position = self._batches.next_offset if self.is_empty else taken[-1].offset + 1
+        """The next records. Raises CorruptBatch where the very next one cannot be read."""
+        taken: list[Record] = []
+        try:
+            while self._has_next() and len(taken) < most:
+                some = self._records[self._at : self._at + most - len(taken)]
+                self._at += len(some)
+                self.position = some[-1].offset + 1
+                taken += some
+        except KafkaError:
+            if not taken:
+                raise
         return taken
+
+    def rest(self) -> FetchedBatches:
+        """What was not handed over, from the batch that holds the next record on."""
+        begin = self._batch_at if self._at < len(self._records) else self._next_batch_at
+        return replace(self._batches, records=self._batches.records[begin:], from_offset=self.position)
+
+    def _has_next(self) -> bool:
+        """Whether there is another record, which is decoded then; else all batches count as handed over."""
+        while self._at >= len(self._records):
+            found = next(records.walk(self._batches.records, self._next_batch_at), None)
+            if found is None:
+                self.is_empty, self.position = True, self._batches.next_offset
+                return False
+            begin, header = found
+            end = begin + header.size_bytes
+            self._records = list(records.iter_records(self._batches.records[begin:end], from_offset=self.position))
+            self._at, self._batch_at, self._next_batch_at = 0, begin, end
+        return True
 
 
 class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
-    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone."""
+    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone.
+
+    `poll`, `poll_batches` and `async for` may be mixed: each goes on at `position`, which is after the last record that
+    one of them has handed over. What was fetched beyond it is kept for the next call, and dropped by a seek, another
+    assignment or a rebalance."""
 
     def __init__(
         self,
@@ -126,10 +154,11 @@ class Consumer:
             pass  # joining asks again
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions from these offsets; None: the committed offset, else by auto_offset_reset."""
+        """Read these partitions from these offsets; None: on from where one stands that is assigned already, else from
+        the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
-        self._chunks.clear()
+        self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
         self._fetcher.assign(dict(positions))
 
     def assignment(self) -> list[TopicPartition]:
@@ -148,7 +177,7 @@ class Consumer:
         self._fetcher.seek(tp, offset)
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Offset of the next record; None before it is known."""
+        """Offset after the last record that was handed over; None before it is known where to begin."""
         for chunk in self._chunks:
             if chunk.tp == tp:
                 return chunk.position
@@ -161,22 +190,24 @@ class Consumer:
         """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         await self._prepare(deadline)
-        if not self._fetcher.ready:
+        if not self._chunks and not self._fetcher.ready:
             await self._wait(deadline)
             await self._prepare(deadline)
-        return self._fetcher.take()
+        begun, self._chunks = self._chunks, deque()
+        return [each.rest() for each in begun] + self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
-        if not self._chunks:
-            fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
-            self._chunks.extend(_Chunk(each) for each in fetched)
-        elif self._subscribed:
-            await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
+        await self._fill(timeout_ms)
         found: dict[TopicPartition, list[Record]] = {}
         while self._chunks and max_records > 0:
             chunk = self._chunks[0]
-            taken = chunk.take(max_records)
+            try:
+                taken = chunk.take(max_records)
+            except KafkaError:
+                if found:
+                    break  # for the next poll to raise: these are handed over first
+                raise
             if taken:
                 found.setdefault(chunk.tp, []).extend(taken)
                 max_records -= len(taken)
@@ -184,14 +215,29 @@ class Consumer:
                 self._chunks.popleft()
         return found
 
-    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        """Records for ever, one by one, each with its topic and partition."""
+    async def _fill(self, timeout_ms: float) -> None:
+        """Have chunks at hand, if data has come or comes within the time."""
+        if not self._chunks:
+            fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
+            self._chunks.extend(_Chunk(each) for each in fetched)
+        elif self._subscribed:
+            await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
+
+    def __aiter__(self) -> Consumer:
+        """Records for ever, one by one, each with its topic and partition. A loop goes on where the last one ended."""
+        return self
+
+    async def __anext__(self) -> ConsumedRecord:
         while True:
-            for (topic, partition), found in (await self.poll(1_000)).items():
-                for each in found:
-                    yield ConsumedRecord(
-                        topic, partition, each.offset, each.timestamp_ms, each.key, each.value, each.headers
-                    )
+            await self._fill(1_000)
+            if not self._chunks:
+                continue
+            chunk = self._chunks[0]
+            taken = chunk.take(1)
+            if chunk.is_empty:
+                self._chunks.popleft()
+            for each in taken:
+                return ConsumedRecord(*chunk.tp, each.offset, each.timestamp_ms, each.key, each.value, each.headers)
 
     async def _wait(self, deadline: float) -> None:
         """For data, an error, or a rebalance."""
@@ -209,21 +255,23 @@ class Consumer:
         """Whatever must happen before data may be given out."""
         if self._subscribed:
             await self._rebalance(deadline)
-        fetcher = self._fetcher
-        if fetcher.error is not None:
-            error, fetcher.error = fetcher.error, None
-            raise error
-        if fetcher.out_of_range:
-            tps, fetcher.out_of_range = list(fetcher.out_of_range), {}
-            await self._reset_lost(tps, "is out of range")
-        if fetcher.made_anew:
-            tps, fetcher.made_anew = list(fetcher.made_anew), {}
-            self._forget(tps)  # offsets of what is no more, which must not be committed
-            await self._reset_lost(tps, "was deleted and made anew")
-        for tp, end in list(fetcher.truncated.items()):
-            self._truncated(tp, end)
-        unknown = [tp for tp, each in fetcher.positions.items() if each.offset is None]
-        if unknown:
+        if self._fetcher.unsettled:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Raise what the user must be told of positions, reset those that are invalid, look up those not known."""
+        self._fetcher.raise_error()
+        unsettled = dict(self._fetcher.unsettled)
+        by_reason: dict[str, dict[TopicPartition, Position]] = {}
+        for tp, position in unsettled.items():
+            if position.invalid:
+                by_reason.setdefault(position.invalid, {})[tp] = position
+        for tp, position in by_reason.pop(TRUNCATED, {}).items():
+            self._truncated(tp, position.log_end)
+        self._forget(by_reason.get(MADE_ANEW, ()))  # records of the topic that is no more
+        for why, positions in by_reason.items():
+            await self._reset_invalid(positions, why)
+        if unknown := {tp: each for tp, each in unsettled.items() if each.offset is None}:
             await self._look_up(unknown)
 
     def _truncated(self, tp: TopicPartition, end: int) -> None:
@@ -238,34 +286,37 @@ class Consumer:
         self._forget([tp])
         self._fetcher.seek(tp, end)
 
-    async def _look_up(self, tps: Sequence[TopicPartition]) -> None:
+    async def _look_up(self, positions: Mapping[TopicPartition, Position]) -> None:
         """First positions: committed offsets, then the reset policy."""
         try:
-            committed = await self.committed(tps) if self.group_id else {}
+            committed = await self.committed(positions) if self.group_id else {}
         except KafkaError as error:
             if not error.retriable:
                 raise
             return  # such as no coordinator for long: the next poll asks again
         for tp, offset in committed.items():
-            self._fetcher.seek(tp, offset)
-        await self._reset([tp for tp in tps if tp not in committed], "has no committed offset")
+            self._fetcher.settle(tp, positions[tp], offset)
+        without = {tp: each for tp, each in positions.items() if tp not in committed}
+        await self._reset(without, "has no committed offset")
 
-    async def _reset_lost(self, tps: Sequence[TopicPartition], why: str) -> None:
-        """Records may be missed by that, so that it is told."""
-        before = {tp: self.position(tp) for tp in tps if tp in self._fetcher.positions}
-        await self._reset(list(before), why)
-        for tp, offset in before.items():
-            onward = f"reading on from the {self.reset} offset, {self.position(tp)}"
-            log.warning("%s-%d %s (position %s): %s", tp.topic, tp.partition, why, offset, onward)
+    async def _reset_invalid(self, positions: Mapping[TopicPartition, Position], why: str) -> None:
+        """Records may be missed by that, so that it is logged."""
+        before = {tp: self.position(tp) for tp in positions}
+        for tp, offset in (await self._reset(positions, why)).items():
+            onward = f"reading on from the {self.reset} offset, {offset}"
+            log.warning("%s-%d %s (position %s): %s", tp.topic, tp.partition, why, before[tp], onward)
 
-    async def _reset(self, tps: Sequence[TopicPartition], why: str) -> None:
-        if not tps:
-            return
+    async def _reset(self, positions: Mapping[TopicPartition, Position], why: str) -> dict[TopicPartition, int]:
+        """Seek by the reset policy; the offsets of those that nobody else has moved meanwhile."""
+        # A position may have been sought by the user while another one was looked up.
+        positions = {tp: each for tp, each in positions.items() if self._fetcher.positions.get(tp) is each}
+        if not positions:
+            return {}
         if self.reset == "none":
-            raise NoOffset(f"{tps[0].topic}-{tps[0].partition} {why}, and auto_offset_reset is none")
-        found = await Admin(self.client).list_offsets(dict.fromkeys(tps, self.reset))
-        for tp, (offset, *_) in found.items():
-            self._fetcher.seek(tp, offset)
+            first = next(iter(positions))
+            raise NoOffset(f"{first.topic}-{first.partition} {why}, and auto_offset_reset is none")
+        found = await Admin(self.client).list_offsets(dict.fromkeys(positions, self.reset))
+        return {tp: offset for tp, (offset, *_) in found.items() if self._fetcher.settle(tp, positions[tp], offset)}
 
     # --- The group ----------------------------------------------------------------------------------
 
@@ -319,7 +370,11 @@ class Consumer:
         if membership is None:
             raise ClientError("commit() needs a group_id")
         if offsets is None:
-            offsets = {tp: at for tp in self._fetcher.positions if (at := self.position(tp)) is not None}
+            offsets = {
+                tp: at
+                for tp, each in self._fetcher.positions.items()
+                if not each.invalid and (at := self.position(tp)) is not None
+            }
         topics: dict[str, Any] = {}
         for tp, offset in offsets.items():
             topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))

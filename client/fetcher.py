@@ -42,15 +42,25 @@ class FetchedBatches:
     last_stable_offset: int
 
 
+# Why a position's offset must not be used.
+OUT_OF_RANGE = "is out of range"
+MADE_ANEW = "was deleted and made anew"
+TRUNCATED = "was truncated"  # below what was read: KIP-320
+
+
 class Position:
     """Where one assigned partition stands. offset None: still to be looked up. topic_id: of the topic that the offset
-    is of, from the first fetch on; None where the cluster has no ids."""
+    is of, from the first fetch on; None where the cluster has no ids. A seek or another assignment replaces the whole
+    object, so that an answer or a lookup that was under way then can be told by it and is dropped."""
 
     __slots__ = (
         "buffered",
         "epoch",
+        "error",
         "fetch_offset",
         "high_watermark",
+        "invalid",
+        "log_end",
         "max_bytes",
         "offset",
         "paused_until",
@@ -68,10 +78,19 @@ class Position:
         self.paused_until = 0.0
         self.served = 0  # when it last got data, as a count: who waits longest is asked for first
         self.topic_id: bytes | None = None
+        self.error: KafkaError | None = None  # what the user must be told
+        self.invalid: str | None = None  # OUT_OF_RANGE, MADE_ANEW or TRUNCATED
+        self.log_end = -1  # of a TRUNCATED one: where the log ends that once went further
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether fetching is all that it needs."""
+        return self.offset is not None and self.invalid is None and self.error is None
 
 
 class Fetcher:
-    """Fetches for all positions. `ready` holds what was fetched; `error` what the user must be told."""
+    """Fetches for all positions. `ready` holds what was fetched, `unsettled` the positions that the consumer must look
+    up, reset, or raise an error for; one stays there until that is done."""
 
     def __init__(self, client: Client, isolation: int, partition_max_bytes: int, lane: str) -> None:
         self.client = client
@@ -81,10 +100,7 @@ class Fetcher:
         self.positions: dict[TopicPartition, Position] = {}
         self.ready: deque[FetchedBatches] = deque()
         self.arrived = asyncio.Event()
-        self.error: Exception | None = None
-        self.out_of_range: dict[TopicPartition, None] = {}
-        self.made_anew: dict[TopicPartition, None] = {}  # whose topic is another one by the same name
-        self.truncated: dict[TopicPartition, int] = {}  # where the log now ends that once went further (KIP-320)
+        self.unsettled: dict[TopicPartition, Position] = {}
         self._served = 0  # how often a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
@@ -106,15 +122,30 @@ class Fetcher:
             for each in self.ready
             if self.positions.get(each.tp) is not None and before.get(each.tp) is self.positions[each.tp]
         )
+        self.unsettled = {tp: position for tp, position in self.positions.items() if not position.is_settled}
         self.wake()
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self.positions[tp] = Position(offset, self.partition_max_bytes)
         self.ready = deque(each for each in self.ready if each.tp != tp)
-        self.out_of_range.pop(tp, None)
-        self.made_anew.pop(tp, None)
-        self.truncated.pop(tp, None)
+        self.unsettled.pop(tp, None)
         self.wake()
+
+    def settle(self, tp: TopicPartition, position: Position, offset: int) -> bool:
+        """Seek to what was found for `position`; False when the user has sought, or the partition has gone, since."""
+        if self.positions.get(tp) is not position:
+            return False
+        self.seek(tp, offset)
+        return True
+
+    def raise_error(self) -> None:
+        """Raise an error that the user was not told of yet, once."""
+        for tp, position in self.unsettled.items():
+            if position.error is not None:
+                error, position.error = position.error, None
+                if position.is_settled:
+                    del self.unsettled[tp]
+                raise error
 
     def take(self) -> list[FetchedBatches]:
         """All that is ready; the positions move on past it."""
@@ -163,7 +194,7 @@ class Fetcher:
             event.clear()
             now = loop.time()
             asked = {
-                tp: position
+                tp: (position, position.fetch_offset)
                 for tp, position in sorted(self.positions.items(), key=lambda each: each[1].served)
                 if position.fetch_offset is not None
                 and not position.buffered
@@ -181,11 +212,11 @@ class Fetcher:
             try:
                 answers = await fetch_raw(
                     self.client,
-                    {tp: (position.fetch_offset or 0, position.epoch, -1) for tp, position in asked.items()},
+                    {tp: (offset, position.epoch, -1) for tp, (position, offset) in asked.items()},
                     node_id=node,
                     max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
                     max_bytes=FETCH_MAX_BYTES,
-                    partition_max_bytes=max(position.max_bytes for position in asked.values()),
+                    partition_max_bytes=max(position.max_bytes for position, _ in asked.values()),
                     isolation=self.isolation,
                     lane=self.lane,
                 )
@@ -196,10 +227,10 @@ class Fetcher:
                 continue
             attempt = 0
             for answer in answers:
-                position = asked[answer.tp]
-                if self.positions.get(answer.tp) is position:
+                position, offset = asked[answer.tp]
+                if self.positions.get(answer.tp) is position and position.fetch_offset == offset:
                     try:
-                        self._take_in(answer, position)
+                        self._take_in(answer, position, offset)
                     except KafkaError as error:  # headers that cannot be
                         self._tell(error, answer.tp, position)
 
@@ -209,9 +240,7 @@ class Fetcher:
         if position.topic_id is None:
             position.topic_id = topic_id
         elif topic_id is not None and topic_id != position.topic_id:
-            position.fetch_offset = None  # until the reset policy has spoken
-            self.made_anew[tp] = None
-            self.arrived.set()
+            self._invalidate(tp, position, MADE_ANEW)
             return False
         return True
 
@@ -223,14 +252,13 @@ class Fetcher:
         """Whether something of the node waits for the user to take it."""
         return any(p.buffered and self.client.leader(tp) == node for tp, p in self.positions.items())
 
-    def _take_in(self, answer: RawFetch, position: Position) -> None:
+    def _take_in(self, answer: RawFetch, position: Position, asked_offset: int) -> None:
         if answer.error_code:
             self._failed(answer, position)
             return
         if answer.diverging_epoch is not None:
-            position.fetch_offset = None  # until the reset policy has spoken
-            self.truncated[answer.tp] = answer.diverging_epoch[1]
-            self.arrived.set()
+            position.log_end = answer.diverging_epoch[1]
+            self._invalidate(answer.tp, position, TRUNCATED)
             return
         position.high_watermark = (
             answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
@@ -241,15 +269,14 @@ class Fetcher:
         if next_offset is None:
             position.max_bytes = min(2 * position.max_bytes, PARTITION_MAX_BYTES_LIMIT)
             return
-        assert position.fetch_offset is not None
         self._served += 1
         position.served = self._served
-        if next_offset <= position.fetch_offset:
+        if next_offset <= asked_offset:
             return
         if self.isolation == READ_COMMITTED and answer.aborted:
             data = without_aborted(data, answer.aborted)
         fetched = FetchedBatches(
-            answer.tp, data, position.fetch_offset, next_offset, answer.high_watermark, answer.last_stable_offset
+            answer.tp, data, asked_offset, next_offset, answer.high_watermark, answer.last_stable_offset
         )
         position.fetch_offset, position.epoch = next_offset, epoch
         position.buffered = True
@@ -260,9 +287,7 @@ class Fetcher:
         code = answer.error_code
         error = KafkaError.of(code, "the broker refused the fetch")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            position.fetch_offset = None  # until the reset policy has spoken
-            self.out_of_range[answer.tp] = None
-            self.arrived.set()
+            self._invalidate(answer.tp, position, OUT_OF_RANGE)
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
             position.paused_until = asyncio.get_running_loop().time() + MOVED_PAUSE_S
             self._refresh()
@@ -271,10 +296,19 @@ class Fetcher:
 
     def _tell(self, error: KafkaError, tp: TopicPartition, position: Position) -> None:
         """The user's next poll raises it. The partition is tried again, and told again, after a while."""
-        self.error = KafkaError.of(
+        position.error = KafkaError.of(
             error.code, f"{tp.topic}-{tp.partition}, fetch at offset {position.fetch_offset}: {error.message}"
         )
         position.paused_until = asyncio.get_running_loop().time() + REFUSED_PAUSE_S
+        self._unsettle(tp, position)
+
+    def _invalidate(self, tp: TopicPartition, position: Position, why: str) -> None:
+        """Stop fetching until the consumer has reset the position."""
+        position.fetch_offset, position.invalid = None, why
+        self._unsettle(tp, position)
+
+    def _unsettle(self, tp: TopicPartition, position: Position) -> None:
+        self.unsettled[tp] = position
         self.arrived.set()
 
     # --- Metadata -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
-from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records
+from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records, read_header
 from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, own_tasks, simulate, started_client
 
 TP = TopicPartition("t", 0)
@@ -160,6 +160,164 @@ def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
     simulate(test)
 
 
+# What was under way or at hand when the user turned elsewhere: an answer of a fetch, by what it says.
+ANSWERS: dict[str, dict[str, Any]] = {
+    "data": {},
+    "out of range": {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE},
+    "refused": {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED},
+    "truncated": {"diverging_epoch": fetch.EpochEndOffset(epoch=0, end_offset=2)},
+}
+
+
+async def fetching(world: World, what: str, arrived: bool, **options: Any) -> tuple[Client, Consumer]:
+    """A consumer at offset 30 of t-0, whose fetch is being answered, or was and waits for the next poll."""
+    world.add_topic("t", 2)
+    fill(world, 50)
+    client, consumer = await begun(world, **options)
+    asked = asyncio.Event()
+
+    def answer(_: Any) -> Any:
+        asked.set()
+        if what == "data":
+            return None
+        topic = fetch.FetchableTopicResponse(topic="t", topic_id=world.topics["t"])
+        topic.partitions = [fetch.PartitionData(**ANSWERS[what])]
+        return fetch.Response(responses=[topic])
+
+    world.brokers[1].script["fetch"].append(answer)
+    consumer.assign({TP: 30})
+    await asked.wait()
+    if arrived:
+        await consumer._fetcher.arrived.wait()
+    return client, consumer
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+@pytest.mark.parametrize("what", ANSWERS)
+def test_a_seek_drops_what_was_being_fetched(what: str, arrived: bool) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await fetching(world, what, arrived, auto_offset_reset="none")
+        consumer.seek(TP, 40)
+        assert consumer.position(TP) == 40
+        assert await read(consumer, 10) == numbers(40, 50)
+        assert consumer.position(TP) == 50
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+@pytest.mark.parametrize("what", ANSWERS)
+def test_another_assignment_drops_what_was_being_fetched(what: str, arrived: bool) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await fetching(world, what, arrived)
+        other = TopicPartition("t", 1)
+        fill(world, 3, index=1)
+        consumer.assign({other: 0})
+        assert await read(consumer, 3) == numbers(0, 3)
+        assert await consumer.poll(1_000) == {}
+        assert (consumer.assignment(), consumer.position(TP)) == ([other], None)
+        consumer.assign({TP: 45, other: None})
+        assert await read(consumer, 5) == numbers(45, 50)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_assigning_again_keeps_what_was_not_handed_over() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        fill(world, 10)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 3, most=3) == numbers(0, 3)
+        consumer.assign({TP: None, TopicPartition("t", 1): 0})
+        assert consumer.position(TP) == 3
+        assert await read(consumer, 7) == numbers(3, 10)
+        consumer.seek(TP, 0)
+        assert await read(consumer, 3, most=3) == numbers(0, 3)
+        consumer.assign({TP: 8})
+        assert await read(consumer, 2) == numbers(8, 10)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize("begin", [None, 99], ids=["first", "out of range"])
+@pytest.mark.parametrize("turn", ["seek", "assign"])
+def test_where_the_user_turns_while_an_offset_is_looked_up_counts(turn: str, begin: int | None) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        fill(world, 10)
+        fill(world, 2, index=1)
+        asked = asyncio.Event()
+        world.brokers[1].script["list_offsets"].append(lambda _: asked.set())
+        consumer.assign({TP: begin})
+        polling = asyncio.ensure_future(consumer.poll(1_000))
+        await asked.wait()
+        if turn == "seek":
+            consumer.seek(TP, 7)
+        else:
+            consumer.assign({TopicPartition("t", 1): 0})
+        found = [record.value for each in (await polling).values() for record in each]
+        wanted = numbers(7, 10) if turn == "seek" else numbers(0, 2)
+        assert found + await read(consumer, len(wanted) - len(found)) == wanted
+        assert await consumer.poll(500) == {}
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_reset_that_its_poll_did_not_finish_is_done_by_the_next_poll() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 10)
+        asked = asyncio.Event()
+        world.brokers[1].script["list_offsets"].append(lambda _: asked.set())
+        consumer.assign({TP: 99})
+        polling = asyncio.ensure_future(consumer.poll(1_000))
+        await asked.wait()
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert await read(consumer, 10) == numbers(0, 10)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_without_a_reset_policy_each_poll_says_that_the_offset_is_out_of_range() -> None:
+    """Until the user seeks: a partition that stands still in silence would look like one that has no data."""
+
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, auto_offset_reset="none")
+        fill(world, 10)
+        consumer.assign({TP: 99})
+        await consumer._fetcher.arrived.wait()
+        for _ in range(3):
+            with pytest.raises(NoOffset, match="t-0 is out of range"):
+                await consumer.poll(1_000)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_batches_go_on_where_a_poll_of_records_stopped() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 4, each=10)
+        consumer.assign({TP: 0})
+        assert await read(consumer, 15, most=15) == numbers(0, 15)
+        assert consumer.position(TP) == 15
+        [got] = await consumer.poll_batches(1_000)
+        assert (got.from_offset, got.next_offset, consumer.position(TP)) == (15, 40, 40)
+        assert read_header(got.records).base_offset == 10
+        left = iter_records(got.records, from_offset=got.from_offset)
+        assert [record.value for record in left] == numbers(15, 40)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
 def test_seek_forgets_what_was_fetched_already() -> None:
     async def test(world: World) -> None:
         client, consumer = await begun(world)
@@ -292,6 +450,31 @@ def test_corrupt_batches_are_told_until_the_user_seeks_past_them() -> None:
         assert consumer.position(TP) == 1
         consumer.seek(TP, 2)
         assert await read(consumer, 1) == numbers(2, 3)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_records_before_a_corrupt_batch_are_handed_over_before_it_is_told() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        other = TopicPartition("t", 1)
+        fill(world, 2)
+        fill(world, 3, index=1)
+        log = world.log("t", 1)
+        log.batches[2] = log.batches[2][:-2] + b"!!"
+        consumer.assign({TP: 0, other: 0})
+        while len(consumer._fetcher.ready) < 2:
+            await consumer._fetcher.arrived.wait()
+            await asyncio.sleep(0.001)
+        assert await read(consumer, 4) == [*numbers(0, 2), *numbers(0, 2)]
+        assert (consumer.position(TP), consumer.position(other)) == (2, 2)
+        for _ in range(2):
+            with pytest.raises(CorruptBatch, match="offset 2"):
+                await consumer.poll(1_000)
+        consumer.seek(other, 3)
+        fill(world, 1, index=1)
+        assert await read(consumer, 1) == numbers(3, 4)
         await ended(client, consumer)
 
     simulate(test)
@@ -481,6 +664,36 @@ def test_iteration_gives_records_with_their_places() -> None:
             if record.offset == 2:
                 assert (record.key, record.value, record.timestamp_ms) == (b"k", b"2", 2)
                 break
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_the_position_of_an_iteration_is_after_the_record_in_hand() -> None:
+    """So that what is committed is what was handled, and a loop goes on where the last one ended."""
+
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 4, each=5)
+        consumer.assign({TP: 1})
+        async for record in consumer:
+            assert consumer.position(TP) == record.offset + 1
+            if record.offset == 7:
+                break
+        with pytest.raises(ZeroDivisionError):
+            async for record in consumer:
+                assert (record.offset, consumer.position(TP)) == (8, 9)
+                raise ZeroDivisionError
+        assert (await consumer.poll(1_000, 2))[TP][0].offset == 9
+        seen = []
+        async for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 12:
+                consumer.seek(TP, 18)
+            if record.offset == 19:
+                break
+        assert seen == [11, 12, 18, 19]
+        assert consumer.position(TP) == 20
         await ended(client, consumer)
 
     simulate(test)
