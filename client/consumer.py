@@ -18,7 +18,7 @@ from .admin import Admin
 from .cluster import Client
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
 from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
-from .membership import Membership
+from .membership import PUT_OUT, Membership
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
 from .types import ConsumedRecord, TopicPartition
 
@@ -128,6 +128,8 @@ class Consumer:
         self._subscribed = False
         self._on_assigned: Callback | None = None
         self._on_revoked: Callback | None = None
+        self._on_lost: Callback | None = None
+        self._closed = False
         self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
         self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
         self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
@@ -135,10 +137,18 @@ class Consumer:
     # --- What to read -------------------------------------------------------------------------------
 
     async def subscribe(
-        self, topics: Iterable[str], on_assigned: Callback | None = None, on_revoked: Callback | None = None
+        self,
+        topics: Iterable[str],
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
-        be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them."""
+        be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them.
+
+        on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
+        has put this member out, such as after session_timeout_ms without a heartbeat: others may have the partitions,
+        and a commit is refused. Without on_lost it is on_revoked that is called then, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         wanted = list(topics)
@@ -147,7 +157,7 @@ class Consumer:
         self._membership.topics = wanted
         self._membership.must_join = True
         self._subscribed = True
-        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         try:
             await self.client.refresh_metadata([*self.client.topics, *self._membership.topics])
         except ConnectionLost:
@@ -167,7 +177,9 @@ class Consumer:
     @property
     def must_poll(self) -> bool:
         """Whether the group waits for this member's next poll, as in a rebalance."""
-        return self._subscribed and self._membership is not None and self._membership.must_join
+        if not self._subscribed or self._membership is None:
+            return False
+        return self._membership.must_join or self._joining is not None or self._joined is not None
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Go on at an offset. Raises ClientError for a partition that is not assigned."""
@@ -253,6 +265,7 @@ class Consumer:
 
     async def _prepare(self, deadline: float) -> None:
         """Whatever must happen before data may be given out."""
+        self._check_open()
         if self._subscribed:
             await self._rebalance(deadline)
         if self._fetcher.unsettled:
@@ -331,10 +344,7 @@ class Consumer:
             raise error
         while membership.must_join or self._joining is not None or self._joined is not None:
             if self._joining is None and membership.must_join:
-                if held := list(self._fetcher.positions):
-                    await self._call(self._on_revoked, held)
-                    self._forget(held)
-                    self._fetcher.assign({})
+                await self._give_up()
                 membership.changed.clear()
                 self._joined = None
                 name = f"{self.client.client_id} joins {self.group_id}"
@@ -354,21 +364,46 @@ class Consumer:
             await self._call(self._on_assigned, self._joined)
             self._joined = None
 
+    async def _give_up(self) -> None:
+        """Call back, then give up all partitions, also where the callback raises; the next poll joins. A callback that
+        is cancelled is called again."""
+        assert self._membership is not None
+        held = list(self._fetcher.positions)
+        if not held:
+            return
+        is_lost = self._on_lost is not None and not self._membership.is_member
+        try:
+            await self._call(self._on_lost if is_lost else self._on_revoked, held)
+        except Exception:
+            self._drop_all()
+            raise
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        self._chunks.clear()
+        self._fetcher.assign({})
+
     async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
         if callback is not None:
             result = callback(tps)
             if inspect.isawaitable(result):
                 await result
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientError("this consumer is closed: make another one")
+
     def _forget(self, tps: Iterable[TopicPartition]) -> None:
         gone = dict.fromkeys(tps)
         self._chunks = deque(each for each in self._chunks if each.tp not in gone)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, or all positions. Raises KafkaError, such as ILLEGAL_GENERATION after a rebalance."""
+        """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID where the
+        group has put this member out, REBALANCE_IN_PROGRESS where it waits for the next poll."""
         membership = self._membership
         if membership is None:
             raise ClientError("commit() needs a group_id")
+        self._check_open()
         if offsets is None:
             offsets = {
                 tp: at
@@ -385,14 +420,22 @@ class Consumer:
             )
         if not topics:
             return
-        for attempt in range(COMMIT_ATTEMPTS):
-            request = offset_commit.Request(
-                group_id=membership.group_id,
-                generation_id_or_member_epoch=membership.generation if self._subscribed else -1,
-                member_id=membership.member_id if self._subscribed else "",
-                group_instance_id=membership.instance_id if self._subscribed else None,
-                topics=list(topics.values()),
+        if self._subscribed and not membership.is_member:
+            # Under generation -1 it would count as a consumer that manages itself, whose commit an empty group takes.
+            raise KafkaError.of(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was "
+                "read since the last commit is read again by whoever gets its partitions; the next poll joins",
             )
+        generation = membership.generation if self._subscribed else -1
+        request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
+            group_id=membership.group_id,
+            generation_id_or_member_epoch=generation,
+            member_id=membership.member_id if self._subscribed else "",
+            group_instance_id=membership.instance_id if self._subscribed else None,
+            topics=list(topics.values()),
+        )
+        for attempt in range(COMMIT_ATTEMPTS):
             error: Exception
             try:
                 answer = await membership.ask(request, most_version=NAMES_UP_TO)
@@ -404,6 +447,8 @@ class Consumer:
                 membership.heard(code)
                 if not code:
                     return
+                if code in PUT_OUT and self._subscribed and generation == membership.generation:
+                    membership.put_out(code)
                 error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
                 if not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
                     raise error
@@ -419,12 +464,12 @@ class Consumer:
         return await fetch_committed(self._membership, list(tps))
 
     async def close(self) -> None:
-        """Call on_revoked for what is held, leave the group, release everything."""
+        """Call on_revoked, or on_lost, for what is held, leave the group, release everything."""
         try:
-            if self._subscribed and self._fetcher.positions:
-                await self._call(self._on_revoked, list(self._fetcher.positions))
+            if self._subscribed:
+                await self._give_up()
         finally:
-            self._subscribed = False
+            self._closed = True
             if self._joining is not None:
                 self._joining.cancel()
                 await asyncio.gather(self._joining, return_exceptions=True)

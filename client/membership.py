@@ -36,6 +36,7 @@ COORDINATOR_GONE = frozenset(
     }
 )
 JOIN_ANEW = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+PUT_OUT = JOIN_ANEW | {ErrorCode.FENCED_INSTANCE_ID}
 
 
 class Membership:
@@ -66,7 +67,7 @@ class Membership:
         self.assigned: list[TopicPartition] = []  # what the last join gave
         self.counts: dict[str, int] | None = None  # as leader: partitions by topic at the last assignment
         self.member_id = ""
-        self.generation = -1
+        self.generation = -1  # before the first join, and once put out
         self.coordinator: int | None = None
         self.must_join = True
         self.error: Exception | None = None
@@ -139,22 +140,36 @@ class Membership:
 
     # --- Membership ---------------------------------------------------------------------------------
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has this member, as far as is known."""
+        return self.generation >= 0
+
+    def put_out(self, code: int) -> None:
+        """The group has this member no more (one of PUT_OUT): nothing is committed until a poll has joined again. One
+        that was fenced keeps its member id, since without it a join would put out who has its instance id now."""
+        self.generation = -1
+        if code in JOIN_ANEW:
+            self.member_id = ""
+        self._must_join()
+
     async def join(self) -> None:
         """Join, and as leader assign; `assigned` are the partitions that are this member's. Tries until it is in."""
         await self._stop_heart()
         attempt = 0
         while True:
+            self.must_join = False  # another `subscribe` from here on asks for another join
             try:
                 assigned = await self._join_once()
             except ClientError:
                 assigned = None
             except KafkaError as error:
                 if not error.retriable:
+                    self.must_join = True
                     raise
                 assigned = None
             if assigned is not None:
                 self.assigned = assigned
-                self.must_join = False
                 self._heart = asyncio.get_running_loop().create_task(self._beat(), name=f"heart of {self.member_id}")
                 return
             await self.client.back_off(attempt)
@@ -267,10 +282,11 @@ class Membership:
                 break
             if code in COORDINATOR_GONE:
                 continue
+            if code in PUT_OUT:
+                self.put_out(code)
             if code in JOIN_ANEW:
-                self.member_id, self.generation = "", -1
                 break
-            elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._must_join()  # and on: the session lasts until the user polls
             elif code:
                 self.error = KafkaError.of(code, f"group {self.group_id}, heartbeat")

@@ -10,8 +10,10 @@ import pytest
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
-from isthmus.client.membership import SAY_AFTER_S
+from isthmus.client.errors import ClientError, ConnectionLost
+from isthmus.client.membership import SAY_AFTER_S, Membership
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import offset_commit
 from tests.client.scripted import own_tasks
 from tests.simulation.hosts import Process, ProcessKilled
 from tests.simulation.product import BrokerHost
@@ -348,23 +350,329 @@ def test_a_poll_that_is_cancelled_in_a_rebalance_is_gone_on_with() -> None:
     staged(test)
 
 
-def test_a_commit_of_a_member_that_was_put_out_is_refused_by_name() -> None:
+TP = TopicPartition("t", 0)
+
+
+class Calls:
+    """What a consumer's callbacks were called with."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, int]] = []  # which one, how many partitions
+
+    def assigned(self, tps: list[TopicPartition]) -> None:
+        self.made.append(("assigned", len(tps)))
+
+    def revoked(self, tps: list[TopicPartition]) -> None:
+        self.made.append(("revoked", len(tps)))
+
+    def lost(self, tps: list[TopicPartition]) -> None:
+        self.made.append(("lost", len(tps)))
+
+
+async def joined(client: Client, calls: Calls, on_lost: bool = True, **options: Any) -> Consumer:
+    consumer = Consumer(client, "g", session_timeout_ms=6_000, **options)
+    await consumer.subscribe(["t"], calls.assigned, calls.revoked, calls.lost if on_lost else None)
+    while not consumer.assignment():
+        await consumer.poll(100, 1)
+    return consumer
+
+
+async def session_ended(consumer: Consumer) -> None:
+    """As if the process had been stopped past its session, until all others have left the group, too."""
+    assert consumer._membership is not None
+    await consumer._membership._stop_heart()
+    await asyncio.sleep(30)
+
+
+def membership_of(consumer: Consumer) -> Membership:
+    assert consumer._membership is not None
+    return consumer._membership
+
+
+async def committed(client: Client) -> dict[TopicPartition, int]:
+    return await Admin(client).group_offsets("g")
+
+
+@pytest.mark.parametrize("on_lost", [True, False])
+@pytest.mark.parametrize("told_by", ["heartbeat", "commit"])
+def test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss(told_by: str, on_lost: bool) -> None:
+    """Its group is empty, which takes commits of consumers that are no members: offsets would go back."""
+
     async def test(stage: Stage) -> None:
+        await stage.send(40)
+
         async def late(client: Client) -> None:
-            consumer = Consumer(client, "g", session_timeout_ms=6_000)
-            await consumer.subscribe(["t"])
-            while not consumer.assignment():
-                await consumer.poll(100)
-            membership = consumer._membership
-            assert membership is not None
-            await membership._stop_heart()  # as if the process had been stopped for a while
-            await asyncio.sleep(30)
-            with pytest.raises(KafkaError, match="group g, commit of t-0") as told:
-                await consumer.commit({TopicPartition("t", 0): 1})
-            assert told.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+            calls = Calls()
+            consumer = await joined(client, calls, on_lost)
+            await session_ended(consumer)
+            await Consumer(client, "g").commit({TP: 9})
+            membership = membership_of(consumer)
+            if told_by == "heartbeat":
+                membership._heart = asyncio.ensure_future(membership._beat())
+                await membership.changed.wait()
+            else:
+                with pytest.raises(KafkaError, match="group g, commit of t-0") as told:
+                    await consumer.commit({TP: 1})
+                assert told.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+            for offsets in ({TP: 1}, None):
+                with pytest.raises(KafkaError, match="group g: this consumer is not a member now") as told:
+                    await consumer.commit(offsets)
+                assert told.value.code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await committed(client) == {TP: 9}
+            assert calls.made == [("assigned", 4)]
+            found: list[int] = []
+            while not found:
+                found = [record.offset for record in (await consumer.poll(5_000)).get(TP, ())]
+            assert found == [9]
+            assert calls.made == [("assigned", 4), ("lost" if on_lost else "revoked", 4), ("assigned", 4)]
+            await consumer.commit()
+            assert (await committed(client))[TP] == 10
             await consumer.close()
+            assert calls.made[3:] == [("revoked", 4)]
 
         await stage.work(late)
+
+    staged(test)
+
+
+def test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back() -> None:
+    async def test(stage: Stage) -> None:
+        async def twice(client: Client) -> None:
+            calls, others = Calls(), Calls()
+            first = await joined(client, calls, group_instance_id="one")
+            second = await joined(client, others, group_instance_id="one")
+            await membership_of(first).changed.wait()
+            for _ in range(3):
+                with pytest.raises(KafkaError) as told:
+                    await first.poll(5_000)
+                assert told.value.code == ErrorCode.FENCED_INSTANCE_ID
+            assert calls.made == [("assigned", 4), ("lost", 4)]
+            await second.poll(3_000)
+            await second.commit({TP: 1})
+            assert others.made == [("assigned", 4)]
+            await first.close()
+            await second.close()
+
+        await stage.work(twice)
+
+    staged(test)
+
+
+def test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss() -> None:
+    async def test(stage: Stage) -> None:
+        async def late(client: Client) -> None:
+            calls = Calls()
+            consumer = await joined(client, calls)
+            await session_ended(consumer)
+            with pytest.raises(KafkaError):
+                await consumer.commit({TP: 1})
+            await consumer.close()
+            assert calls.made == [("assigned", 4), ("lost", 4)]
+
+        await stage.work(late)
+
+    staged(test)
+
+
+def test_a_closed_consumer_commits_nothing() -> None:
+    """It has left its group, which takes commits of consumers that are no members once it is empty."""
+
+    async def test(stage: Stage) -> None:
+        async def closed(client: Client) -> None:
+            consumer = await joined(client, Calls())
+            await consumer.commit({TP: 5})
+            await consumer.close()
+            for offsets in ({TP: 1}, None):
+                with pytest.raises(ClientError, match="closed"):
+                    await consumer.commit(offsets)
+            with pytest.raises(ClientError, match="closed"):
+                await consumer.poll(100)
+            assert await committed(client) == {TP: 5}
+
+        await stage.work(closed)
+
+    staged(test)
+
+
+def test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition may be another member's since."""
+
+    async def test(stage: Stage) -> None:
+        async def slow(client: Client) -> None:
+            consumer = await joined(client, Calls())
+            membership = membership_of(consumer)
+            ask = membership.ask
+
+            async def lost(message: Any, *rest: Any, **named: Any) -> Any:
+                if not isinstance(message, offset_commit.Request):
+                    return await ask(message, *rest, **named)
+                monkeypatch.setattr(membership, "ask", ask)
+                membership._must_join()
+                await consumer.poll(5_000)
+                await consumer.commit({TP: 7})
+                raise ConnectionLost("the connection broke with the commit under way")
+
+            monkeypatch.setattr(membership, "ask", lost)
+            with pytest.raises(KafkaError) as told:
+                await consumer.commit({TP: 3})
+            assert told.value.code == ErrorCode.ILLEGAL_GENERATION
+            assert await committed(client) == {TP: 7}
+            await consumer.commit({TP: 8})  # the member itself is in its group as before
+            await consumer.close()
+
+        await stage.work(slow)
+
+    staged(test)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_commit_in_on_revoked_is_of_what_was_handed_over(most: int) -> None:
+    """What was fetched beyond it is neither handed over nor committed, and read again by who has the partition then."""
+
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def partly(client: Client) -> None:
+            found: dict[TopicPartition, list[int]] = {}
+            revocations = 0
+
+            async def revoked(tps: list[TopicPartition]) -> None:
+                nonlocal revocations
+                revocations += 1
+                await consumer.commit()
+                assert await committed(client) == {tp: len(found.get(tp, ())) for tp in tps}
+
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"], on_revoked=revoked)
+            while (count := sum(map(len, found.values()))) < 40:
+                if count // 10 > revocations:
+                    membership_of(consumer)._must_join()
+                for tp, records in (await consumer.poll(5_000, most)).items():
+                    found.setdefault(tp, []).extend(record.offset for record in records)
+            assert found == {TopicPartition("t", index): list(range(10)) for index in range(PARTITIONS)}
+            assert revocations == 3
+            await consumer.close()
+
+        await stage.work(partly)
+
+    staged(test)
+
+
+def test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it() -> None:
+    """Another member may have read on and committed since."""
+
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def one(client: Client) -> None:
+            consumer = await joined(client, Calls())
+            while not await consumer.poll(5_000, 1):
+                pass
+            while len(consumer._fetcher.ready) + len(consumer._chunks) < PARTITIONS:
+                await consumer._fetcher.arrived.wait()
+                await asyncio.sleep(0.001)
+            await consumer.commit({TopicPartition("t", index): 7 for index in range(PARTITIONS)})
+            membership_of(consumer)._must_join()
+            found: list[int] = []
+            while len(found) < 3 * PARTITIONS:
+                found += [record.offset for each in (await consumer.poll(5_000)).values() for record in each]
+            assert sorted(found) == sorted([7, 8, 9] * PARTITIONS)
+            await consumer.close()
+
+        await stage.work(one)
+
+    staged(test)
+
+
+@pytest.mark.parametrize("joining", [True, False])
+@pytest.mark.parametrize("topics", [["u"], []])
+def test_another_subscription_counts_whenever_it_comes(topics: list[str], joining: bool) -> None:
+    """Also while the first one's join is under way; of no topics, it ends the reading."""
+
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def other(client: Client) -> None:
+            await Admin(client).create_topics([NewTopic("u", 1)])
+            producer = Producer(client)
+            await producer.start()
+            producer.send("u", b"of u")
+            await producer.close()
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"])
+            if joining:
+                await consumer.poll(0)
+                assert consumer.must_poll and not consumer.assignment()
+            else:
+                assert len(await consumer.poll(5_000, 1)) == 1
+            await consumer.subscribe(topics)
+            found: list[bytes] = []
+            for _ in range(10):
+                for records in (await consumer.poll(500)).values():
+                    found += [record.value or b"" for record in records]
+            assert found == [b"of u"] * len(topics)
+            assert consumer.assignment() == [TopicPartition(name, 0) for name in topics]
+            await consumer.close()
+
+        await stage.work(other)
+
+    staged(test)
+
+
+def test_an_error_of_on_revoked_is_raised_once_and_the_partitions_are_given_up() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def failing(client: Client) -> None:
+            calls: list[int] = []
+
+            def revoked(tps: list[TopicPartition]) -> None:
+                calls.append(len(tps))
+                raise ZeroDivisionError
+
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"], on_revoked=revoked)
+            found = 0
+            while found < 3:
+                found += sum(map(len, (await consumer.poll(100, 3)).values()))
+            membership_of(consumer)._must_join()
+            with pytest.raises(ZeroDivisionError):
+                await consumer.poll(5_000)
+            assert consumer.assignment() == [] and calls == [4]
+            found = 0
+            while found < 40:
+                found += sum(map(len, (await consumer.poll(1_000)).values()))
+            assert calls == [4]
+            with pytest.raises(ZeroDivisionError):
+                await consumer.close()
+
+        await stage.work(failing)
+
+    staged(test)
+
+
+def test_the_offset_of_a_topic_made_anew_is_not_committed() -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def anew(client: Client) -> None:
+            consumer = Consumer(client, "g")
+            await client.refresh_metadata(["t"])
+            consumer.assign({TP: 0})
+            assert len((await consumer.poll(5_000))[TP]) == 10
+            await Admin(client).delete_topics(["t"])
+            await Admin(client).create_topics([NewTopic("t", PARTITIONS)])
+            await client.refresh_metadata(["t"])
+            while not consumer._fetcher.unsettled:
+                await asyncio.sleep(0.1)
+            await consumer.commit()
+            assert await committed(client) == {}
+            assert await consumer.poll(1_000) == {}
+            await consumer.commit()
+            assert await committed(client) == {TP: 0}
+            await consumer.close()
+
+        await stage.work(anew)
 
     staged(test)
 
