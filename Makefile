@@ -10,10 +10,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SEEDS ?= 1000
 ARGS ?=
 JOBS ?= 2
+ROOM ?=
 # A file's tests share what their fixtures started, so that a file stays in one process.
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# $(call tests,KIND,ALL,COMMAND): runs COMMAND on ALL, or on what ROOM has of this kind of test (tests/rooms.py).
+tests = $(if $(ROOM),\
+	chosen=$$($(BIN)/python -m tests.rooms $(ROOM) $(1)); \
+	if [[ -n $$chosen ]]; then $(3) $$chosen $(ARGS); else echo "$(ROOM) has no $(1) tests"; fi,\
+	$(3) $(2) $(ARGS))
 
-.PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate bench soak docs lock clean
+.PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate mutants bench soak docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,16 +63,16 @@ format: env  ## rewrite as `make lint` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: test-unit test-simulation test-integration  ## all tests
+test: test-unit test-simulation test-integration  ## all tests, or a room's: make test ROOM=mirror (tests/README.md)
 
 test-unit: env  ## the fast tests: no network, no sleep
-	$(PYTEST) tests --ignore tests/simulation $(ARGS)
+	@$(call tests,unit,tests --ignore tests/simulation,$(PYTEST))
 
 test-simulation: env  ## whole clusters on simulated time: 200 seeds of each scenario, and the planted bugs
-	$(BIN)/pytest tests/simulation $(ARGS)
+	@$(call tests,simulation,tests/simulation,$(BIN)/pytest)
 
 test-integration: env peers  ## real processes, real clients, stock Kafka
-	$(PYTEST) integration_tests $(ARGS)
+	@$(call tests,integration,integration_tests,$(PYTEST))
 
 test-containers: env  ## the image and whole topologies in Docker; installs and starts what it needs, where it may
 	@.ci/ensure kcat docker compose
@@ -77,6 +83,9 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 soak: env peers  ## the kill tests on all flights, three times each; other people's test suites beside stock Kafka
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
