@@ -17,11 +17,10 @@ from integration_tests.peers.peers import PeerError
 from . import network, results
 from .cases import GB, Bench
 from .memory import GIB, Memory
-from .sides import Side, isthmus, kafka
+from .sides import OTHER_CHECKOUT, Side, checkout, isthmus, kafka
 from .table import CASES, ISTHMUS, KAFKA, Case
 from .warming import Compiling, warm
 
-MAKERS = {ISTHMUS: isthmus, KAFKA: kafka}
 COLD_GB = 4.0  # fits small disks; more than the memory is what tells most
 WARM_S = 8.0  # a round; Kafka has as many as its compiler wants, see `warming.py`
 
@@ -29,14 +28,15 @@ WARM_S = 8.0  # a round; Kafka has as many as its compiler wants, see `warming.p
 class Sides:
     """The brokers of a run: started when the first case asks, Isthmus first; gone at the end."""
 
-    def __init__(self, held: ExitStack, with_kafka: bool) -> None:
+    def __init__(self, held: ExitStack, alone: bool, against: Path | None) -> None:
         self.held = held
-        self.with_kafka = with_kafka
+        self.alone = alone
+        self.makers = {ISTHMUS: isthmus, KAFKA: kafka if against is None else checkout(against)}
         self.shared: dict[str, Side] = {}
 
     def of(self, case: Case, held: ExitStack) -> list[Side]:
         """The sides a case runs on; those that are its own end with `held`."""
-        makers = [MAKERS[name] for name in case.sides if name == ISTHMUS or self.with_kafka]
+        makers = [self.makers[name] for name in case.sides if name == ISTHMUS or not self.alone]
         if case.fresh:
             return [held.enter_context(make(_folder(held))) for make in makers]
         for make in makers:
@@ -92,6 +92,7 @@ def main() -> int:
     parser.add_argument("--memory-gib", type=float, default=0.0, help="hold all other memory (default: hold none)")
     network.add_option(parser)
     parser.add_argument("--alone", action="store_true", help="Isthmus only, without Kafka")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout of Isthmus in place of Kafka")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder that keeps the runs")
     given = parser.parse_args()
     if given.names == ["list"]:
@@ -106,13 +107,15 @@ def main() -> int:
     if given.alone:
         chosen = [case for case in chosen if ISTHMUS in case.sides]
     network.take(given, "benchmarks")
-    facts = results.facts(given.pairs, given.seconds, given.memory_gib, with_java=not given.alone)
+    facts = results.facts(given.pairs, given.seconds, given.memory_gib, not given.alone and not given.against)
+    if given.against:
+        facts["other"], facts["kafka"] = OTHER_CHECKOUT, f"none, but Isthmus {results.commit(given.against)}"
     cold_bytes = int(given.cold_gb * GB)
     rows = []
     failed = False
     with ExitStack() as held:
         memory = Memory(held, int(given.memory_gib * GIB))
-        sides = Sides(held, not given.alone)
+        sides = Sides(held, given.alone, given.against)
         for case in chosen:
             print(f"{case.name}: {case.what}", file=sys.stderr, flush=True)
             pairs = min(given.pairs, case.pairs_max)

@@ -34,16 +34,16 @@ def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bo
     said = []
     if with_java:
         said = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr.splitlines()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "isthmus": f"{__version__} {commit.strip()}".strip(),
+        "isthmus": f"{__version__} {commit(ROOT)}".strip(),
         "records": "compiled" if records.COMPILED else "plain Python",
         "python": platform.python_version(),
         "uvloop": metadata.version("uvloop"),
         "kafka": kafka_version(),
+        "other": "Kafka",  # what Isthmus is measured beside
         "java": said[0] if said else "no Java",
         "confluent-kafka": metadata.version("confluent-kafka"),
         "cpu": model[0].partition(":")[2].strip() if model else platform.machine(),
@@ -57,6 +57,12 @@ def facts(pairs: int, seconds: float, run_memory_gib: float = 0.0, with_java: bo
         "pairs": pairs,
         "seconds": seconds,
     }
+
+
+def commit(checkout: Path) -> str:
+    """The short name of what is checked out; nothing outside of git."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True).stdout.strip()
 
 
 def _read_ahead_kib(folder: Path) -> int | None:
@@ -105,16 +111,15 @@ def markdown(run: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
         "",
         head,
         "",
-        "| case | figure | better | Isthmus | Kafka | Isthmus / Kafka |",
+        f"| case | figure | better | Isthmus | {run['other']} | Isthmus / {run['other']} |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
         ratio = row.get("ratio")
         better = "less" if row["lower_is_better"] else "more"
         said = "" if ratio is None else f"{ratio:.2f}"
-        lines.append(
-            f"| {row['case']} | {row['unit']} | {better} | {_cell(row, 'Isthmus')} | {_cell(row, 'Kafka')} | {said} |"
-        )
+        sides = f"{_cell(row, 'Isthmus')} | {_cell(row, run['other'])}"
+        lines.append(f"| {row['case']} | {row['unit']} | {better} | {sides} | {said} |")
     compiled = {row["case"]: row.get(COMPILING, 0.0) for row in rows}
     if told := [f"{case} ({share:.0%})" for case, share in compiled.items() if share >= CALM]:
         lines += ["", f"A sample's CPU was a JVM's compilers' by as much as: {', '.join(told)}."]

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -32,6 +32,7 @@ KAFKA_SETTINGS = {
     **SETTINGS,
     "log.flush.scheduler.interval.ms": 1000,  # else it never looks at a topic's flush.ms
 }
+OTHER_CHECKOUT = "other checkout"
 READY_POLL_S = 0.005
 READY_TIMEOUT_S = 60.0
 ADMIN_TIMEOUT_S = 30.0
@@ -212,6 +213,22 @@ def isthmus(folder: Path) -> Iterator[Side]:
         held.callback(_end, process)
         process.start()
         yield Isthmus(folder, process)
+
+
+def checkout(root: Path) -> Callable[[Path], contextlib.AbstractContextManager[Side]]:
+    """Makes the broker of another checkout of Isthmus, whose modules are compiled: it takes the other side's place."""
+
+    @contextlib.contextmanager
+    def other(folder: Path) -> Iterator[Side]:
+        process = BrokerProcess(folder, SETTINGS, root.resolve())
+        with contextlib.ExitStack() as held:
+            held.callback(_end, process)
+            process.start()
+            side = Isthmus(folder, process)
+            side.name = OTHER_CHECKOUT
+            yield side
+
+    return other
 
 
 @contextlib.contextmanager

@@ -26,10 +26,14 @@ class BrokerFailed(AssertionError):
 
 
 class BrokerProcess:
-    """One `python -m isthmus.core_broker` on a folder: `data/` and `broker.log`. The port stays over restarts."""
+    """One `python -m isthmus.core_broker` on a folder: `data/` and `broker.log`. The port stays over restarts.
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None):
+    root: the checkout whose code it runs.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, root: Path = ROOT):
         self.folder = folder
+        self.root = root
         self.settings = dict(settings or {})
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
@@ -62,7 +66,7 @@ class BrokerProcess:
         """Start it and wait for its line `ready HOST:PORT`."""
         if not self.port:  # one that nobody's connection is given while the broker is down
             self.address = f"127.0.0.1:{free_ports(1)[0]}"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "PYTHONUNBUFFERED": "1"}
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
