@@ -19,7 +19,7 @@ MODULES = (
     "core_broker/storage/_data_file",
     "core_broker/storage/_tail",
     "core_broker/storage/_reading",
-    "core_broker/replication/_leading",
+    "core_broker/replication/_core",
     "core_broker/server/_frames",
     "core_broker/server/_produce",
     "core_broker/server/_wanted",

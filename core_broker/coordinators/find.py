@@ -29,13 +29,13 @@ def partition_for(group_id: str, partitions: int) -> int:
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions
 
 
-def find(image: MetadataImage, group_id: str, listener: str, lost: Collection[int]) -> Found:
-    """The coordinator's address as clients of a listener reach it. lost: partitions that nobody can use."""
+def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collection[int]) -> Found:
+    """The coordinator's address as clients of a listener reach it. leaderless: partitions that nobody serves."""
     topic = image.topics.get(CONSUMER_OFFSETS)
     if topic is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = partition_for(group_id, len(topic.partitions))
-    if index in lost:
+    if index in leaderless:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = topic.partitions[index]
     broker = image.brokers.get(partition.leader)

@@ -97,10 +97,10 @@ class GroupCoordinator(Membership, OffsetRequests):
         kind = find.kind_error(request, version)
 
         def respond() -> fc.Response:
-            lost = self._replicas.lost.get(CONSUMER_OFFSETS, ())
+            leaderless = self._replicas.leaderless.get(CONSUMER_OFFSETS, ())
 
             def look(key: str) -> find.Found:
-                return find.Found(kind) if kind else find.find(self._image, key, name, lost)
+                return find.Found(kind) if kind else find.find(self._image, key, name, leaderless)
 
             return find.respond(request, version, look)
 

@@ -52,7 +52,7 @@ class Replicas(Protocol):
     """Access to the partitions that this broker leads."""
 
     @property
-    def lost(self) -> Mapping[str, Collection[int]]:
+    def leaderless(self) -> Mapping[str, Collection[int]]:
         """By topic, partitions that nobody can use."""
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -126,7 +126,7 @@ class CoordinatorRuntime(Generic[S]):
         """Of a shard in use whose partition has failed, unless it was read anew since; of one that cannot be read, the
         reason is kept."""
         shard = self.shards.get(index)
-        if shard is not None and shard.failure is None and shard.partition.is_offline:
+        if shard is not None and shard.failure is None and shard.partition.failure is not None:
             self.resign(index)
 
     async def stop(self) -> None:

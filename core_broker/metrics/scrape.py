@@ -11,9 +11,9 @@ from ..cluster.image import MetadataImage
 from ..coordinators.group_states import State
 from ..coordinators.groups import GroupCoordinator
 from ..purgatory import Purgatory
+from ..replication._core import Traffic
 from ..replication.manager import ReplicaManager
 from ..replication.partition import Partition
-from ..replication.traffic import Traffic
 from ..server.dispatch import Route
 from ..server.fetch_sessions import FetchSessions
 from ..server.latency import Latency

@@ -26,9 +26,10 @@ from ..storage.files import Volume
 from ..storage.log import Log
 from ..storage.manager import LogManager
 from ..storage.opening import Wanted
+from ._core import Traffic
 from .partition import Partition
-from .room import Key, WantOfRoom
-from .traffic import Traffic
+from .shortage import Key, Shortage
+from .states import MEANING, Event, State, next_state
 
 log = logging.getLogger(__name__)
 
@@ -43,33 +44,51 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
     return LogConfig(**given)
 
 
+class Unopened:
+    """A partition of this broker whose log is not open. served_end: its high watermark when it was
+    served last, None where it was not."""
+
+    __slots__ = ("reason", "served_end", "state")
+
+    def __init__(self) -> None:
+        self.state = State.OPENING
+        self.reason = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.served_end: int | None = None
+
+
 class ReplicaManager:
-    """See the module. `partitions[topic][index]` and `lost[topic]` are for handlers to read."""
+    """See the module.
+
+    For handlers to read: `partitions[topic][index]`, those whose logs are open or were when they failed, and
+    `leaderless[topic]`, those that clients are told have no leader.
+    """
 
     def __init__(
         self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
-        self.lost: dict[str, set[int]] = {}  # partitions that nobody can use: clients are told that they have no leader
+        self.leaderless: dict[str, set[int]] = {}
         self.gone = Traffic()  # of partitions that were deleted
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
-        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # told when one is lost
-        self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
-        self._served: dict[Key, int] = {}  # high watermarks of those that were served and are to be opened anew
-        self._room = WantOfRoom(self._open_again)
-        self._tell_refusal = self._room.refuses  # one object for all partitions
+        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # told when one is served no more
+        self._unopened: dict[Key, Unopened] = {}
+        self._shortage = Shortage(self._open_again)
+        self._on_refusal = self._shortage.refuses  # one object for all partitions
         self._image = image
         self._logs = logs
         self._config = config
         self._runtime = runtime
         self._node_id = node_id
         logs.high_watermark_of = self._high_watermark
-        logs.wants_room = self._withdraw
-        logs.is_broken = self._lose
+        logs.wants_room = self._log_without_space
+        logs.is_broken = self._log_failed
 
     def _high_watermark(self, topic: str, index: int) -> int | None:
         partition = self.partitions.get(topic, {}).get(index)
-        return self._served.get((topic, index)) if partition is None else partition.high_watermark
+        if partition is not None:
+            return partition.high_watermark
+        unopened = self._unopened.get((topic, index))
+        return None if unopened is None else unopened.served_end
 
     def get(self, topic: str, index: int) -> Partition:
         """The partition, led by this broker. Raises KafkaError."""
@@ -83,24 +102,22 @@ class ReplicaManager:
         image = self._image.partition(topic, index)
         if image is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
-        failure = self._offline.get((topic, index))
-        if failure is not None:
-            return anew(failure)
+        unopened = self._unopened.get((topic, index))
+        if unopened is not None:
+            return anew(unopened.reason)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
 
     def offline(self) -> dict[tuple[str, int], str]:
         """Why partitions that should be here cannot be used, by topic and index: not opened, failed since, or closed to
-        appends for want of room."""
-        reasons = {key: error.message for key, error in self._offline.items()}
+        appends for want of disk space."""
+        reasons = {key: unopened.reason.message for key, unopened in self._unopened.items()}
         for indexes in self.partitions.values():
             for partition in indexes.values():
-                failure = partition.failure or partition.log.failure
-                if failure is not None:
-                    reasons[partition.topic, partition.index] = failure.message
-                elif partition.refusal:
-                    reasons[partition.topic, partition.index] = f"it takes no appends: {partition.refusal}"
+                if partition.reason is not None:
+                    refuses = "it takes no appends: " if partition.state is State.READ_ONLY else ""
+                    reasons[partition.topic, partition.index] = f"{refuses}{partition.reason.message}"
         return dict(sorted(reasons.items()))
 
     async def save_log_starts(self) -> None:
@@ -120,7 +137,7 @@ class ReplicaManager:
 
     async def apply(self, delta: Delta) -> None:
         """Follow a change of the image."""
-        await self._room.leave(_touched(delta))
+        await self._shortage.leave(_touched(delta))
         if delta.deleted:
             await self._delete(delta.deleted.values())
         for name in delta.deleted:
@@ -147,31 +164,43 @@ class ReplicaManager:
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config(topic_config(topic.configs, self._config), self._config)
 
-    def _lose(self, name: str, index: int) -> None:
-        self.lost.setdefault(name, set()).add(index)
+    def _log_failed(self, name: str, index: int) -> None:
+        """A log went offline until the next start; who waits is told why."""
         partition = self.partitions.get(name, {}).get(index)
-        if partition is not None:
-            partition.wake_data_waiters()  # who reads is told
+        if partition is not None and partition.log.failure is not None:
+            partition.enter(Event.LOG_FAILED, anew(partition.log.failure))
+            self._serves_no_more(name, index, partition.state)
+
+    def _log_without_space(self, name: str, index: int, failure: StorageError) -> None:
+        """A log went offline, and is opened again once there is disk space."""
+        partition = self.partitions.get(name, {}).pop(index, None)
+        if partition is None:
+            return
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: {failure.message}")
+        partition.enter(Event.LOG_WITHOUT_SPACE, error)
+        self.gone.add(partition.traffic)
+        unopened = self._cannot_open((name, index), Event.LOG_WITHOUT_SPACE, failure.message)
+        unopened.served_end = partition.high_watermark
+        self._shortage.waits((name, index))
+
+    def _cannot_open(self, key: Key, event: Event, reason: str) -> Unopened:
+        unopened = self._unopened.setdefault(key, Unopened())
+        unopened.state = next_state(unopened.state, event)
+        unopened.reason = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+        self._serves_no_more(*key, unopened.state)
+        return unopened
+
+    def _serves_no_more(self, name: str, index: int, state: State) -> None:
+        if not MEANING[state].has_leader:
+            self.leaderless.setdefault(name, set()).add(index)
         self.went_offline(name, index)
 
-    def _regain(self, name: str, index: int) -> None:
-        """Of one that is served: it may have been lost."""
-        known = self.lost.get(name)
+    def _serves(self, name: str, index: int) -> None:
+        known = self.leaderless.get(name)
         if known is not None:
             known.discard(index)
             if not known:
-                del self.lost[name]
-
-    def _withdraw(self, name: str, index: int, failure: StorageError) -> None:
-        """Of a partition whose log went offline, and is opened anew once there is room."""
-        partition = self.partitions.get(name, {}).pop(index, None)
-        if partition is not None:
-            partition.close(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: {failure.message}"))
-            self.gone.add(partition.traffic)
-            self._served[name, index] = partition.high_watermark
-            self._offline[name, index] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
-            self._lose(name, index)
-            self._room.waits((name, index))
+                del self.leaderless[name]
 
     async def _let_go(self, wanted: list[Wanted]) -> list[Wanted]:
         """Those that can be opened, now that logs that went offline for want of room are let go."""
@@ -199,7 +228,8 @@ class ReplicaManager:
             topic = self._wanting(each)
             if topic is None:  # it was deleted or moved while this was opened once more; that change comes next
                 return
-            served = self._served.get((each.topic, each.partition), 0)
+            unopened = self._unopened.get((each.topic, each.partition))
+            served = (unopened and unopened.served_end) or 0
             if found.log_end_offset < served:
                 what = f"offsets {found.log_end_offset} to {served - 1} were served, and the disk has not kept them"
                 self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
@@ -236,14 +266,13 @@ class ReplicaManager:
         """Of a log that could not be opened, or not be synced once it was."""
         key = wanted.topic, wanted.partition
         comes_back = wants_room(error)
-        known = self._offline.get(key)
-        if known is None or known.message != error.message:
+        known = self._unopened.get(key)
+        if known is None or known.reason.message != error.message:
             until = "there is room" if comes_back else "the broker starts again"
             log.error("%s-%d is offline until %s: %s", *key, until, error.message)
-        self._offline[key] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
-        self._lose(*key)
+        self._cannot_open(key, Event.LOG_WITHOUT_SPACE if comes_back else Event.LOG_FAILED, error.message)
         if comes_back:
-            self._room.waits(key)
+            self._shortage.waits(key)
 
     async def _open_again(self, keys: Sequence[Key]) -> None:
         """Serve partitions that were offline for want of room, if there is some by now."""
@@ -270,14 +299,13 @@ class ReplicaManager:
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        partition = Partition(topic.name, topic.id, index, opened, self._tell_refusal)
+        partition = Partition(topic.name, topic.id, index, opened, self._on_refusal)
         partition.configure(options)
         _follow(partition, topic.partitions[index])
         partition.recover()
         self.partitions.setdefault(topic.name, {})[index] = partition
-        self._served.pop((topic.name, index), None)
-        self._regain(topic.name, index)
-        if self._offline.pop((topic.name, index), None) is not None:
+        self._serves(topic.name, index)
+        if self._unopened.pop((topic.name, index), None) is not None:
             log.info("%s is online again", partition)
 
     def _options_changed(self, delta: Delta) -> bool:
@@ -294,10 +322,9 @@ class ReplicaManager:
         keys = []
         for topic in topics:
             gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
-            self.lost.pop(topic.name, None)
+            self.leaderless.pop(topic.name, None)
             for index in topic.partitions:
-                self._served.pop((topic.name, index), None)
-                if self._offline.pop((topic.name, index), None) is not None:
+                if self._unopened.pop((topic.name, index), None) is not None:
                     keys.append((topic.name, index))
             for index, partition in self.partitions.pop(topic.name, {}).items():
                 partition.close(gone)
@@ -316,7 +343,7 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Let all who wait go; the logs are closed by their manager."""
-        await self._room.stop()
+        await self._shortage.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
         for indexes in self.partitions.values():
             for partition in indexes.values():

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
-from isthmus.core_broker.replication._leading cimport Leading
+from isthmus.core_broker.replication._core cimport PartitionCore
 from isthmus.core_broker.server._frames cimport Asking, AtOnce, Body
 from isthmus.core_broker.server._wanted cimport Wanted
 from isthmus.core_broker.storage._data_file cimport FileRange
@@ -27,6 +27,7 @@ cdef Py_ssize_t _ELEMENTS_MAX
 
 cdef class Row:
     cdef Wanted wanted
+    cdef PartitionCore partition
     cdef object place
     cdef list ranges
     cdef long long size

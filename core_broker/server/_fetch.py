@@ -223,25 +223,27 @@ class FetchBody(Body):
         log: LogRanges
         part: FileRange
         limit: cython.longlong
-        partition: Leading
+        partition: PartitionCore
         of_topic = partitions.get(wanted.topic)
         if of_topic is None:
             return None
-        partition = of_topic.get(wanted.index)
+        found = of_topic.get(wanted.index)
+        if found is None or (wanted.topic_id is not ZERO_UUID and found.topic_id != wanted.topic_id):
+            return None
+        partition = found.core
         if (
-            partition is None
-            or (wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id)
-            or partition.failure is not None
+            not partition.is_served()
             or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != partition.leader_epoch)
             or wanted.last_fetched_epoch >= 0
             or not isinstance(partition.log, LogRanges)
         ):
             return None
         log = partition.log
-        if log.failure is not None or log.producers.open:
+        if log.producers.open:
             return None
-        wanted.partition = partition
+        wanted.partition = found
         row.wanted = wanted
+        row.partition = partition
         row.high_watermark = partition.high_watermark
         row.log_start_offset = log.log_start_offset
         row.size = 0
@@ -273,10 +275,10 @@ class FetchBody(Body):
         session_id: cython.longlong = 0
         for row in self.rows:
             if row.is_full and row.size:
-                log = row.wanted.partition.log
+                log = row.partition.log
                 row.size -= log.end_with_batch(row.wanted.fetch_offset, row.ranges)
-            row.wanted.partition.traffic.fetches += 1
-            row.wanted.partition.traffic.bytes_out += row.size
+            row.partition.traffic.fetches += 1
+            row.partition.traffic.bytes_out += row.size
         for wanted in self.idle:
             wanted.idle.traffic.fetches += 1
         if self.session is not None:

@@ -72,6 +72,7 @@ cdef class Receiving:
     cdef public bint busy
     cdef public bint writable
     cdef public bint _waits_for_due
+    cdef public int obstacles
 
     cdef int _hold(self, object view, Py_ssize_t start, Py_ssize_t end) except? -1
     cdef Py_ssize_t _cut(self, object view, Py_ssize_t end) except? -1

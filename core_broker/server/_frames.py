@@ -27,6 +27,8 @@ _MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
 _GROWTH = 8  # a held buffer is at most this many times what has arrived
 _REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
 
+DUE_ANSWERS = 1  # of a connection's `obstacles`: earlier requests wait for their answers. Connection sets it.
+
 GROWTH = _GROWTH
 REQUESTS_A_TURN = _REQUESTS_A_TURN
 
@@ -118,7 +120,8 @@ class Receiving:
     _held: bytes read and not yet handled, in the first `_filled` bytes; without `_need` of them nothing can be done.
     busy: a request is waiting or its answer is being sent. _out: answers of this turn, sent together. _fd: of the
     socket, -1 where bytes must pass the transport. _client: the client id, as the request before had it, _number and
-    _route: that one's API and version, and their route. tick: the server's, of the last whole request or answer; half
+    _route: that one's API and version, and their route. obstacles: what speaks against the short way of the next
+    request, a bit for each owner. tick: the server's, of the last whole request or answer; half
     frames do not count. _waits_for_due: the next request waits for the answers that are due.
     """
 
@@ -138,6 +141,7 @@ class Receiving:
         "_waits_for_due",
         "busy",
         "context",
+        "obstacles",
         "tick",
         "writable",
     )
@@ -320,7 +324,7 @@ class Receiving:
         answer = None
         try:
             way = route.answer_at_once
-            if way is not None and not self._due:
+            if way is not None and not self.obstacles:
                 answer = way.answer(b, body, end, correlation, context)
             if answer is None:
                 frame = view[start:end]

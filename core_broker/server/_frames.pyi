@@ -10,6 +10,7 @@ from .latency import Latency
 from .listener import Server
 
 COMPILED: bool
+DUE_ANSWERS: int
 GROWTH: int
 REQUESTS_A_TURN: int
 
@@ -61,6 +62,7 @@ class Receiving:
     busy: bool
     writable: bool
     _waits_for_due: bool
+    obstacles: int
     def get_buffer(self, sizehint: int) -> memoryview: ...
     def buffer_updated(self, nbytes: int) -> None: ...
     def _handle_held(self) -> None: ...

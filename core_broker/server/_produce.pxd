@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
-from isthmus.core_broker.replication._leading cimport Leading
+from isthmus.core_broker.replication._core cimport PartitionCore
 from isthmus.core_broker.server._frames cimport Asking, AtOnce, Body
 from isthmus.protocol._batch_header cimport _int16, _int32
 from isthmus.protocol._writing cimport _put_int32, _put_int64, _put_uvarint, _uvarint_size
@@ -16,7 +16,7 @@ cdef int _TOPIC_IDS_SINCE
 
 
 cdef class Part:
-    cdef Leading leader
+    cdef PartitionCore partition
     cdef const unsigned char* b
     cdef Py_ssize_t size
     cdef long long records
@@ -33,6 +33,7 @@ cdef class Asked:
 
 cdef class ProduceFrame(Body):
     cdef int acks
+    cdef long long timeout_ms
     cdef list topics
     cdef Py_ssize_t answer_bytes
 
@@ -45,7 +46,7 @@ cdef class ProduceFrame(Body):
 
 
 cdef class ProduceAtOnce(AtOnce):
-    cdef object failed
+    cdef object other_answer
     cdef int version
 
     cdef object answer(self, const unsigned char* b, Py_ssize_t body, Py_ssize_t end, long long correlation, Asking context)

@@ -3,9 +3,10 @@
 # mypy: ignore-errors
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
-It takes requests that nothing speaks against: each partition is there, led here and named once, its batch is plain
-(`storage/_tail.py`), acks is 1 or -1 and nobody has to wait. All is looked at first; when anything is out of the
-ordinary nothing has been done, and the request goes the long way, by its decoder, `apis/produce.py` and its encoder.
+It takes requests of a plain form whose partitions have no obstacle (`replication/_core.py`) and whose batches are
+plain (`storage/_tail.py`). All is looked at first; when anything is out of the ordinary nothing has been done, and the
+request goes the long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to wait
+for its high watermark, the answer is made as on the long way.
 """
 
 import cython
@@ -55,6 +56,7 @@ class ProduceFrame(Body):
         if self.end - self.p < 8 or self.b[self.p]:  # of a transaction
             return False
         self.acks = _int16(self.b, self.p + 1)
+        self.timeout_ms = _int32(self.b, self.p + 3)
         if self.acks != -1 and self.acks != 1:
             return False
         self.p += 7
@@ -129,12 +131,12 @@ class ProduceFrame(Body):
         part.size = self.uvarint() - 1
         if part.size < 0 or part.size >= self.end - self.p:
             return None
-        leader = partitions.get(part.index)
-        if leader is None:
+        found = partitions.get(part.index)
+        if found is None:
             return None
-        part.leader = leader
+        part.partition = found.core
         part.b = self.b + self.p
-        part.records = part.leader.records_plain(part.b, part.size, self.acks, wall_ms)
+        part.records = part.partition.records_plain(part.b, part.size, self.acks, wall_ms)
         self.p += part.size
         if part.records < 0 or self.b[self.p]:
             return None
@@ -144,22 +146,23 @@ class ProduceFrame(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def append(self, wall_ms: cython.longlong) -> cython.bint:
-        """Append all of it; whether all went well. What failed is in the parts' `error`."""
-        well: cython.bint = True
+        """Append all of it; whether all is acknowledged now. What failed is in the parts' `error`."""
+        is_done: cython.bint = True
         topic: Asked
         part: Part
         for topic in self.topics:
             for part in topic.parts:
                 try:
-                    part.base_offset = part.leader.append_plain(part.b, part.size, part.records, wall_ms)
+                    part.base_offset = part.partition.append_plain(part.b, part.size, part.records, wall_ms)
+                    is_done &= part.partition.is_acknowledged(part.base_offset + part.records)
                 except KafkaError as error:
                     part.base_offset, part.error = -1, error
-                    well = False
-        return well
+                    is_done = False
+        return is_done
 
     @cython.cfunc
     def outcomes(self, version: cython.int) -> list:
-        """What came of each partition's part, for an answer that has errors."""
+        """What came of each partition's part, for an answer that has errors or has to wait."""
         topic: Asked
         part: Part
         made: list = []
@@ -167,7 +170,7 @@ class ProduceFrame(Body):
         for topic in self.topics:
             parts = []
             for part in topic.parts:
-                parts.append((part.leader, part.base_offset, part.error))
+                parts.append((part.partition.partition, part.base_offset, part.records, part.error))
             made.append((topic.name, topic.topic if version >= _TOPIC_IDS_SINCE else _NO_ID, parts))
         return made
 
@@ -195,7 +198,7 @@ class ProduceFrame(Body):
                 out[n + 4] = out[n + 5] = 0
                 _put_int64(out + n + 6, part.base_offset)
                 _put_int64(out + n + 14, -1)
-                _put_int64(out + n + 22, part.leader.log.log_start_offset)
+                _put_int64(out + n + 22, part.partition.log.log_start_offset)
                 out[n + 30] = 1
                 out[n + 31] = out[n + 32] = 0
                 n += _ROW_BYTES
@@ -211,12 +214,13 @@ class ProduceFrame(Body):
 class ProduceAtOnce(AtOnce):
     """The short way of one version.
 
-    failed: what makes an answer of [(topic, its id if the request has it, [(partition, base offset, error or None)])],
-    where an append was refused though nothing spoke against it.
+    other_answer: what makes an answer of [(topic, its id if the request has it, [(partition, base offset, number of
+    records, error or None)])], the request's timeout_ms and its context, where an append was refused though nothing
+    spoke against it, or has to wait.
     """
 
-    def __init__(self, failed, version: cython.int):
-        self.failed = failed
+    def __init__(self, other_answer, version: cython.int):
+        self.other_answer = other_answer
         self.version = version
 
     @cython.cfunc
@@ -241,7 +245,7 @@ class ProduceAtOnce(AtOnce):
             return None
         if asked.append(wall_ms):
             return asked.answer(correlation)
-        return self.failed(asked.outcomes(self.version))
+        return self.other_answer(asked.outcomes(self.version), asked.timeout_ms, context)
 
 
 @cython.cfunc

@@ -4,10 +4,12 @@ from typing import Any
 from ...protocol.errors import KafkaError
 from ..replication.partition import Partition
 from ._frames import AtOnce
+from .context import Context
 
 COMPILED: bool
 
-Failed = Callable[[list[tuple[str, bytes, list[tuple[Partition, int, KafkaError | None]]]]], Any]
+Appended = tuple[Partition, int, int, KafkaError | None]
+OtherAnswer = Callable[[list[tuple[str, bytes, list[Appended]]], int, Context], Any]
 
 class ProduceAtOnce(AtOnce):
-    def __init__(self, failed: Failed, version: int) -> None: ...
+    def __init__(self, other_answer: OtherAnswer, version: int) -> None: ...

@@ -1,6 +1,6 @@
 # C declarations for _wanted.py, read by the compiler only, as protocol/_records.pxd is.
 
-from isthmus.core_broker.replication._leading cimport Leading
+from isthmus.core_broker.replication._core cimport PartitionCore
 
 
 cdef class Wanted:
@@ -13,8 +13,8 @@ cdef class Wanted:
     cdef readonly long long max_bytes
     cdef public long long high_watermark
     cdef public long long log_start_offset
-    cdef public Leading partition
-    cdef public Leading idle
+    cdef public object partition
+    cdef public PartitionCore idle
     cdef public long long idle_epoch
     cdef public long long size
     cdef public object cancel

@@ -4,7 +4,7 @@
 
 import cython
 
-from ..replication._leading import Leading
+from ..replication._core import PartitionCore
 
 
 @cython.cclass
@@ -13,8 +13,8 @@ class Wanted:
 
     topic: None as long as no topic with this id is known. fetch_offset, current_leader_epoch, last_fetched_epoch,
     max_bytes: as asked. high_watermark, log_start_offset: as told last; -1 makes it be told. partition: as found for
-    the request at hand; size: bytes that were there at the last look. idle: the partition when there was nothing to
-    tell, under `idle_epoch`. cancel: ends the wait for more.
+    the request at hand; size: bytes that were there at the last look. idle: the partition's core when there was
+    nothing to tell, under `idle_epoch`. cancel: ends the wait for more.
     """
 
     __slots__ = (
@@ -82,12 +82,11 @@ class Wanted:
     @cython.cfunc
     @cython.exceptval(-1)
     def has_no_news(self) -> cython.bint:
-        idle: Leading = self.idle
+        idle: PartitionCore = self.idle
         return (
             idle is not None
             and idle.high_watermark == self.high_watermark
-            and idle.failure is None  # as it has when it is deleted, too
-            and idle.log.failure is None
+            and idle.is_served()  # not when it is deleted, either
             and idle.leader_epoch == self.idle_epoch
             and idle.log.log_start_offset == self.log_start_offset
         )
@@ -116,5 +115,6 @@ class Wanted:
         # What a limit left no room for has nothing to tell this time, and is not idle for that.
         self.idle = None
         if not news and self.partition is not None and self.fetch_offset >= high_watermark:
-            self.idle, self.idle_epoch = self.partition, self.partition.leader_epoch
+            self.idle = self.partition.core
+            self.idle_epoch = self.idle.leader_epoch
         return news

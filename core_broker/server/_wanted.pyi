@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 from ...protocol.messages.fetch import PartitionData
+from ..replication._core import PartitionCore
 from ..replication.partition import Partition
 
 class Wanted:
@@ -14,7 +15,7 @@ class Wanted:
     high_watermark: int
     log_start_offset: int
     partition: Partition | None
-    idle: Partition | None
+    idle: PartitionCore | None
     idle_epoch: int
     size: int
     cancel: Callable[[], None] | None

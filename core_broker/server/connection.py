@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...protocol.errors import ProtocolError
 from ...same_host import without_pacing
 from ..purgatory import Pending
-from ._frames import Receiving
+from ._frames import DUE_ANSWERS, Receiving
 from ._sending import JOIN_BYTES, Sender, is_buffer, socket_fd
 from .context import CloseConnection, Context
 from .due import Due, DueAnswers
@@ -60,6 +60,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         self._number, self._route = 0, None
         self._due = None  # made when the first request has to wait
         self._waits_for_due = False
+        self.obstacles = 0
         self._out = []
         self._sender: Sender | None = None
         self._sending = False
@@ -158,6 +159,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
                 if self._due is None:
                     self._due = DueAnswers()
                 due = self._due.add(route, correlation, began_ns, answer)
+                self.obstacles |= DUE_ANSWERS
                 self.busy = key != PRODUCE
                 if clock is not None:
                     route.latency.began(clock() - began_ns)
@@ -198,6 +200,8 @@ class Connection(Receiving, asyncio.BufferedProtocol):
         server = self._server
         self.tick = server.tick
         ready = self._due.complete(due, answer)
+        if not self._due:
+            self.obstacles &= ~DUE_ANSWERS
         held_up = self.busy
         if not self._due or (self._waits_for_due and not self._due.is_full):
             self._waits_for_due = self.busy = False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "storage._appended storage._data_file storage._tail storage._reading replication._leading "
+    "storage._appended storage._data_file storage._tail storage._reading replication._core "
     "server._frames server._wanted server._sending"
 ).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)

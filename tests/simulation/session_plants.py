@@ -79,8 +79,7 @@ def reads_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
 
     def append(self: Partition, *arguments: Any) -> Any:
         info = real(self, *arguments)
-        self.high_watermark = self.log.log_end_offset
-        self.wake_data_waiters()
+        self.core.advance_high_watermark(self.log.log_end_offset)
         return info
 
     _replace(stack, Partition, "append", append)

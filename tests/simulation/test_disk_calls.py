@@ -16,7 +16,7 @@ import pytest
 
 from isthmus.core_broker.cluster.controller import Controller
 from isthmus.core_broker.replication.manager import ReplicaManager
-from isthmus.core_broker.replication.room import WantOfRoom
+from isthmus.core_broker.replication.shortage import Shortage
 
 from .disk_calls import OFFSETS, TAKES_ROOM, TOPICS, Call, Disk, Said, Trial, chosen
 from .file import SimFile
@@ -154,7 +154,7 @@ def test_control_a_partition_that_is_not_told_offline_is_seen(
 @pytest.mark.parametrize(
     ("kind", "place", "how", "comes_back", "said"),
     [
-        ("append", "calm-0", "full", (WantOfRoom, "_begin"), "there is room again, but not for"),
+        ("append", "calm-0", "full", (Shortage, "_begin"), "there is room again, but not for"),
         (
             "sync", "__cluster_metadata-0", "", (Controller, "_want_room"),
             "there is room again, but not for {('__cluster_metadata', 0)",

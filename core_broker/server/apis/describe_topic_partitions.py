@@ -46,7 +46,7 @@ def handle(request: Request, context: Context) -> Response:
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        found = _topic(topic, first, left, context.services.replicas.lost.get(name, frozenset()))
+        found = _topic(topic, first, left, context.services.replicas.leaderless.get(name, frozenset()))
         response.topics.append(found)
         left -= len(found.partitions)
         last = first + len(found.partitions)

@@ -30,8 +30,8 @@ from ....protocol.messages.fetch import (
 from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...replication.traffic import OF_FETCHES
-from ...storage.errors import NotCached, anew
+from ...replication.traffic import NOT_FAILED_FETCHES
+from ...storage.errors import NotCached
 from .._fetch import COMPILED, FetchAtOnce
 from .._frames import AtOnce
 from .._wanted import Wanted
@@ -247,8 +247,7 @@ class _Fetch:
             if partition is None or (wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id):
                 wanted.partition = None
                 partition = wanted.partition = self._find(wanted)
-            if partition.failure is not None:
-                raise anew(partition.failure)
+            partition.check_online()
             partition.check_epoch(wanted.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
@@ -264,7 +263,7 @@ class _Fetch:
             if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._committed
-            if wanted.fetch_offset == data.high_watermark and log.failure is None:
+            if wanted.fetch_offset == data.high_watermark:
                 if committed:
                     data.aborted_transactions = []
                 return data  # nothing to look for, as in most partitions of a fetch that has many
@@ -323,7 +322,7 @@ class _Fetch:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
                 traffic.bytes_out += sum(map(len, data.records or ()))
-                if data.error_code and data.error_code not in OF_FETCHES:
+                if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
                     traffic.failed_fetches += 1
         for wanted in self._idle:
             if wanted.idle is not None:

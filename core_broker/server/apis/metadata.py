@@ -109,7 +109,7 @@ def _response(request: Request, context: Context, told: list[Told]) -> Response:
     topics: list[Any] = []
     for each in told:
         if isinstance(each, TopicImage):
-            lost = services.replicas.lost.get(each.name)
+            lost = services.replicas.leaderless.get(each.name)
             if lost:
                 topics.append(row_of(each, with_operations, lost))
             else:

@@ -44,6 +44,7 @@ ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
 Wait = tuple[Partition, int, PartitionProduceResponse]  # until its high watermark is at an offset
+Appended = tuple[Partition, int, int, KafkaError | None]  # base offset, number of records, why it was refused
 Later = tuple[Work, list[PartitionProduceResponse], int]  # an append, and where its answer goes
 WHOLE_REQUEST = {  # what fails a request before its partitions are looked at
     ErrorCode.CORRUPT_MESSAGE: "a batch of this request is of no format that there is: nothing was appended",
@@ -67,31 +68,31 @@ def short_way(version: int) -> AtOnce | None:
     """What answers a request of this version from its bytes, where it can; see `_produce.py`."""
     if not COMPILED or version < FLEXIBLE_SINCE:
         return None
-    return ProduceAtOnce(_some_failed, version)
+    return ProduceAtOnce(_after_short_way, version)
 
 
-def _some_failed(topics: list[tuple[str, bytes, list[tuple[Partition, int, KafkaError | None]]]]) -> Response:
-    """The answer to a request that nothing spoke against, where the disk has refused an append."""
-    return Response(
-        responses=[
-            TopicProduceResponse(
-                name=name,
-                topic_id=topic_id,
-                partition_responses=[
-                    _failed(partition.index, error, partition, None)
-                    if error is not None
-                    else PartitionProduceResponse(
-                        index=partition.index,
-                        base_offset=base_offset,
-                        log_append_time_ms=-1,
-                        log_start_offset=partition.log.log_start_offset,
-                    )
-                    for partition, base_offset, error in parts
-                ],
+def _after_short_way(topics: list[tuple[str, bytes, list[Appended]]], timeout_ms: int, context: Context) -> Any:
+    """The answer to a request that went the short way, where the disk has refused an append or one has to wait."""
+    waits: list[Wait] = []
+    answers: list[TopicProduceResponse] = []
+    for name, topic_id, parts in topics:
+        rows = []
+        for partition, base_offset, records, error in parts:
+            if error is not None:
+                rows.append(_failed(partition.index, error, partition, None))
+                continue
+            row = PartitionProduceResponse(
+                index=partition.index,
+                base_offset=base_offset,
+                log_append_time_ms=-1,
+                log_start_offset=partition.log.log_start_offset,
             )
-            for name, topic_id, parts in topics
-        ]
-    )
+            rows.append(row)
+            if not partition.core.is_acknowledged(base_offset + records):
+                waits.append((partition, base_offset + records, row))
+        answers.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=rows))
+    response = Response(responses=answers)
+    return _wait(waits, response, timeout_ms, context) if waits else response
 
 
 def handle(request: Request, context: Context) -> Any:
@@ -134,8 +135,7 @@ def handle(request: Request, context: Context) -> Any:
                 if name in INTERNAL:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
                 reached = partition
-                if partition.mirror_link or (acks == -1 and len(partition.isr) < partition.least_in_sync):
-                    raise _closed(partition)
+                partition.check_clients_append(acks)
                 if partition.line is not None or partition.log.config.looks_into:
                     work = services.preparing.begin(partition, records)
                     if work is not None:
@@ -156,7 +156,7 @@ def handle(request: Request, context: Context) -> Any:
                 continue
             answer = _appended(index, info)
             told.append(answer)
-            if partition.high_watermark < info.next_offset:
+            if not partition.core.is_acknowledged(info.next_offset):
                 waits.append((partition, info.next_offset, answer))
         for index, fault in wrong.items():
             refusal = fault if index in partitions else _missing(version, name, index, context)
@@ -206,7 +206,7 @@ async def _append_later(
             raise outcome
         else:
             answers[at] = answer = _appended(partition.index, outcome)
-            if partition.high_watermark < outcome.next_offset:
+            if not partition.core.is_acknowledged(outcome.next_offset):
                 waits.append((partition, outcome.next_offset, answer))
     if request.acks == 0:
         pending.complete(None)
@@ -251,19 +251,6 @@ def _refused(request: Request, code: ErrorCode) -> Response:
     )
 
 
-def _closed(partition: Partition) -> KafkaError:
-    """Why clients may not write to a partition now."""
-    if partition.mirror_link:
-        return KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{partition.topic} is written by mirror link {partition.mirror_link}; produce to its source",
-        )
-    return KafkaError(
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        f"{partition}: {len(partition.isr)} in sync, min.insync.replicas is {partition.least_in_sync}",
-    )
-
-
 def _missing(version: int, name: str, index: int, context: Context) -> KafkaError:
     if version >= TOPIC_IDS_SINCE and not name:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
@@ -297,7 +284,7 @@ def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Conte
 
     def settle() -> Response:
         for partition, end, answer in waits:
-            if partition.high_watermark < end:
+            if not partition.core.is_acknowledged(end):
                 code = ErrorCode.REQUEST_TIMED_OUT if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
                 answer.error_code, answer.base_offset = code, -1
                 answer.error_message = None if partition.failure is None else partition.failure.message

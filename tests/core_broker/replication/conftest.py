@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .wanting import World
+from .shortages import World
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager, log_config
+from isthmus.core_broker.replication.states import State
 from isthmus.core_broker.storage.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFiles
@@ -126,9 +127,9 @@ def test_log_that_cannot_be_opened_is_a_storage_error_and_others_serve(tmp_path)
             world.replicas.get("t", 0)
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert world.replicas.get("t", 1).high_watermark == 0
-        assert world.replicas.lost == {"t": {0}}
+        assert world.replicas.leaderless == {"t": {0}}
         await world.feed(r.RemoveTopicRecord(topic_id=ID))
-        assert world.replicas.lost == {}
+        assert world.replicas.leaderless == {}
 
     world.run(history)
 
@@ -151,7 +152,7 @@ def test_who_waits_for_data_of_a_log_that_breaks_is_told_at_once(tmp_path):
         with pytest.raises(KafkaError):
             broken.append(batch(), Origin.CLIENT, NOW_MS)
         assert told == [0]
-        assert broken.is_offline and not broken.failure  # it is the log that has failed
+        assert broken.state is State.OFFLINE and "Input/output error" in broken.failure.message
 
     world.run(history)
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.replication._core import Traffic
 from isthmus.core_broker.replication.partition import Partition
-from isthmus.core_broker.replication.traffic import Traffic
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 
@@ -18,6 +18,7 @@ class FakeLog:
         self.log_start_offset = self.log_end_offset = 0
         self.first_unstable_offset = None
         self.needs_flush = False
+        self.failure = None
         self.epoch = -1
         self.syncs = []
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from hypothesis import strategies as st
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
-from isthmus.core_broker.replication._leading import Counts
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import CloseConnection, Context
@@ -34,6 +33,7 @@ FIRST = {"producer_id": 7, "producer_epoch": 0}
 FIELDS = "base length magic crc attributes delta first_time last_time epoch sequence count nothing".split()
 HEAD, CORRELATION = b"head", -77
 BEYOND = bytes(64)  # what lies behind a frame: read as if it were of it, it would be taken for empty fields
+TRAFFIC = "appends bytes_in bytes_out bytes_refused failed_appends failed_fetches fetches messages_in".split()
 SEGMENT_FIELDS = (
     "base_offset created_ms last_offset max_timestamp max_timestamp_offset first_timestamp bytes_since_index".split()
 )
@@ -164,8 +164,8 @@ def _state_of(partition: Partition) -> object:
             for number, entry in log.producers.items()
         ],
         [getattr(segment, name) for name in SEGMENT_FIELDS], segment.offsets.encode(), segment.times.encode(),
-        log.size_bytes, partition.high_watermark, partition.refusal, partition.failure is None, log.failure is None,
-        [getattr(partition.traffic, name) for name in Counts.__slots__],
+        log.size_bytes, partition.high_watermark, partition.state, str(partition.reason), log.failure is None,
+        [getattr(partition.traffic, name) for name in TRAFFIC],
     )  # fmt: skip
 
 

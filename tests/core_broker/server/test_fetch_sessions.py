@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from isthmus.core_broker.replication._leading import Leading
+from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._wanted import Wanted
 from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, next_epoch
 from isthmus.protocol.errors import ErrorCode, KafkaError
@@ -104,9 +104,8 @@ def test_only_what_is_new_is_told():
 
 
 def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
-    partition = Leading()
-    partition.high_watermark, partition.leader_epoch, partition.failure = 5, 0, None
-    partition.log = SimpleNamespace(log_start_offset=0, failure=None)
+    partition = Partition("t", bytes(16), 0, SimpleNamespace(log_start_offset=0))
+    partition.core.advance_high_watermark(5)
     wanted = Wanted("t", bytes(16), 0, 4)
     wanted.partition = partition
     nothing = PartitionData(high_watermark=5, log_start_offset=0, records=[])
@@ -114,13 +113,13 @@ def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
     assert not wanted.tell(nothing) and not wanted.is_idle  # a limit left no room for the last record
     wanted.follow(Wanted("t", bytes(16), 0, 5))
     assert not wanted.tell(nothing) and wanted.is_idle
-    partition.leader_epoch += 1
+    partition.core.leader_epoch += 1
     assert not wanted.is_idle  # the client may have asked for the epoch before
     assert not wanted.tell(nothing) and wanted.is_idle
     diverged = PartitionData(high_watermark=5, log_start_offset=0, records=[], diverging_epoch=EpochEndOffset())
     assert wanted.tell(diverged) and not wanted.is_idle
     assert not wanted.tell(nothing) and wanted.is_idle
-    partition.high_watermark = 6
+    partition.core.advance_high_watermark(6)
     assert not wanted.is_idle
     assert wanted.tell(PartitionData(high_watermark=6, log_start_offset=0, records=[b"x"]))
     assert not wanted.is_idle  # the client may ask for the same again

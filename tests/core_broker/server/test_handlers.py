@@ -12,6 +12,7 @@ from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.replication.states import Event
 from isthmus.core_broker.server.apis import list_offsets, mirror_append, produce
 from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.storage.manager import LogManager
@@ -112,8 +113,8 @@ def test_list_offsets_of_many_partitions_takes_no_square_of_them(serving):
 def test_requests_to_an_offline_partition_leave_nothing_behind(serving):
     def work(context):
         partition = context.services.replicas.get("t", 0)
-        partition.fail(OSError(5, "Input/output error"))
-        context.services.replicas._offline["u", 0] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "u-0 is broken")
+        partition.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error"))
+        unopened = context.services.replicas._cannot_open(("u", 0), Event.LOG_FAILED, "u-0 is broken")
         context.services.image.topics["u"] = context.services.image.topics["t"]
         for _ in range(5):
             answer = produce_to(context, "t").responses[0].partition_responses[0]
@@ -123,7 +124,7 @@ def test_requests_to_an_offline_partition_leave_nothing_behind(serving):
             list_offsets.handle(lo.Request(topics=[asked]), context)
             with pytest.raises(KafkaError):
                 partition.append(memoryview(BATCH), 0, 0)
-        for failure in (partition.failure, context.services.replicas._offline["u", 0]):
+        for failure in (partition.failure, unopened.reason):
             assert failure.__traceback__ is failure.__context__ is None
 
     serving(work)

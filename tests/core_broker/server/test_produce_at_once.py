@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.replication.states import Event, State
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.config import LogConfig
@@ -75,7 +77,7 @@ def lead_anew(world: World) -> None:
 def no_mirror_any_more(world: World) -> None:
     """A topic that a mirror has owned begins with an epoch that its log does not know."""
     for each in world.all():
-        each.leader_epoch += 1
+        each.core.leader_epoch += 1
 
 
 def forget_producers(world: World) -> None:
@@ -90,7 +92,9 @@ def sync(world: World) -> None:
 
 
 def refuse(world: World) -> None:
-    world.partitions["t"][1].refusal = "there was no room"
+    partition = world.partitions["t"][1]
+    if partition.failure is None:
+        partition.enter(Event.APPEND_REFUSED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "there was no space"))
 
 
 def close(world: World) -> None:
@@ -198,14 +202,13 @@ def test_what_must_be_changed_or_looked_into_never_goes_the_short_way(change, tm
 
 
 AGAINST_IT = {
-    "failure": KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken"),
-    "refusal": "full",
-    "mirror_link": "a",
-    "line": SimpleNamespace(),
-    "_holds_back": True,
-    "isr": [],
-    "least_in_sync": 2,
-    "log": SimpleNamespace(),
+    "it has failed": lambda each: each.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken")),
+    "it is closed": lambda each: each.close(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted")),
+    "it is full": lambda each: each.enter(Event.APPEND_REFUSED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")),
+    "a mirror owns it": lambda each: each.configure(topic_config({"mirror.link": "a"}, BrokerConfig())),
+    "others wait in line": lambda each: setattr(each, "line", SimpleNamespace()),
+    "nobody is in sync": lambda each: each.place([1], []),
+    "too few are in sync": lambda each: each.configure(topic_config({"min.insync.replicas": "2"}, BrokerConfig())),
 }
 
 
@@ -214,7 +217,7 @@ def test_what_a_partition_has_against_it(name, tmp_path):
     world = World(str(tmp_path), LogConfig(), {})
     body = body_of(12, ("u", 0, batch(1)), ("t", 1, batch(1)))
     assert goes_the_short_way(world, 12, body)
-    setattr(world.partitions["t"][1], name, AGAINST_IT[name])
+    AGAINST_IT[name](world.partitions["t"][1])
     assert not goes_the_short_way(world, 12, body)
     assert world.partitions["u"][0].log.log_end_offset == 1  # all is looked at before anything is written
 
@@ -275,7 +278,8 @@ def test_a_disk_that_is_full_is_told_in_its_partitions_row_alone(tmp_path):
     world.ask(11, body_of(11, ("t", 0, batch(1)), ("t", 1, batch(1)), ("t", 2, batch(1))), may_be_short=True)
     assert world.short == 1
     assert [each.high_watermark for each in world.partitions["t"].values()] == [1, 0, 1]
-    assert "No space left" in world.partitions["t"][1].refusal
+    refusing = world.partitions["t"][1]
+    assert refusing.state is State.READ_ONLY and "No space left" in refusing.reason.message
 
 
 @pytest.mark.parametrize("room_bytes", [0, 5, 16, 40, 129])  # within the first batch, and none of it

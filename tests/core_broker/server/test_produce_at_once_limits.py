@@ -134,7 +134,7 @@ def test_a_segment_ends_where_it_does_on_the_long_way(limits, bodies, clock, tmp
 
 def end_mirror(world: World) -> None:
     for each in world.all():
-        each.leader_epoch = 5
+        each.core.leader_epoch = 5
 
 
 def test_an_epoch_that_the_log_does_not_know_begins_with_the_append(tmp_path):

@@ -1,5 +1,6 @@
 """Requests to the handler of Fetch by its two ways, each with sessions of its own, and random histories of a broker."""
 
+import asyncio
 import dataclasses
 import random
 import struct
@@ -8,14 +9,14 @@ from collections import Counter
 from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from isthmus.core_broker.purgatory import Pending
-from isthmus.core_broker.replication._leading import Counts
+from isthmus.core_broker.replication.states import Event
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.errors import NotCached
 from isthmus.core_broker.storage.transactions import AbortedTransaction, TransactionIndex
-from isthmus.protocol.errors import ProtocolError
+from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
 
@@ -24,6 +25,7 @@ from .serving import LISTENER
 HEAD, CORRELATION = b"head", -77
 BEYOND = bytes(64)  # what lies behind a frame: read as if it were of it, it would be taken for empty fields
 VERSIONS = range(12, 19)
+TRAFFIC = "appends bytes_in bytes_out bytes_refused failed_appends failed_fetches fetches messages_in".split()
 NAMES = ("a", "b", "ü" * 40)  # the last is none
 PARTITIONS = 3
 EVENTS = ["append"] * 8 + ["bring"] * 4 + "delete epoch remake lag abort open fail refuse".split()
@@ -153,11 +155,16 @@ class History:
                 offset = chance.randint(0, partition.high_watermark)
                 partition.log.producers.open = chance.choice([{7: offset}, {}])
             case "fail" if chance.random() < 0.05:
-                partition.fail(OSError(5, "broken"))
+                partition.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken"))
             case "refuse" if chance.random() < 0.05:
                 partition.log._tell_unreadable(OSError(5, "broken"))
             case "lag":  # as with replicas, or an fsync that is awaited
-                partition.high_watermark = chance.randint(partition.log.log_start_offset, partition.log.log_end_offset)
+                if partition._sync_task is None:
+                    partition.fsync = partition.core.lags = True
+                    partition._sync_task = asyncio.get_running_loop().create_future()  # a sync that takes its time
+                    partition._sync_task.set_result(None)
+                low, high = partition.high_watermark, partition.log.log_end_offset
+                partition.core.advance_high_watermark(chance.randint(low, max(low, high)))
 
     def rows(self, usual):
         chance = self.chance
@@ -220,7 +227,7 @@ class History:
         return [
             (str(each), getattr(each.traffic, name))
             for rows in self.serving.replicas.partitions.values() for each in rows.values()
-            for name in Counts.__slots__
+            for name in TRAFFIC
         ]  # fmt: skip
 
     def compare(self, version, body):

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from isthmus.core_broker.replication.states import Event
 from isthmus.core_broker.server._fetch import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.log import Origin
@@ -88,8 +89,8 @@ def test_versions_before_the_flexible_ones_have_the_long_way_only(version):
 
 
 AGAINST_IT = {
-    "failure": lambda partition: setattr(partition, "failure", KafkaError(1, "broken")),
-    "the log's failure": lambda partition: setattr(partition.log, "failure", KafkaError(1, "broken")),
+    "failure": lambda partition: partition.enter(Event.LOG_FAILED, KafkaError(1, "broken")),
+    "the log's failure": lambda partition: partition.log._tell_unreadable(OSError(5, "broken")),
     "an open transaction": lambda partition: partition.log.producers.open.update({7: 1}),
     "an aborted one": lambda partition: setattr(partition.log._active, "has_aborted", True),
     "nobody has looked": lambda partition: setattr(partition.log._active, "has_aborted", None),

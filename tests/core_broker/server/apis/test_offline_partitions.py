@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.core_broker.replication.states import Event
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import (
     alter_replica_log_dirs,
@@ -86,11 +87,13 @@ WANTED: dict[str, Wanted] = {
 
 
 def fail_partition(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).fail(OSError(5, "Input/output error"))
+    serving.replicas.get("t", LOST).enter(
+        Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error")
+    )
 
 
 def fail_log(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).log.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+    serving.replicas.get("t", LOST).log._tell_unreadable(OSError(5, "broken"))
 
 
 def codes(answer: Any) -> Iterator[tuple[int, int]]:

@@ -36,7 +36,7 @@ class World:
         self.image = MetadataImage("cluster")
         self.logs = LogManager(self.files, str(path), system())
         self.replicas = ReplicaManager(self.image, self.logs, config or BrokerConfig(), system(), 1)
-        self.pauses = self.replicas._room._pauses = TickedPauses()
+        self.pauses = self.replicas._shortage._pauses = TickedPauses()
         self.returned: list[tuple[str, int]] = []
         self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))
 
@@ -70,7 +70,7 @@ class World:
 
     @property
     def is_looking(self) -> bool:
-        return self.replicas._room._task is not None
+        return self.replicas._shortage._task is not None
 
     def refuse(self, number: int, kinds: tuple[str, ...] = ("append",), part: str = "/t-") -> None:
         def trap(kind: str, path: str) -> None:

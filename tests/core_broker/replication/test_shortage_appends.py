@@ -9,10 +9,10 @@ import pytest
 
 from isthmus.protocol.messages import metadata_records as r
 
-from .wanting import BATCH, ID, World
+from .shortages import BATCH, ID, World
 
 
-def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_room(
+def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_space(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -30,7 +30,7 @@ def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_room(
         assert world.append(1) == 0
         assert world.replicas.get("t", 0).read(0, 1000).size_bytes == len(BATCH)  # it is read as ever
         await world.tick()
-        assert list(world.replicas.offline()) == [("t", 0)] and world.replicas.lost == {}  # it is read as ever
+        assert list(world.replicas.offline()) == [("t", 0)] and world.replicas.leaderless == {}  # it is read as ever
         world.heal()
         await world.tick()  # nobody has appended
         assert world.replicas.offline() == {}
@@ -83,14 +83,14 @@ def test_try_that_finds_the_disk_broken_takes_the_partition_offline(world: World
         world.refuse(errno.EIO)
         await world.tick()
         world.heal()
-        assert "Input/output error" in world.replicas.offline()["t", 0] and world.replicas.lost == {"t": {0}}
+        assert "Input/output error" in world.replicas.offline()["t", 0] and world.replicas.leaderless == {"t": {0}}
         assert "Input/output error" in world.refusal().message
         assert not world.is_looking
 
     world.run(history)
 
 
-def test_broken_disk_is_told_once_and_not_as_want_of_room(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_disk_is_told_once_and_not_as_want_of_space(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async def history() -> None:
         await world.topic(0)
         world.refuse(errno.EIO)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.replication.room import OPENED_AT_ONCE
+from isthmus.core_broker.replication.shortage import OPENED_AT_ONCE
 from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.storage.support import place
 
-from .wanting import World, heal_in_vain, settle
+from .shortages import World, heal_in_vain, settle
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
@@ -28,14 +28,14 @@ def test_partition_that_could_not_be_made_for_want_of_room_comes_back(
         world.refuse(number, (kind,), part=place(str(world.path)) if kind == "sync_directory" else "/t-")
         await world.topic(0)
         assert os.strerror(number) in world.refusal().message
-        assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.lost == {"t": {0}}
+        assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.leaderless == {"t": {0}}
         assert f"t-0 is offline until there is room: {world.refusal().message}" in caplog.text
         await world.tick()
         assert world.refusal() and not world.returned
         world.heal()
         await world.tick()
         assert world.append() == 0
-        assert world.replicas.offline() == world.replicas.lost == {} and world.returned == [("t", 0)]
+        assert world.replicas.offline() == world.replicas.leaderless == {} and world.returned == [("t", 0)]
         assert "t-0 is online again" in caplog.text
         assert caplog.text.count("is offline") == 1  # the second refusal said nothing new
         await settle()

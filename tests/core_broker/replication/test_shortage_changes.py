@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isthmus.protocol.messages import metadata_records as r
 
-from .wanting import ID, OTHER_ID, World, at_a_try, during_a_try, partition, settle
+from .shortages import ID, OTHER_ID, World, at_a_try, during_a_try, partition, settle
 
 
 def test_topic_that_is_deleted_during_a_try_is_gone(world: World) -> None:

@@ -14,7 +14,7 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system
 
-from .wanting import BATCH, ID, World, heal_in_vain, partition, settle
+from .shortages import BATCH, ID, World, heal_in_vain, partition, settle
 
 NOTE = "sync-failed"
 LOG = "00000000000000000000.log"
@@ -52,13 +52,13 @@ def test_partition_whose_sync_was_refused_for_want_of_room_comes_back(
         await synced(world)
         assert await refused(world, number) == [1, 1]  # nobody was told that it is on disk
         assert f"t-0 is offline until there is room: {world.refusal().message}" in caplog.text
-        assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.lost == {"t": {0}}
+        assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.leaderless == {"t": {0}}
         await world.tick()
         assert os.strerror(number) in world.refusal().message and not world.returned
         world.heal()
         before = len(world.files.calls)
         await world.tick()
-        assert world.returned == [("t", 0)] and world.replicas.offline() == world.replicas.lost == {}
+        assert world.returned == [("t", 0)] and world.replicas.offline() == world.replicas.leaderless == {}
         assert "t-0 is online again" in caplog.text
         assert not world.is_looking
         on_copy = [kind for kind, path in world.files.calls[before:] if path.endswith(f"{LOG}.tmp")]
@@ -242,7 +242,7 @@ def test_topic_that_is_deleted_meanwhile_is_gone(world: World) -> None:
     world.run(history)
 
 
-def test_change_of_a_partition_meanwhile_opens_it_if_there_is_room(world: World) -> None:
+def test_change_of_a_partition_meanwhile_opens_it_if_there_is_space(world: World) -> None:
     async def history() -> None:
         await synced(world)
         await refused(world, errno.ENOSPC)

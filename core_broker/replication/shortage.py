@@ -1,8 +1,8 @@
-"""Partitions that want room, on the disk or of descriptors, and how they come back once there is some.
+"""Partitions that lack disk space or descriptors, and how they come back once there are some.
 
 Of two kinds: those whose logs could not be opened or made, which are offline, and those that serve what they have and
-refuse appends. One task looks after all of them, ever less often, for as long as any wants room. It tries one of each
-kind, and others only when that one has found room: thousands of them on a full disk cost as much as one.
+refuse appends. One task looks after all of them, ever less often, for as long as any lacks space. It tries one of each
+kind, and others only when that one has found space: thousands of them on a full disk cost as much as one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING
 from ...protocol.errors import KafkaError
 from ..storage.errors import wants_room
 from ..storage.pauses import Pauses, RetryDelay
+from .states import State
 
 if TYPE_CHECKING:
     from .partition import Partition
 
-OPENED_AT_ONCE = 32  # once there is room for the first
+OPENED_AT_ONCE = 32  # once there is space for the first
 
 Key = tuple[str, int]  # topic, partition
 
 
-class WantOfRoom:
-    """See the module. `open_again(keys)` opens logs, and gives to `waits` those that still find no room."""
+class Shortage:
+    """See the module. `open_again(keys)` opens logs, and gives to `waits` those that still find no space."""
 
     def __init__(self, open_again: Callable[[Sequence[Key]], Awaitable[None]]) -> None:
         self._open_again = open_again
@@ -66,7 +67,9 @@ class WantOfRoom:
 
     def _begin(self) -> None:
         if self._task is None and not self._pauses.is_stopping:
-            self._task = asyncio.get_running_loop().create_task(self._try_again(), name="partitions that want room")
+            self._task = asyncio.get_running_loop().create_task(
+                self._try_again(), name="partitions that lack disk space"
+            )
 
     async def _try_again(self) -> None:
         delay = RetryDelay()
@@ -106,7 +109,7 @@ class WantOfRoom:
         has_some = False
         for partition in list(self._refusing):
             size_bytes = self._refusing.pop(partition)
-            if not partition.refusal or partition.failure is not None or self._pauses.is_stopping:
+            if partition.state is not State.READ_ONLY or self._pauses.is_stopping:
                 continue
             try:
                 await partition.log.try_room(size_bytes)

@@ -1,0 +1,241 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
+# mypy: ignore-errors
+"""The part of a partition that every Produce and Fetch request touches: fields that are C variables when compiled.
+
+`Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, those who wait
+on it, and the short way of an append. What the short way may not decide is one set of bits, `obstacles`: the owner of
+each condition sets and clears its own bit.
+"""
+
+import heapq
+
+import cython
+
+from ...protocol.errors import KafkaError
+from ..storage._tail import LogTail
+
+# C variables when compiled, see _core.pxd. Bits of `obstacles`, each with its owner:
+_NOT_SERVED = 1  # the state serves no reads and no appends: Partition.enter
+_NO_APPENDS = 2  # the state takes no appends: Partition.enter
+_MIRRORED = 4  # a mirror link alone may append: Partition.configure
+_IN_LINE = 8  # an append is being prepared, later ones wait behind it: Partition.line
+_TOO_FEW_IN_SYNC = 16  # fewer replicas in sync than min.insync.replicas, acks=all is refused: Partition.place
+_AGAINST_ACKS_1 = _NOT_SERVED | _NO_APPENDS | _MIRRORED | _IN_LINE
+_AGAINST_ACKS_ALL = _AGAINST_ACKS_1 | _TOO_FEW_IN_SYNC
+
+NOT_SERVED = _NOT_SERVED
+NO_APPENDS = _NO_APPENDS
+MIRRORED = _MIRRORED
+IN_LINE = _IN_LINE
+TOO_FEW_IN_SYNC = _TOO_FEW_IN_SYNC
+
+
+@cython.final
+@cython.cclass
+class Traffic:
+    """What went in and out of one partition since it was opened, or of all that are gone: counts that only rise.
+
+    appends: requests to append, failed ones too. failed_appends, failed_fetches: but for the errors that `traffic.py`
+    leaves out. bytes_in: as on the wire, compressed. bytes_refused: of batches that are too large. fetches: answers
+    given, failed ones too.
+    """
+
+    __slots__ = (
+        "appends",
+        "bytes_in",
+        "bytes_out",
+        "bytes_refused",
+        "failed_appends",
+        "failed_fetches",
+        "fetches",
+        "messages_in",
+    )
+
+    def __init__(self):
+        self.appends = self.failed_appends = self.bytes_in = self.bytes_refused = self.messages_in = 0
+        self.fetches = self.failed_fetches = self.bytes_out = 0
+
+    def add(self, other):
+        """Take in the counts of another."""
+        self.appends += other.appends
+        self.failed_appends += other.failed_appends
+        self.bytes_in += other.bytes_in
+        self.bytes_refused += other.bytes_refused
+        self.messages_in += other.messages_in
+        self.fetches += other.fetches
+        self.failed_fetches += other.failed_fetches
+        self.bytes_out += other.bytes_out
+
+
+@cython.final
+@cython.cclass
+class PartitionCore:
+    """See the module.
+
+    partition: whose core it is; it does what the short way does not. obstacles: what speaks against the short way.
+    lags: the high watermark does not follow the log's end at once, since a sync comes first.
+    """
+
+    __slots__ = (
+        "_data_waiters",
+        "_end_waiters",
+        "_sequence",
+        "high_watermark",
+        "lags",
+        "leader_epoch",
+        "log",
+        "obstacles",
+        "partition",
+        "traffic",
+    )
+
+    def __init__(self, partition, log, traffic):
+        self.partition = partition
+        self.log = log
+        self.traffic = traffic
+        self.leader_epoch = 0
+        self.high_watermark = log.log_start_offset
+        self.obstacles = 0
+        self.lags = False
+        self._end_waiters = []  # heap: [offset, sequence, callback (None once it is called)]
+        self._data_waiters = {}  # callbacks by sequence
+        self._sequence = 0
+
+    def set_obstacle(self, bit: cython.int, is_there: cython.bint):
+        """Of the bit's owner: whether its condition speaks against the short way."""
+        if is_there:
+            self.obstacles |= bit
+        else:
+            self.obstacles &= ~bit
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def is_served(self) -> cython.bint:
+        """Whether it is read here."""
+        return not self.obstacles & _NOT_SERVED
+
+    # --- the high watermark -------------------------------------------------------------------------------------------
+
+    def advance_high_watermark(self, offset: cython.longlong):
+        """`advance` from Python."""
+        self.advance(offset)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def advance(self, offset: cython.longlong) -> cython.int:
+        """Raise the high watermark to an offset, if it is lower, and wake who waits. Nothing else moves it."""
+        if offset <= self.high_watermark:
+            return 0
+        self.high_watermark = offset
+        if self._end_waiters:
+            self.wake_end_waiters()
+        if self._data_waiters:
+            self.wake_data_waiters()
+        return 0
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def appended(self) -> cython.int:
+        """The log has grown: move the high watermark, at once or after what it waits for."""
+        if self.lags:
+            self.partition.sync_or_advance()
+            return 0
+        return self.advance(self.log.log_end_offset)
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def is_acknowledged(self, next_offset: cython.longlong) -> cython.bint:
+        """Whether producers may be told that what was appended before an offset is kept."""
+        return self.high_watermark >= next_offset
+
+    def wait_for_high_watermark(self, offset, callback):
+        """Call `callback()` once when the high watermark is at `offset` or past it, or the partition is not served any
+        more. Gives what cancels the wait."""
+        if self.high_watermark >= offset or self.obstacles & _NOT_SERVED:
+            callback()
+            return _nothing
+        self._sequence += 1
+        entry = [offset, self._sequence, callback]
+        heapq.heappush(self._end_waiters, entry)
+
+        def cancel():
+            if entry[2] is not None:  # else it is out already: a thousand that are woken must not search the heap each
+                entry[2] = None
+                self._end_waiters.remove(entry)
+                heapq.heapify(self._end_waiters)
+
+        return cancel
+
+    def wait_for_data(self, callback):
+        """Call `callback()` once when there is more to read, or when the partition fails or goes away. Gives what
+        cancels the wait."""
+        self._sequence += 1
+        sequence = self._sequence
+        self._data_waiters[sequence] = callback
+
+        def cancel():
+            self._data_waiters.pop(sequence, None)
+
+        return cancel
+
+    def wake_end_waiters(self):
+        """Call those whose offset is reached; all of them, where the partition is not served any more."""
+        waiters = self._end_waiters
+        while waiters and (waiters[0][0] <= self.high_watermark or self.obstacles & _NOT_SERVED):
+            entry = heapq.heappop(waiters)
+            callback, entry[2] = entry[2], None
+            callback()
+
+    def wake_data_waiters(self):
+        """Whoever waits for data is to look: there is some, or there will be none."""
+        waiters, self._data_waiters = self._data_waiters, {}
+        for callback in waiters.values():
+            callback()
+
+    # --- the short way of an append -----------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def records_plain(
+        self,
+        b: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        acks: cython.int,
+        wall_ms: cython.longlong,
+    ) -> cython.longlong:
+        """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing."""
+        log: LogTail
+        if self.obstacles & (_AGAINST_ACKS_ALL if acks == -1 else _AGAINST_ACKS_1) or not isinstance(self.log, LogTail):
+            return -2
+        log = self.log
+        return log.records_plain(b, size, wall_ms)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def append_plain(
+        self,
+        b: cython.p_const_uchar,
+        size: cython.Py_ssize_t,
+        records: cython.longlong,
+        wall_ms: cython.longlong,
+    ) -> cython.longlong:
+        """Append a batch of so many records, as `records_plain` has counted; its base offset. Raises KafkaError."""
+        log: LogTail = self.log
+        traffic: Traffic = self.traffic
+        base: cython.longlong
+        if self.obstacles & _NOT_SERVED:  # since `records_plain`, by whoever an append to another partition has woken
+            self.partition.check_online()
+        traffic.appends += 1
+        try:
+            base = log.append_plain(b, size, self.leader_epoch, wall_ms)
+        except KafkaError as error:
+            self.partition.append_failed(error, size)
+            raise
+        traffic.bytes_in += size
+        traffic.messages_in += records
+        self.appended()
+        return base
+
+
+def _nothing():
+    return None

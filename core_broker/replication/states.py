@@ -1,0 +1,78 @@
+"""The states of a partition on this broker: one table, (event, state) -> next state, read in one screen.
+
+Pure data. `Partition` is in one of them from the moment its log is open; the replica manager keeps the state of those
+whose logs are not. What a state means to clients is in `MEANING`. Only `next_state` decides which state follows.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class State(Enum):
+    """What can be done with a partition."""
+
+    OPENING = "its log is being opened"
+    LEADING = "it is led here: read and written"
+    READ_ONLY = "it is led here and read; an append was refused by the disk, and none has gone through since"
+    AWAITING_SPACE = "offline: its log is opened again once there is disk space, or a free descriptor"
+    OFFLINE = "offline until the broker starts again: the disk, or what it holds, cannot be trusted"
+    CLOSED = "deleted, led elsewhere, or the broker stops"
+
+
+class Event(Enum):
+    """What can happen to a partition."""
+
+    OPENED = "its log is open, and on disk where durability asks for that"
+    APPEND_REFUSED = "the disk refused an append, mostly for want of space; the log is as before"
+    APPENDS_AGAIN = "an append, or a trial of as many bytes, went through"
+    LOG_WITHOUT_SPACE = "its log could not be opened, or went offline, for want of disk space or descriptors"
+    LOG_FAILED = "its log could not be opened, or went offline, for another reason"
+    CLOSE = "the topic is deleted, the partition moves away, or the broker stops"
+
+
+class Meaning(NamedTuple):
+    """What clients see of a state. `has_leader`: metadata names a leader, else it says that there is none."""
+
+    serves_reads: bool
+    takes_appends: bool
+    has_leader: bool
+
+
+MEANING: dict[State, Meaning] = {
+    #                             reads  appends leader
+    State.OPENING:        Meaning(False, False,  True),
+    State.LEADING:        Meaning(True,  True,   True),
+    State.READ_ONLY:      Meaning(True,  False,  True),
+    State.AWAITING_SPACE: Meaning(False, False,  False),
+    State.OFFLINE:        Meaning(False, False,  False),
+    State.CLOSED:         Meaning(False, False,  False),
+}  # fmt: skip
+
+_open, _lead, _read, _wait, _off_, _done = State
+_____ = None  # cannot happen
+
+# fmt: off
+_ROWS: dict[Event, tuple[State | None, ...]] = {
+    #                        OPENING LEADING READ_O. AWAITIN OFFLINE CLOSED
+    Event.OPENED:            (_lead, _____,  _____,  _____,  _____,  _____),
+    Event.APPEND_REFUSED:    (_____, _read,  _read,  _____,  _____,  _done),
+    Event.APPENDS_AGAIN:     (_____, _lead,  _lead,  _wait,  _off_,  _done),
+    Event.LOG_WITHOUT_SPACE: (_wait, _wait,  _wait,  _wait,  _wait,  _done),
+    Event.LOG_FAILED:        (_off_, _off_,  _off_,  _off_,  _off_,  _done),
+    Event.CLOSE:             (_done, _done,  _done,  _done,  _done,  _done),
+}
+# fmt: on
+
+TABLE: dict[tuple[Event, State], State] = {
+    (event, state): after
+    for event, row in _ROWS.items()
+    for state, after in zip(State, row, strict=True)
+    if after is not None
+}
+
+
+def next_state(state: State, event: Event) -> State:
+    """The state that follows. Raises KeyError for what cannot happen."""
+    return TABLE[event, state]
