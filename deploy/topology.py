@@ -90,8 +90,9 @@ class Mirror(_Strict):
     target: str = Field(description="The datacenter it writes to, another one.")
     topics: list[str] = Field(
         min_length=1,
-        description="Which topics: regular expressions that match whole names. Topics that are made later are found "
-        "within seconds; internal ones (`__…`), and what came from the target, are never taken.",
+        description="Which topics: regular expressions that match whole names; several may stand in one text with "
+        "commas between, and blanks around each are dropped. Topics that are made later are found within seconds; "
+        "internal ones (`__…`), and what came from the target, are never taken.",
     )
     rename: str = Field(
         default="{source}.{topic}",
@@ -102,9 +103,10 @@ class Mirror(_Strict):
     @field_validator("topics")
     @classmethod
     def _select_topics(cls, value: list[str]) -> list[str]:
-        for pattern in patterns(",".join(value)):  # as the mirror's command line parts them
+        found = patterns(",".join(value))  # as on the mirror's command line
+        for pattern in found:
             _as_value_error(check_pattern, pattern)
-        return value
+        return found
 
     @field_validator("rename")
     @classmethod

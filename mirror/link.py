@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..protocol.topic_names import why_invalid
@@ -31,9 +31,9 @@ PATH_OPTION = "mirror.source.path"  # ids of the clusters the records came throu
 
 
 def patterns(text: str) -> list[str]:
-    """The regular expressions of a command line, with commas between. A topic's name holds no comma, so that one inside
-    an expression can only be that of `{m,n}`."""
-    return re.split(r",(?![^{}]*\})", text)
+    """The regular expressions of a list with commas between; blanks around each are dropped, as in Kafka's lists. A
+    topic's name holds no comma, so that one inside an expression can only be that of `{m,n}`."""
+    return re.split(r"\s*,\s*(?![^{}]*\})", text.strip())
 
 
 def check_pattern(pattern: str) -> None:
@@ -76,11 +76,14 @@ class Limits:
     stop_timeout_ms: int = 5_000
     backoff_min_ms: int = 100
     backoff_max_ms: int = 2_000  # also how long a second worker may wait before it sees that the first is gone
+    options_topics: int = 200  # whose options are read again at each look of the discovery, in turn
+    refused_backoff_max_ms: int = 30_000  # between tries of what the source refuses: this does not pass by itself
 
 
 @dataclass(frozen=True)
 class MirrorLink:
-    """One link. topics: regular expressions that match whole names. rename: the target's name of {source}, {topic}."""
+    """One link. topics: regular expressions that match whole names, each as `patterns` gives it. rename: the target's
+    name of {source}, {topic}. Raises MirrorError for what cannot work."""
 
     name: str
     source_alias: str
@@ -89,6 +92,7 @@ class MirrorLink:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", patterns(",".join(self.topics)))  # frozen
         try:
             part = "topics"
             for pattern in self.topics:
@@ -101,6 +105,11 @@ class MirrorLink:
     def selects(self, topic: str) -> bool:
         """Internal topics (`__…`) are never mirrored."""
         return not topic.startswith("__") and any(re.fullmatch(pattern, topic) for pattern in self.topics)
+
+    def unused(self, topics: Iterable[str]) -> list[str]:
+        """The expressions that select none of these topics."""
+        names = [topic for topic in topics if not topic.startswith("__")]
+        return [pattern for pattern in self.topics if not any(re.fullmatch(pattern, name) for name in names)]
 
     def target_name(self, topic: str) -> str:
         return self.rename.format(source=self.source_alias, topic=topic)

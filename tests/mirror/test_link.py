@@ -20,11 +20,25 @@ def test_commas_part_expressions_and_not_the_bounds_of_a_repetition():
     assert patterns("x{1,3},(a{2}|b{,4}),y") == ["x{1,3}", "(a{2}|b{,4})", "y"]
 
 
+def test_blanks_around_expressions_are_dropped_and_those_inside_stay():
+    assert patterns(" orders ,\tpayments\\..*\n") == ["orders", "payments\\..*"]
+    assert patterns("x{1, 3} , a b") == ["x{1, 3}", "a b"]
+    link = MirrorLink("l", "ewr", [" flights, w.* ", "x"])
+    assert link.topics == ["flights", "w.*", "x"] and link.selects("weather") and link.selects("flights")
+
+
+def test_expressions_that_select_none_of_the_topics_are_named():
+    link = MirrorLink("l", "ewr", ["flights", "w.*", "__.*"])
+    assert link.unused(["weather", "__internal"]) == ["flights", "__.*"]
+    assert link.unused([]) == ["flights", "w.*", "__.*"]
+
+
 @pytest.mark.parametrize(
     ("topics", "rename", "said"),
     [
         (["("], "{topic}", "link l: topics: '\\('.* is no regular expression"),
         ([""], "{topic}", "an empty one selects no topic"),
+        (["a, ,b"], "{topic}", "an empty one selects no topic"),
         (["a"], "{dc}.{topic}", "link l: rename: '{dc}.{topic}' may hold only"),
         (["a"], "{}.{topic}", "may hold only"),
         (["a"], "{topic", "may hold only"),
