@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,8 @@ from .output import JsonFlag
 
 app = typer.Typer(no_args_is_help=True)
 COLUMNS = (
-    "link", "topic", "partition", "state", ("next_offset", "offset"), ("source_high_watermark", "source end"),
-    ("lag_records", "lag"), "reason",
+    "link", "topic", "partition", "state", "since", ("next_offset", "offset"), ("source_high_watermark", "source end"),
+    ("lag_records", "lag"), "next_try", "reason",
 )  # fmt: skip
 
 
@@ -40,8 +41,9 @@ def status(
 ) -> None:
     """State, position and lag of each mirrored partition; --bootstrap is the mirrors' target.
 
-    It is what the mirrors wrote there last. A mirror that is cut off from its target, or gone, writes nothing: with
-    --source the two clusters are asked themselves, and the lag is what lies between their ends.
+    It is what the mirrors wrote there last; a row without a partition is of the link as a whole. A mirror that is cut
+    off from its target, or gone, writes nothing: with --source the two clusters are asked themselves, and the lag is
+    what lies between their ends.
     """
 
     async def run() -> list[dict[str, Any]]:
@@ -53,10 +55,18 @@ def status(
                 raise DeployError(f"no mirror of link {link} has written into this cluster; those of {links} have")
             if source is None:
                 return [unknown_as_none(row) for row in rows]
+            partitions = [row for row in rows if row["topic"]]
+            of_links = [unknown_as_none(row) for row in rows if not row["topic"]]
             async with connected(source) as there:
-                return await measured(rows, client, there)
+                return of_links + await measured(partitions, client, there)
 
-    output.show(asyncio.run(run()), COLUMNS, as_json, "no mirror has written into this cluster yet")
+    rows = asyncio.run(run())
+    if not as_json:
+        rows = [
+            {**row, "since": clock_time(row["since_ms"]), "next_try": clock_time(row.get("next_try_ms", -1))}
+            for row in rows
+        ]
+    output.show(rows, COLUMNS, as_json, "no mirror has written into this cluster yet")
 
 
 @app.command(
@@ -69,16 +79,23 @@ def run(context: typer.Context) -> None:
     os.execv(command[0], command)
 
 
+def clock_time(ms: int) -> str:
+    """A time in ms as people read it, in their zone; empty for -1."""
+    return "" if ms < 0 else datetime.fromtimestamp(ms / 1000).isoformat(" ", "seconds")
+
+
 def unknown_as_none(row: dict[str, Any]) -> dict[str, Any]:
-    """A lag of 0 would say that all is well with a partition whose source was not seen."""
+    """A lag of 0 would say that all is well with a partition whose source was not seen. A link has no offsets."""
+    if not row["topic"]:
+        return {**row, "partition": None, "next_offset": None, "source_high_watermark": None, "lag_records": None}
     if row["source_high_watermark"] >= 0:
         return row
     return {**row, "source_high_watermark": None, "lag_records": None}
 
 
 async def measured(rows: list[dict[str, Any]], target: Client, source: Client) -> list[dict[str, Any]]:
-    """Rows of one link, with both ends as the clusters tell them now; offsets are the same in both. An end whose topic
-    is gone is None, and so is the lag.
+    """Rows of one link's partitions, with both ends as the clusters have them now; offsets are the same in both. An end
+    whose topic is gone is None, and so is the lag.
 
     Raises DeployError where `source` is not the cluster that the link's topics are mirrored from.
     """

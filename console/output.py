@@ -17,13 +17,19 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-FOLDED = ("address", "assigned", "reason")  # texts that may be long; a column of nothing but empty ones is left out
+FOLDED = (
+    "address",
+    "assigned",
+    "next_try",
+    "reason",
+)  # texts that may be long; a column of nothing but empty ones is left out
 MIN_FOLDED = 20
 MAX_WIDTH = 10_000
 
 STATE_STYLES = {
     "ready": "green", "MIRRORING": "green", "Stable": "green", "finished": "green",
     "starting": "yellow", "restarting": "yellow", "CATCHING_UP": "yellow", "SOURCE_UNAVAILABLE": "yellow",
+    "NO_TOPICS": "yellow",
     "failed": "red", "stopped": "red", "DIVERGED": "bold red", "GAP": "bold red", "FAILED": "bold red",
     "SOURCE_RECREATED": "bold red", "gone": "red",
 }  # fmt: skip

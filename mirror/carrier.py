@@ -9,7 +9,7 @@ then the target is asked where its log ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..client import Admin, Client, TopicPartition
@@ -20,8 +20,8 @@ from ..protocol.messages import mirror_append
 from ..runtime import Runtime
 from .discovery import recreated, way_out
 from .link import MirrorLink
-from .partition import PartitionMirror, Run, State
-from .verify import parted
+from .partition import PartitionMirror, Run, State, longer
+from .verify import batch_at, difference
 
 MODE_MIRROR = 0
 LANE = "mirror"  # a connection of its own: an append of 16 MiB must not stand before a heartbeat
@@ -39,14 +39,16 @@ FINAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: State.SOURCE_RECREATED,
 }
 TROUBLE = (KafkaError, ClientError, ProtocolError, OSError, TimeoutError)
+# Retriable by Kafka's book, and yet a disk's or a right's state, which seldom passes by itself.
+LASTING = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Parcel(NamedTuple):
-    """A run of one partition on its way; `doubts` as they were when it was fetched."""
+    """A run of one partition on its way; `doubts` and the source's log start as they were when it was fetched."""
 
     each: PartitionMirror
     run: Run
-    source: RawFetch
+    log_start_offset: int
     doubts: int
 
 
@@ -89,9 +91,9 @@ class Carrier:
                 try:
                     parcels = await self._fetch(node, ready, asked_bytes)
                 except TROUBLE as error:
-                    self.source_trouble(error, ready)
-                    await asyncio.sleep(self.runtime.jittered(2 * limits.backoff_min_ms) / 1000)
-                    await self._refresh_source()
+                    for each in ready:
+                        self._source_refuses(each, error)
+                    await self._refresh_source({each.topic: error for each in ready})
                     continue
                 finally:
                     self.under_way_bytes -= asked_bytes
@@ -100,19 +102,26 @@ class Carrier:
     async def _compare(self, node: int, mine: list[PartitionMirror]) -> None:
         """Hold partitions whose target does not end as the source goes there."""
         for each in mine:
-            doubts = each.doubts
-            try:
-                reason = None if each.next_offset == 0 else await parted(self.source, node, self.target, each)
-            except TROUBLE as error:
-                self._back_off(each)
-                each.doubt()
-                each.turn(State.CATCHING_UP, f"cannot be compared: {error}", self.runtime.wall_ms())
-                await self._refresh_source()
-                continue
+            doubts, last = each.doubts, each.next_offset - 1
+            theirs = ours = None
+            if last >= 0:
+                try:
+                    theirs = await batch_at(self.source, TopicPartition(each.topic, each.index), node, last)
+                except TROUBLE as error:
+                    self._source_refuses(each, error)
+                    await self._refresh_source({each.topic: error})
+                    continue
+                tp = TopicPartition(each.target_topic, each.index)
+                try:
+                    ours = await batch_at(self.target, tp, await self.target.leader_of(tp), last)
+                except TROUBLE as error:
+                    self._target_trouble(each, error)
+                    await self._refresh_target()
+                    continue
             if each.doubts != doubts or each.held:
                 continue
             each.compared = True
-            if reason:
+            if reason := difference(ours, theirs, each):
                 where = f"{each.topic}-{each.index}: "
                 each.hold(State.DIVERGED, f"{where}{reason}; {way_out(each.target_topic)}", self.runtime.wall_ms())
 
@@ -130,18 +139,25 @@ class Carrier:
         )
         self._fetches += 1
         parcels = []
+        refused: dict[str, BaseException] = {}
         for answer in answers:
             each, doubts = asked[answer.tp]
             if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
                 continue  # an append failed meanwhile: what was fetched does not follow the target's log
             if answer.records:
                 each.served = self._fetches
-            if run := await self._look_at(each, answer):
-                parcels.append(Parcel(each, run, answer, doubts))
+            try:
+                if run := await self._look_at(each, answer):
+                    parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
+            except TROUBLE as error:  # of this partition: the others go on
+                if each.doubts == doubts:
+                    self._source_refuses(each, error)
+                    refused[each.topic] = error
+        await self._refresh_source(refused)
         return parcels
 
     async def _look_at(self, each: PartitionMirror, answer: RawFetch) -> Run | None:
-        """What of a fetch answer goes to the target; problems become states."""
+        """What of a fetch answer goes to the target; problems become states. Raises what the source refuses it for."""
         now_ms = self.runtime.wall_ms()
         where = f"{each.topic}-{each.index}"
         if self.source.topic_id(each.topic) not in (each.topic_id, None):
@@ -158,13 +174,14 @@ class Carrier:
         elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(each)
         elif answer.error_code:
-            self._back_off(each)
-            each.doubt()
-            await self._refresh_source()
+            raise KafkaError.of(answer.error_code)
         else:
+            each.source_backoff_ms = 0.0
             each.source_high_watermark = answer.high_watermark
             if answer.records:
                 return self._run_of(each, answer, now_ms)
+            if answer.high_watermark <= answer.log_start_offset and (run := each.begins_at(answer.log_start_offset)):
+                return run
             each.observe(now_ms)
         return None
 
@@ -260,19 +277,15 @@ class Carrier:
         return True
 
     def _part(self, parcel: Parcel) -> mirror_append.MirrorAppendPartition:
-        each, run, source, _ = parcel
+        each, run, log_start_offset, _ = parcel
         return mirror_append.MirrorAppendPartition(
             index=each.index,
             mode=MODE_MIRROR,
             source_leader_epoch=run.epoch,
             previous_leader_epoch=each.append_epoch,
             range_from=each.append_offset,
-            range_to=run.next_offset,
-            source_high_watermark=source.high_watermark,
-            source_last_stable_offset=source.last_stable_offset,
-            source_log_start_offset=source.log_start_offset,
-            source_time_ms=self.runtime.wall_ms(),
-            records=run.data,
+            source_log_start_offset=log_start_offset,
+            records=run.data or None,
         )
 
     def _request(
@@ -341,7 +354,10 @@ class Carrier:
         now_ms: int,
     ) -> None:
         code = ErrorCode(answer.error_code)
-        what = f"offsets {run.first_offset} to {run.next_offset - 1}" if run else "to say where its log ends"
+        what = "to say where its log ends"
+        if run:
+            last = run.next_offset - 1
+            what = f"offsets {run.first_offset} to {last}" if run.data else f"to begin at offset {run.next_offset}"
         epochs = ""
         if code == ErrorCode.FENCED_LEADER_EPOCH and run:
             epochs = (
@@ -401,15 +417,32 @@ class Carrier:
 
     # --- Trouble --------------------------------------------------------------------------------------
 
-    def source_trouble(self, error: BaseException, concerned: Iterable[PartitionMirror] | None = None) -> None:
-        """The source does not answer for these partitions; None: for any."""
+    def source_trouble(self, error: BaseException) -> None:
+        """The source does not answer for any partition."""
         now_ms = self.runtime.wall_ms()
-        for each in self.partitions.values() if concerned is None else concerned:
+        for each in self.partitions.values():
             if not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, f"the source does not answer: {error}", now_ms)
-                if concerned is not None:  # it may come back as another one
-                    each.compared = False
-                    each.doubt()
+
+    def _source_refuses(self, each: PartitionMirror, error: BaseException) -> None:
+        """The source does not give this partition; it is asked again after a while that grows.
+
+        What a person must mend (rights, disks) is asked for seldom, what passes by itself often.
+        """
+        if each.held:
+            return
+        limits, now_ms = self.link.limits, self.runtime.wall_ms()
+        refused = isinstance(error, KafkaError)
+        passes = not isinstance(error, KafkaError) or (error.retriable and error.code not in LASTING)
+        most_ms = limits.backoff_max_ms if passes else limits.refused_backoff_max_ms
+        each.source_backoff_ms = longer(each.source_backoff_ms, limits.backoff_min_ms, most_ms)
+        each.retry_at = self._retry_at(each.source_backoff_ms)
+        what = "refuses to give its records" if refused else "does not answer"
+        reason = f"{each.topic}-{each.index}: the source {what}: {error}"
+        next_try_ms = -1 if passes else now_ms + round(each.source_backoff_ms)
+        each.turn(State.SOURCE_UNAVAILABLE, reason, now_ms, next_try_ms)
+        each.compared = False  # the source may come back as another one
+        each.doubt()
 
     def target_trouble(self, error: BaseException) -> None:
         now_ms = self.runtime.wall_ms()
@@ -426,7 +459,7 @@ class Carrier:
 
     def _back_off(self, each: PartitionMirror) -> None:
         limits = self.link.limits
-        each.backoff_ms = min(max(2 * each.backoff_ms, limits.backoff_min_ms), limits.backoff_max_ms)
+        each.backoff_ms = longer(each.backoff_ms, limits.backoff_min_ms, limits.backoff_max_ms)
         each.retry_at = self._retry_at(each.backoff_ms)
 
     def _retry_at(self, backoff_ms: float) -> float:
@@ -441,9 +474,13 @@ class Carrier:
         except TimeoutError:
             pass
 
-    async def _refresh_source(self) -> None:
+    async def _refresh_source(self, refused: Mapping[str, BaseException]) -> None:
+        """Ask where these topics are now, if that may be why they were refused."""
+        topics = sorted(t for t, error in refused.items() if not isinstance(error, KafkaError) or error.retriable)
+        if not topics:
+            return
         try:
-            await self.source.refresh_metadata(sorted({each.topic for each in self.partitions.values()}))
+            await self.source.refresh_metadata(topics)
         except TROUBLE:
             pass  # the next fetch says so
 

@@ -1,30 +1,40 @@
 """Finds the topics of a link in the source and makes, grows and checks their counterparts in the target.
 
-A mirrored topic is owned by its link: the target's topic options say so, and say of which source topic it is. Looks
-again and again; what is as it was costs a request to each side.
+A mirrored topic is owned by its link: the target's topic options say so, and say of which source topic it is. The
+options that say what the data means and how long it is kept follow the source's. Discovery looks again and again; what
+is as it was costs two requests to the source and one to the target. A topic that the source refuses is a problem of
+that topic alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..client import Admin, Client
-from ..client.admin import NewTopic
+from ..client.admin import TOPIC, NewTopic
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import describe_configs
 from ..protocol.primitives import ZERO_UUID, uuid_to_str
+from ..runtime import Runtime
 from .link import COPIED_OPTIONS, LINK_OPTION, PATH_OPTION, SOURCE_CLUSTER_OPTION, SOURCE_TOPIC_OPTION, MirrorLink
-from .partition import State
+from .partition import State, longer
 
 log = logging.getLogger("isthmus.mirror")
 
 TOPIC_CONFIG_SET = 1  # DescribeConfigs: the value is the topic's own
+READ_OPTIONS = (*COPIED_OPTIONS, PATH_OPTION, SOURCE_CLUSTER_OPTION)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A topic of the link and its counterpart (target_id None: not there), or what is wrong with it."""
+    """A topic of the link and its counterpart (target_id None: not there), or what is wrong with it.
+
+    next_try_ms: wall time at which the source is asked again what it refused; -1: it refused nothing.
+    """
 
     topic: str
     topic_id: bytes
@@ -32,67 +42,120 @@ class Found:
     target_topic: str
     target_id: bytes | None = None
     problem: tuple[State, str] | None = None
+    next_try_ms: int = -1
+
+
+@dataclass(frozen=True)
+class SourceTopic:
+    """What the source's options say of a topic. path: ids of the clusters its records came through before the source.
+    options: those of COPIED_OPTIONS that are set on it."""
+
+    topic_id: bytes
+    path: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the source does not let the options of a topic be read. retry_at: loop time; next_try_ms: wall time."""
+
+    topic_id: bytes
+    reason: str
+    backoff_ms: float
+    retry_at: float
+    next_try_ms: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What source and target were when a counterpart was found to be right."""
+
+    source: SourceTopic
+    count: int
+    target_id: bytes | None
 
 
 class Discovery:
     """`source_topics` asks the source, `settle` the target; each raises what its own side is troubled by."""
 
-    def __init__(self, link: MirrorLink, source: Client, target: Client) -> None:
+    def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
         self.link = link
         self.source = source
         self.target = target
-        # topic -> source id, partitions and target id that were found to be right
-        self.checked: dict[str, tuple[bytes, int, bytes | None]] = {}
-        # topic -> source id, and the clusters its records came through before the source
-        self.paths: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-
-    async def ensure_status_topic(self, name: str) -> None:
-        try:
-            options = {"cleanup.policy": "compact", "retention.ms": "-1"}
-            await Admin(self.target).create_topics([NewTopic(name, 1, 1, options)])
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        self.runtime = runtime
+        self.selected: list[str] = []  # topics of the source that the link selects, as last listed
+        self.checked: dict[str, Checked] = {}
+        self.known: dict[str, SourceTopic] = {}  # in the order in which their options are read again
+        self.refused: dict[str, Refusal] = {}
 
     async def source_topics(self, known: Iterable[str]) -> dict[str, tuple[bytes, int]]:
         """Topic of the link -> its id and number of partitions. `known` are looked at, too: they may be gone.
 
         What came through the target is left out: links that point both ways, or in a ring, would carry it for ever.
         """
-        names = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
-        asked = sorted({*names, *known})
+        self.selected = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
+        asked = sorted({*self.selected, *known})
         if asked:
             await self.source.refresh_metadata(asked)
         found = {
             name: (self.source.topic_id(name) or ZERO_UUID, count)
-            for name in names
+            for name in self.selected
             if (count := len(self.source.partitions(name)))
         }
-        await self._find_paths({name: topic_id for name, (topic_id, _) in found.items()})
+        await self._read_options({name: topic_id for name, (topic_id, _) in found.items()})
         return {name: what for name, what in found.items() if self.has(name)}
 
     def has(self, topic: str) -> bool:
         """Whether the source had a topic of the link by this name when it was last asked."""
-        return topic in self.paths and self.target.cluster_id not in self.paths[topic][1]
+        if topic in self.known:
+            return self.target.cluster_id not in self.known[topic].path
+        return topic in self.refused
 
-    async def _find_paths(self, topics: dict[str, bytes]) -> None:
-        """Ask the source where the records of topics it did not have before came from."""
-        self.paths = {name: path for name, path in self.paths.items() if topics.get(name) == path[0]}
-        new = [name for name in topics if name not in self.paths]
-        if not new:
+    async def _read_options(self, topics: Mapping[str, bytes]) -> None:
+        """Ask the source for the options of topics it did not have before, and of some others in turn."""
+        self.known = {name: topic for name, topic in self.known.items() if topics.get(name) == topic.topic_id}
+        self.refused = {name: why for name, why in self.refused.items() if topics.get(name) == why.topic_id}
+        now = asyncio.get_running_loop().time()
+        asked = [name for name in topics if name not in self.known] + list(self.known)[
+            : self.link.limits.options_topics
+        ]
+        asked = [name for name in asked if name not in self.refused or self.refused[name].retry_at <= now]
+        if not asked:
             return
-        try:
-            described = await Admin(self.source).describe_configs(new)
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            return  # one was deleted just now: the others are asked about at the next look
-        for name, entries in described.items():
-            options = {entry.name: entry.value for entry in entries}
-            path = options.get(PATH_OPTION) or options.get(SOURCE_CLUSTER_OPTION) or ""
-            self.paths[name] = topics[name], tuple(path.split(",")) if path else ()
-            if self.target.cluster_id in self.paths[name][1]:
-                log.info("link %s: %s came from the target and is not carried back", self.link.name, name)
+        for result in await _described(self.source, asked):
+            name = result.resource_name
+            if not result.error_code:
+                self._learn(name, topics[name], result.configs)
+            elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else it was deleted just now
+                self._refuse(name, topics[name], KafkaError.of(result.error_code, result.error_message or ""))
+
+    def _learn(self, topic: str, topic_id: bytes, entries: Iterable[Any]) -> None:
+        self.refused.pop(topic, None)
+        is_new = self.known.pop(topic, None) is None
+        values = {entry.name: entry.value for entry in entries}
+        path = values.get(PATH_OPTION) or values.get(SOURCE_CLUSTER_OPTION) or ""
+        self.known[topic] = SourceTopic(topic_id, tuple(path.split(",")) if path else (), _set_options(entries))
+        if is_new and self.target.cluster_id in self.known[topic].path:
+            log.info("link %s: %s came from the target and is not carried back", self.link.name, topic)
+
+    def _refuse(self, topic: str, topic_id: bytes, error: KafkaError) -> None:
+        """Ask again after a while that grows. A topic whose options were read before goes on with those."""
+        limits = self.link.limits
+        before = self.refused.get(topic)
+        backoff_ms = longer(
+            before.backoff_ms if before else 0, limits.discovery_interval_ms, limits.refused_backoff_max_ms
+        )
+        reason = (
+            f"the source does not let the options of {topic} be read: {error}: allow the mirror DescribeConfigs on the "
+            "topic; without them it is not known whether its records came from the target"
+        )
+        retry_at = asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000
+        next_try_ms = self.runtime.wall_ms() + round(backoff_ms)
+        self.refused[topic] = Refusal(topic_id, reason, backoff_ms, retry_at, next_try_ms)
+        if topic in self.known:
+            self.known[topic] = self.known.pop(topic)
+            if before is None:
+                log.warning("link %s: %s; its copy keeps the options it has", self.link.name, reason)
 
     async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
         """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
@@ -101,49 +164,53 @@ class Discovery:
         found = []
         for topic, (topic_id, count) in topics.items():
             target_topic = self.link.target_name(topic)
+            each = Found(topic, topic_id, range(count), target_topic)
+            source = self.known.get(topic)
+            if source is None:
+                why = self.refused[topic]
+                found.append(replace(each, problem=(State.FAILED, why.reason), next_try_ms=why.next_try_ms))
+                continue
             problem = None
-            if self.checked.get(topic) != (topic_id, count, self.target.topic_id(target_topic)):
+            if self.checked.get(topic) != Checked(source, count, self.target.topic_id(target_topic)):
                 self.checked.pop(topic, None)
                 try:
-                    problem = await self._counterpart(topic, target_topic, topic_id, count)
+                    problem = await self._counterpart(topic, target_topic, source, count)
                 except KafkaError as error:
-                    if error.retriable:
-                        continue
-                    problem = State.FAILED, f"the target's topic {target_topic} cannot be made: {error}"
+                    state = State.CATCHING_UP if error.retriable else State.FAILED
+                    problem = state, f"the target's topic {target_topic} cannot be made or looked at: {error}"
             target_id = self.target.topic_id(target_topic)
             if not problem:
                 if len(self.target.partitions(target_topic)) < count:
                     continue
-                self.checked[topic] = topic_id, count, target_id
-            found.append(Found(topic, topic_id, range(count), target_topic, target_id, problem))
+                self.checked[topic] = Checked(source, count, target_id)
+            found.append(replace(each, target_id=target_id, problem=problem))
         return found
 
     async def _counterpart(
-        self, topic: str, target_topic: str, topic_id: bytes, count: int
+        self, topic: str, target_topic: str, source: SourceTopic, count: int
     ) -> tuple[State, str] | None:
-        """Make, check or grow one; what is wrong with it."""
+        """Make, check, grow or alter one; what is wrong with it."""
         have = len(self.target.partitions(target_topic))
         if not have:
-            await self._create(topic, target_topic, topic_id, count)
-        elif problem := await self._problem(topic, target_topic, topic_id):
-            return problem
-        elif have < count:
-            await Admin(self.target).create_partitions(target_topic, count)
+            await self._create(target_topic, source, count)
+        else:
+            entries = (await Admin(self.target).describe_configs([target_topic]))[target_topic]
+            if problem := self._problem(topic, target_topic, source.topic_id, entries):
+                return problem
+            if have < count:
+                await Admin(self.target).create_partitions(target_topic, count)
+            await self._follow_options(target_topic, source.options, _set_options(entries))
         await self.target.refresh_metadata([target_topic])
         return None
 
-    async def _create(self, topic: str, target_topic: str, topic_id: bytes, count: int) -> None:
-        source_options = (await Admin(self.source).describe_configs([topic]))[topic]
+    async def _create(self, target_topic: str, source: SourceTopic, count: int) -> None:
+        cluster_id = self.source.cluster_id or ""
         options = {
-            entry.name: entry.value
-            for entry in source_options
-            if entry.name in COPIED_OPTIONS and entry.config_source == TOPIC_CONFIG_SET
-        }
-        options |= {
+            **source.options,
             LINK_OPTION: self.link.name,
-            SOURCE_CLUSTER_OPTION: self.source.cluster_id or "",
-            SOURCE_TOPIC_OPTION: uuid_to_str(topic_id),
-            PATH_OPTION: ",".join((*self.paths[topic][1], self.source.cluster_id or "")),
+            SOURCE_CLUSTER_OPTION: cluster_id,
+            SOURCE_TOPIC_OPTION: uuid_to_str(source.topic_id),
+            PATH_OPTION: ",".join((*source.path, cluster_id)),
         }
         try:
             await Admin(self.target).create_topics([NewTopic(target_topic, count, -1, options)])
@@ -151,9 +218,28 @@ class Discovery:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # a second worker of the link was first
                 raise
 
-    async def _problem(self, topic: str, target_topic: str, topic_id: bytes) -> tuple[State, str] | None:
-        """Why the target's topic cannot be this link's; None when it is."""
-        entries = (await Admin(self.target).describe_configs([target_topic]))[target_topic]
+    async def _follow_options(self, target_topic: str, wanted: Mapping[str, str], present: Mapping[str, str]) -> None:
+        """Give the counterpart the options that the source's topic has now. A refusal is logged: records go on."""
+        changes: dict[str, str | None] = {name: None for name in present if name not in wanted}
+        changes |= {name: value for name, value in wanted.items() if present.get(name) != value}
+        if not changes:
+            return
+        said = ", ".join(f"{name}={'default' if value is None else value}" for name, value in changes.items())
+        try:
+            await Admin(self.target).alter_configs(target_topic, changes)
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            log.warning(
+                "link %s: %s cannot follow its source's options %s: %s", self.link.name, target_topic, said, error
+            )
+        else:
+            log.info("link %s: %s follows its source's options: %s", self.link.name, target_topic, said)
+
+    def _problem(
+        self, topic: str, target_topic: str, topic_id: bytes, entries: Iterable[Any]
+    ) -> tuple[State, str] | None:
+        """Why the target's topic, whose options these are, cannot be this link's; None when it is."""
         options = {entry.name: entry.value for entry in entries}
         owner = options.get(LINK_OPTION) or ""
         if owner != self.link.name:
@@ -172,9 +258,31 @@ class Discovery:
         return None
 
 
+async def _described(client: Client, topics: Iterable[str]) -> list[Any]:
+    """`describe_configs.DescribeConfigsResult` of each topic, its own error in it. Raises ClientError."""
+    resources = [
+        describe_configs.DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=list(READ_OPTIONS)
+        )
+        for name in topics
+    ]
+    answer = await client.request(describe_configs.Request(resources=resources))
+    results: list[Any] = answer.results
+    return results
+
+
+def _set_options(entries: Iterable[Any]) -> dict[str, str]:
+    """Those of a topic's options that a mirror copies and that are set on the topic itself."""
+    return {
+        entry.name: entry.value
+        for entry in entries
+        if entry.name in COPIED_OPTIONS and entry.config_source == TOPIC_CONFIG_SET and entry.value is not None
+    }
+
+
 def recreated(topic: str, target_topic: str) -> str:
-    return f"the source topic {topic} was deleted and made anew: {way_out(target_topic)}"
+    return f"the source topic {topic} was deleted and created again: {way_out(target_topic)}"
 
 
 def way_out(target_topic: str) -> str:
-    return f"delete {target_topic} in the target to mirror anew what the source has"
+    return f"delete {target_topic} in the target to mirror again what the source has"

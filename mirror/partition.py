@@ -6,12 +6,10 @@ checkpoint: `next_offset` and `epoch` come from the target's own answers, and ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..protocol import records
-from ..protocol.records import BatchHeader
 
 CATCHING_UP_AFTER_MS = 10_000  # not at the source's high watermark for so long
 
@@ -19,11 +17,12 @@ CATCHING_UP_AFTER_MS = 10_000  # not at the source's high watermark for so long
 class State(StrEnum):
     CATCHING_UP = "CATCHING_UP"
     MIRRORING = "MIRRORING"
-    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"  # the source does not answer, or not for this partition; tried again
     GAP = "GAP"  # the source deleted records before they were mirrored
     DIVERGED = "DIVERGED"  # the target holds records that the source no longer has
     SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic is another one by the same name
-    FAILED = "FAILED"  # the target refuses what comes; `reason` names it
+    FAILED = "FAILED"  # the target refuses what comes, or the source to say what a topic is; `reason` names it
+    NO_TOPICS = "NO_TOPICS"  # of a link: one of its expressions selects no topic of the source
 
 
 # In these nothing more is appended until a person has decided.
@@ -32,12 +31,20 @@ HELD = frozenset({State.GAP, State.DIVERGED, State.SOURCE_RECREATED, State.FAILE
 
 @dataclass(frozen=True)
 class Run:
-    """Whole batches in a row, as fetched. first, next: offsets; epoch: of the last batch; data: their bytes."""
+    """Whole batches in a row, as fetched. first, next: offsets; epoch: of the last batch; data: their bytes.
+
+    Without data: the target's log is to begin at `next_offset`, where the source's does, though there is no record yet.
+    """
 
     first_offset: int
     next_offset: int
     epoch: int
     data: memoryview
+
+
+def longer(backoff_ms: float, least_ms: float, most_ms: float) -> float:
+    """The next back-off after `backoff_ms`: twice as long, within bounds."""
+    return min(max(2 * backoff_ms, least_ms), most_ms)
 
 
 class PartitionMirror:
@@ -76,7 +83,9 @@ class PartitionMirror:
         self.source_high_watermark = -1
         self.at_high_watermark_ms = now_ms
         self.retry_at = 0.0  # loop time
-        self.backoff_ms = 0.0
+        self.backoff_ms = 0.0  # of the target
+        self.source_backoff_ms = 0.0
+        self.next_try_ms = -1  # see `turn`
 
     @property
     def held(self) -> bool:
@@ -90,15 +99,15 @@ class PartitionMirror:
         """For how long the target has not been at the source's high watermark."""
         return now_ms - self.at_high_watermark_ms if self.lag_records else 0
 
-    def hold(self, state: State, reason: str, now_ms: int) -> None:
-        self.turn(state, reason, now_ms)
+    def hold(self, state: State, reason: str, now_ms: int, next_try_ms: int = -1) -> None:
+        self.turn(state, reason, now_ms, next_try_ms)
         self.doubt()
 
-    def turn(self, state: State, reason: str, now_ms: int) -> None:
-        if (state, reason) != (self.state, self.reason):
-            if state != self.state:
-                self.since_ms = now_ms
-            self.state, self.reason = state, reason
+    def turn(self, state: State, reason: str, now_ms: int, next_try_ms: int = -1) -> None:
+        """next_try_ms: wall time at which the source is asked again what it refused; -1: it refused nothing."""
+        if state != self.state:
+            self.since_ms = now_ms
+        self.state, self.reason, self.next_try_ms = state, reason, next_try_ms
 
     def doubt(self) -> None:
         """Forget what is under way; the target must be asked again where its log ends."""
@@ -123,7 +132,7 @@ class PartitionMirror:
         A first batch may begin before the fetch offset (a log start in mid-batch): it goes whole.
         """
         end, first, last = 0, -1, None
-        for position, header in _whole(data):
+        for position, header in records.walk(data):
             if header.next_offset <= self.fetch_offset:
                 continue
             if first < 0:
@@ -133,6 +142,16 @@ class PartitionMirror:
             return None
         self.fetch_offset, self.fetch_epoch = last.next_offset, last.partition_leader_epoch
         return Run(first, last.next_offset, last.partition_leader_epoch, data[begin:end])
+
+    def begins_at(self, log_start_offset: int) -> Run | None:
+        """What makes the target's log begin where the source's does, when the source has no record to be carried.
+
+        None where it begins there already, or has held records. Moves the fetch position on.
+        """
+        if not self.target_is_empty or log_start_offset <= 0:
+            return None
+        self.fetch_offset, self.fetch_epoch = log_start_offset, -1
+        return Run(log_start_offset, log_start_offset, -1, memoryview(b""))
 
     def appended(self, next_offset: int, epoch: int, now_ms: int) -> None:
         """The target acknowledged up to `next_offset`."""
@@ -163,9 +182,6 @@ class PartitionMirror:
             "epoch": self.epoch,
             "lag_records": self.lag_records,
             "lag_ms": self.lag_ms(now_ms),
+            "next_try_ms": self.next_try_ms,
             "updated_ms": now_ms,
         }
-
-
-def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    return records.walk(data)

@@ -1,7 +1,7 @@
 """Whether source and target hold the same last batch: what leader epochs alone cannot tell.
 
 A source that was restored from an older copy goes on under the epoch that its lost records had, too; once it has
-outgrown the target, no fetch shows that the two logs parted. So each partition is compared before the first append, and
+outgrown the target, no fetch shows that the two logs differ. So each partition is compared before the first append, and
 again whenever its source was away.
 """
 
@@ -10,22 +10,20 @@ from __future__ import annotations
 from ..client import Client, TopicPartition
 from ..client.raw import fetch_raw
 from ..protocol import records
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchHeader
 from .partition import PartitionMirror
 
 DELETE_HORIZON = 0x40  # attribute that a cleaner sets, which changes the CRC
 
 
-async def parted(source: Client, source_node: int, target: Client, each: PartitionMirror) -> str | None:
-    """How the batch that holds the target's last offset differs from the source's; None when nothing shows that."""
-    target_tp = TopicPartition(each.target_topic, each.index)
-    last = each.next_offset - 1
-    theirs = await _batch_at(source, TopicPartition(each.topic, each.index), source_node, last)
-    if theirs is None:
-        return None  # deleted or not there: the fetch from `next_offset` on says what that means
-    ours = await _batch_at(target, target_tp, await target.leader_of(target_tp), last)
-    if ours is None:
-        return None  # retention
+def difference(ours: BatchHeader | None, theirs: BatchHeader | None, each: PartitionMirror) -> str | None:
+    """How the target's batch that holds its last offset differs from the source's; None when nothing shows that.
+
+    None for a batch: it was deleted. If it is the source's, the fetch from `next_offset` on shows what that means.
+    """
+    if ours is None or theirs is None:
+        return None
     if (ours.base_offset, ours.last_offset, ours.crc) == (theirs.base_offset, theirs.last_offset, theirs.crc):
         return None
     if _cleaned(ours) or _cleaned(theirs):
@@ -37,8 +35,11 @@ async def parted(source: Client, source_node: int, target: Client, each: Partiti
     )
 
 
-async def _batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -> BatchHeader | None:
+async def batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -> BatchHeader | None:
+    """The batch that holds an offset; None where there is none. Raises KafkaError, ClientError."""
     [answer] = await fetch_raw(client, {tp: (offset, -1, -1)}, node_id=node, max_wait_ms=0, partition_max_bytes=1)
+    if answer.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+        raise KafkaError.of(answer.error_code)
     for _, header in records.walk(answer.records):
         if header.last_offset >= offset:
             return header if header.base_offset <= offset else None

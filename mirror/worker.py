@@ -1,18 +1,18 @@
 """The mirror worker: finds what a link carries, has it carried, and says in `__mirror_status` how far it came.
 
 Any number of workers may run on one link: the target takes each batch once, whoever brings it (see `carrier`). What is
-not as it should be becomes a state of its partition, with its reason, and never stops the others.
+not as it should be becomes a state of its partition, with its reason, and never stops the others; what concerns no
+partition becomes a state of the link.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from ..client import Client, Producer, TopicPartition
+from ..client import Client, TopicPartition
 from ..protocol.messages import mirror_append
 from ..protocol.primitives import ZERO_UUID
 from ..runtime import Runtime, system
@@ -21,7 +21,7 @@ from .discovery import Discovery, Found
 from .errors import MirrorError
 from .link import MirrorLink
 from .partition import HELD, PartitionMirror, State
-from .status import STATUS_TOPIC, read_status, status_key
+from .status import LINK, StatusWriter, read_status
 
 log = logging.getLogger("isthmus.mirror")
 
@@ -37,15 +37,16 @@ class MirrorWorker:
         self.runtime = runtime or system()
         self.carrier = Carrier(link, source, target, self.runtime)
         self.partitions = self.carrier.partitions
-        self.discovery = Discovery(link, source, target)
+        self.discovery = Discovery(link, source, target, self.runtime)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._carriers: dict[int, asyncio.Task[None]] = {}  # by source node
         self._tasks: list[asyncio.Task[None]] = []
         self._troubled: dict[str, None] = {}  # topics whose last discovery found a problem
-        self._told: dict[TopicPartition, dict[str, object]] = {}  # what `__mirror_status` has
-        self._dropped: list[TopicPartition] = []  # what it still has, of a link that once selected more
+        self._trouble: tuple[State, str] | None = None  # of the last discovery, as a whole
+        self._link_state: tuple[State, int] | None = None  # what the link's own status says, and since when
+        self._logged: dict[TopicPartition, tuple[str, str]] = {}  # state and reason, as the log has them
         self._looked = asyncio.Event()  # what the source has is known
-        self._producer: Producer | None = None
+        self._status = StatusWriter(link.name, target)
 
     async def start(self) -> None:
         await self.target.connection(None, LANE)
@@ -60,10 +61,7 @@ class MirrorWorker:
                 f"link {self.link.name}: source and target are one cluster, {self.source.cluster_id}: a cluster is not "
                 "mirrored into itself"
             )
-        await self.discovery.ensure_status_topic(STATUS_TOPIC)
-        # A status doubled is harmless; a producer that stops because the target lost an older one would not be.
-        self._producer = Producer(self.target, linger_ms=0, idempotent=False)
-        await self._producer.start()
+        await self._status.start()
         self._tasks = [
             self._task(self._discover(), "discovery"),
             self._task(self._publish(), "status"),
@@ -90,9 +88,9 @@ class MirrorWorker:
             async with asyncio.timeout(self.link.limits.stop_timeout_ms / 1000):
                 if appends:
                     await asyncio.wait(appends)
-                if self._producer is not None:
+                if tasks:
                     await self._publish_changes()
-                    await self._producer.close()
+                await self._status.close()
         except TROUBLE:
             pass  # the status is for people; what counts is in the target's logs
         for task in appends:
@@ -124,6 +122,7 @@ class MirrorWorker:
             topics = await self.discovery.source_topics(known)
         except TROUBLE as error:
             self.carrier.source_trouble(error)
+            self._trouble = State.SOURCE_UNAVAILABLE, f"the source does not say which topics it has: {error}"
             return
         for tp, each in self.partitions.items():
             if tp.topic not in topics and not each.held:
@@ -133,13 +132,15 @@ class MirrorWorker:
                 self._adopt(found)
         except TROUBLE as error:
             self.carrier.target_trouble(error)
+            self._trouble = State.CATCHING_UP, f"the target's topics cannot be looked at: {error}"
             return
+        self._trouble = None
         self._assign()
         self._ask_the_quiet()
         self._looked.set()
 
     async def _recall(self) -> None:
-        """Topics that went while no worker ran: what the last one said of them must not stand for ever."""
+        """Topics that went while no worker ran: what the last one wrote of them must not stay for ever."""
         while True:
             try:
                 rows = await read_status(self.target)
@@ -150,10 +151,11 @@ class MirrorWorker:
         now_ms = self.runtime.wall_ms()
         for row in rows:
             tp = TopicPartition(row["topic"], row["partition"])
-            if row["link"] != self.link.name or tp in self.partitions or self.discovery.has(tp.topic):
+            if row["link"] != self.link.name:
                 continue
-            if not self.link.selects(tp.topic):
-                self._dropped.append(tp)
+            if tp == LINK or not self.link.selects(tp.topic):
+                self._status.known(tp)
+            if tp == LINK or tp in self.partitions or self.discovery.has(tp.topic) or not self.link.selects(tp.topic):
                 continue
             each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
             each.next_offset, each.epoch = row["next_offset"], row["epoch"]
@@ -161,24 +163,30 @@ class MirrorWorker:
             self.partitions[tp] = each
 
     def _adopt(self, found: Found) -> None:
-        """Take up the partitions of a topic; begin anew where source or target topic is another one than before."""
+        """Take up the partitions of a topic; begin again where source or target topic is another one than before."""
         now_ms = self.runtime.wall_ms()
-        healed = found.topic in self._troubled and not found.problem
-        self._troubled.pop(found.topic, None)
-        if found.problem:
+        holds = found.problem is not None and found.problem[0] in HELD
+        healed = found.topic in self._troubled and found.problem is None
+        if holds:
             self._troubled[found.topic] = None
+        elif healed:
+            del self._troubled[found.topic]
         for index in found.partitions:
             tp = TopicPartition(found.topic, index)
             each = self.partitions.get(tp)
             changed = each is not None and (each.topic_id, each.target_id) != (found.topic_id, found.target_id)
-            if each is None or healed or (changed and not found.problem):
+            if each is None or healed or (changed and found.problem is None):
                 if each is not None:
                     each.doubt()  # whatever is under way for the old one
                 each = self.partitions[tp] = PartitionMirror(
                     found.topic, index, found.target_topic, found.topic_id, now_ms, found.target_id
                 )
-            if found.problem and (each.state, each.reason) != found.problem:
-                each.hold(*found.problem, now_ms)
+                if found.problem is not None:
+                    each.turn(*found.problem, now_ms)
+            if found.problem is not None and holds:
+                problem = (*found.problem, found.next_try_ms)
+                if (each.state, each.reason, each.next_try_ms) != problem:
+                    each.hold(*found.problem, now_ms, found.next_try_ms)
 
     def _assign(self) -> None:
         """One carrier for each broker that leads something."""
@@ -187,7 +195,7 @@ class MirrorWorker:
                 self._carriers[node] = self._task(self.carrier.run(node), f"carrier {node}")
 
     def _ask_the_quiet(self) -> None:
-        """A target that lost its power may have lost what it acknowledged; where nothing is appended nobody notices."""
+        """A target that lost its power may have lost what it acknowledged; without appends nothing else shows that."""
         for each in self.partitions.values():
             if each.probed and not each.held and not each.in_flight and each.append_offset == each.quiet_at:
                 each.asking = True
@@ -196,46 +204,60 @@ class MirrorWorker:
     # --- Status -------------------------------------------------------------------------------------
 
     async def _publish(self) -> None:
+        problem = ""
         while True:
             await asyncio.sleep(self.link.limits.status_interval_ms / 1000)
             try:
                 await self._publish_changes()
-            except TROUBLE:
-                continue  # the target is away; the mirror itself notices that too
+                problem = ""
+            except TROUBLE as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("link %s: its status cannot be written into the target: %s", self.link.name, problem)
 
     async def _publish_changes(self) -> None:
-        """Write the status of partitions whose status changed; time alone is no change."""
-        assert self._producer is not None
+        """Log the states that changed, whether or not the target takes the status; then write that."""
+        rows = self._rows()
+        for tp, row in rows.items():
+            said = row["state"], row["reason"]
+            if self._logged.get(tp) != said:
+                level = logging.WARNING if row["state"] in HELD or row["reason"] else logging.INFO
+                because = f": {row['reason']}" if row["reason"] else ""
+                what = "" if tp == LINK else f" {tp.topic}-{tp.partition}"
+                log.log(level, "link %s%s: %s%s", self.link.name, what, row["state"], because)
+        self._logged = {tp: (row["state"], row["reason"]) for tp, row in rows.items()}
+        await self._status.write(rows)
+
+    def _rows(self) -> dict[TopicPartition, dict[str, Any]]:
+        """The status of each partition, and of the link where there is something to say of it."""
         now_ms = self.runtime.wall_ms()
-        sent = []
-        for tp, each in list(self.partitions.items()):
-            status = each.status(now_ms)
-            what = {name: value for name, value in status.items() if name not in ("updated_ms", "lag_ms")}
-            told = self._told.get(tp)
-            if told == what:
-                continue
-            if told is None or (told["state"], told["reason"]) != (what["state"], what["reason"]):
-                level = logging.WARNING if each.state in HELD or each.reason else logging.INFO
-                because = f": {each.reason}" if each.reason else ""
-                log.log(level, "link %s %s-%d: %s%s", self.link.name, *tp, each.state, because)
-            self._told[tp] = what  # told in the log; in the topic only once it is acknowledged
-            key = status_key(self.link.name, *tp)
-            await self._producer.room()
-            sent.append((tp, what, self._producer.send(STATUS_TOPIC, json.dumps(status).encode(), key, partition=0)))
-        problem: BaseException | None = None
-        for tp, what, future in sent:
-            try:
-                await future
-            except TROUBLE as error:
-                problem = error
-                if self._told.get(tp) is what:
-                    self._told[tp] = {**what, "updated_ms": None}  # differs from whatever comes next
-        if problem is not None:
-            raise problem
-        while self._dropped:
-            await self._producer.send(STATUS_TOPIC, None, status_key(self.link.name, *self._dropped[-1]), partition=0)
-            self._dropped.pop()
+        rows = {tp: each.status(now_ms) for tp, each in self.partitions.items()}
+        trouble = self._trouble or self._unused()
+        if trouble is None:
+            self._link_state = None
+            return rows
+        state, reason = trouble
+        if self._link_state is None or self._link_state[0] != state:
+            self._link_state = state, now_ms
+        rows[LINK] = {
+            "state": str(state), "reason": reason, "since_ms": self._link_state[1], "updated_ms": now_ms
+        }  # fmt: skip
+        return rows
+
+    def _unused(self) -> tuple[State, str] | None:
+        """What is to be said of expressions that select nothing."""
+        if not self._looked.is_set():
+            return None
+        topics = {**dict.fromkeys(self.discovery.selected), **dict.fromkeys(tp.topic for tp in self.partitions)}
+        unused = self.link.unused(topics)
+        if not unused:
+            return None
+        quoted = ", ".join(f"'{pattern}'" for pattern in unused)
+        return State.NO_TOPICS, f"the source has no topic whose whole name matches {quoted}"
 
 
 def gone(topic: str, target_topic: str) -> str:
-    return f"the source has no topic {topic} any more; {target_topic} keeps what was mirrored"
+    return (
+        f"the source does not list topic {topic} any more: it was deleted, or the mirror may not describe it; "
+        f"{target_topic} keeps what was mirrored"
+    )

@@ -294,6 +294,14 @@ class Partition:
         self.log.advance_start(before)
         return before
 
+    async def begin_at(self, offset: int) -> None:
+        """Begin a log that never held a record at `offset`, as its mirror's source does.
+
+        Raises OffsetMismatch where it holds records by then, StorageError.
+        """
+        await self.log.reset_to(offset, expected_next_offset=0)
+        self._advance(offset)
+
     # --- who waits ----------------------------------------------------------------------------------------------------
 
     def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:

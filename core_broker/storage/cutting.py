@@ -13,6 +13,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from . import retention, swap
 from .cleaning import Replacement
 from .epochs import EPOCH_CHECKPOINT
+from .errors import OffsetMismatch
 from .files import Files
 from .recovery import load_producers, remove_snapshots
 from .segment import Segment
@@ -92,13 +93,19 @@ class LogCutting(LogUpkeep):
         self.files.write_atomic(f"{self.directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())
         self.epochs.dirty = False
 
-    async def reset_to(self, offset: int) -> None:
-        """Throw everything away and begin at `offset`."""
+    async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
+        """Throw everything away and begin at `offset`. Raises StorageError.
+
+        expected_next_offset: where the log must end still when it is thrown away, else OffsetMismatch.
+        """
         async with self._maintenance:
             self._check_online()
             self.recovery_point = self.first_dirty_offset = 0
             if self.save_points is not None:
                 await self.save_points()
+            end = self.log_end_offset
+            if expected_next_offset is not None and expected_next_offset != end:
+                raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)
             try:
                 self._begin_at(offset)
             except OSError as error:

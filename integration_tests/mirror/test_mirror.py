@@ -61,9 +61,7 @@ def test_what_no_decoder_could_read_is_carried_byte_for_byte(
             seed = b"seed" * 4  # a mirrored topic takes whatever its link brings
             owner = {"mirror_link": "seed", "mirror_source_cluster_id": "elsewhere"}
             await create(origin, "strange", 1, **owner, mirror_source_topic_id=uuid_to_str(seed))
-            part = mirror_append.MirrorAppendPartition(
-                index=0, source_leader_epoch=5, range_from=0, range_to=43, records=strange
-            )
+            part = mirror_append.MirrorAppendPartition(index=0, source_leader_epoch=5, range_from=0, records=strange)
             topic = mirror_append.MirrorAppendTopic(name="strange", source_topic_id=seed, partitions=[part])
             request = mirror_append.Request(
                 link_id="seed", source_cluster_id="elsewhere", timeout_ms=5000, topics=[topic]

@@ -42,10 +42,12 @@ def row(status: dict[tuple[str, int], dict[str, Any]], topic: str, partition: in
     return status.get((topic, partition), {"state": None, "reason": ""})
 
 
-async def reaches(target: str, topic: str, state: str, timeout_s: float = 20.0) -> dict[str, Any]:
+async def reaches(target: str, topic: str, state: str, timeout_s: float = 20.0, reason: str = "") -> dict[str, Any]:
+    """Wait for the state, and for a reason that holds this text."""
+
     async def look() -> Any:
         found = row(await asyncio.to_thread(mirror_status, target), topic)
-        assert found["state"] == state, found
+        assert found["state"] == state and reason in found["reason"], found
         return found
 
     return await until(look, f"{topic} is {state}", timeout_s)

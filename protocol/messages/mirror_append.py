@@ -1,8 +1,9 @@
 """MirrorAppend (key 30000, private to Isthmus): a mirror appends another cluster's batches, bytes and offsets kept.
 
 The target log is the checkpoint: a partition takes batches only at `range_from`, its expected next offset, where the
-batch before has the leader epoch that is expected, and only from the link and source topic that own it. Empty records
-are a probe: the answer tells where the target log stands.
+batch before has the leader epoch that is expected, and only from the link and source topic that own it. A partition
+that never held a record begins at the source's log start. Without records and with `range_from` -1 it is a probe: the
+answer says where the target log ends.
 v0: flexible.
 """
 
@@ -18,12 +19,8 @@ class MirrorAppendPartition(Struct):
     mode: int = int8()
     source_leader_epoch: int = int32(default=-1)
     previous_leader_epoch: int = int32(default=-2)  # of the batch before `range_from`; -1: there is none, -2: not told
-    range_from: int = int64()
-    range_to: int = int64()
-    source_high_watermark: int = int64(default=-1)
-    source_last_stable_offset: int = int64(default=-1)
-    source_log_start_offset: int = int64(default=-1)
-    source_time_ms: int = int64(default=-1)
+    range_from: int = int64()  # where the target log must end; -1 in a probe
+    source_log_start_offset: int = int64(default=-1)  # where a target log that never held a record begins
     records: Any = batches(nullable="0+")
 
 
@@ -48,7 +45,6 @@ class MirrorAppendPartitionResponse(Struct):
     next_offset: int = int64(default=-1)
     next_epoch: int = int32(default=-1)
     link_epoch: int = int32(default=-1)
-    high_watermark: int = int64(default=-1)
 
 
 class MirrorAppendTopicResponse(Struct):

@@ -52,7 +52,7 @@ class Observer:
         said = {
             TopicPartition(row["topic"], row["partition"]): row
             for row in await self._ask(link.target, read_status) or ()
-            if row["link"] == link.name
+            if row["link"] == link.name and row["topic"]  # else it is of the link as a whole
         }
         source_ends = await self._ask(link.source, lambda client: end_offsets(client, names.selects))
         tps = sorted({*(source_ends or ()), *said})

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +10,12 @@ from isthmus.client import TopicPartition
 from isthmus.client.errors import ConnectionLost
 from isthmus.client.raw import RawFetch
 from isthmus.mirror import carrier as carrier_module
+from isthmus.mirror import verify as verify_module
 from isthmus.mirror.carrier import Carrier
 from isthmus.mirror.link import Limits, MirrorLink
 from isthmus.mirror.partition import PartitionMirror, State
 from isthmus.protocol import records
-from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import mirror_append
 from isthmus.runtime import Runtime
 
@@ -24,6 +24,31 @@ ID = b"t" * 16
 
 def batch(base: int, count: int = 2, epoch: int = 3) -> bytes:
     return bytes(records.build_batch([(0, None, b"v", ())] * count, base_offset=base, partition_leader_epoch=epoch))
+
+
+def end_of(part: Any) -> int:
+    """The offset after an append's last record, or the one at which it has an empty log begin."""
+    if not part.records:
+        return int(part.source_log_start_offset)
+    return [header.next_offset for _, header in records.walk(part.records)][-1]
+
+
+class Source:
+    """Says who leads, and keeps which topics' metadata was asked for."""
+
+    cluster_id = "source"
+
+    def __init__(self) -> None:
+        self.refreshed: list[list[str]] = []
+
+    def topic_id(self, topic: str) -> bytes:
+        return ID
+
+    def leader(self, tp: Any) -> int:
+        return 1
+
+    async def refresh_metadata(self, names: Any) -> None:
+        self.refreshed.append(list(names))
 
 
 class Target:
@@ -58,7 +83,7 @@ class Target:
         request, future = self.sent[number]
         parts = [
             mirror_append.MirrorAppendPartitionResponse(
-                index=part.index, error_code=code, error_message="said so", next_offset=next_offset or part.range_to,
+                index=part.index, error_code=code, error_message="said so", next_offset=next_offset or end_of(part),
                 next_epoch=next_epoch,
             )
             for part in request.topics[0].partitions
@@ -68,9 +93,7 @@ class Target:
 
 
 def make(partitions: int = 1, **limits: Any) -> tuple[Carrier, Target, list[PartitionMirror]]:
-    source = SimpleNamespace(
-        cluster_id="source", topic_id=lambda topic: ID, leader=lambda tp: 1, refresh_metadata=_nothing
-    )
+    source = Source()
     target = Target()
     runtime = Runtime(random.Random(1), lambda: 1_000, lambda: 0)
     made = Carrier(MirrorLink("l", "a", ["t"], limits=Limits(**limits)), source, target, runtime)  # type: ignore[arg-type]
@@ -79,10 +102,6 @@ def make(partitions: int = 1, **limits: Any) -> tuple[Carrier, Target, list[Part
         each.probe_answered(0, -1)
         each.compared = True
     return made, target, list(made.partitions.values())
-
-
-async def _nothing(*_: Any) -> None:
-    pass
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, script: Any) -> list[list[int]]:
@@ -110,7 +129,7 @@ def test_appends_follow_each_other_without_waiting_and_at_the_right_offsets(monk
         for _ in range(2):
             await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
         parts = [request.topics[0].partitions[0] for request, _ in target.sent]
-        assert [(p.range_from, p.range_to, p.source_leader_epoch) for p in parts] == [(0, 2, 3), (2, 4, 3)]
+        assert [(p.range_from, end_of(p), p.source_leader_epoch) for p in parts] == [(0, 2, 3), (2, 4, 3)]
         assert carrier.under_way_bytes == 2 * len(batch(0))
         target.answer(0)
         target.answer(1)
@@ -223,5 +242,158 @@ def test_a_history_that_parts_from_the_targets_is_named_with_offset_and_epoch(mo
         await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
         assert each.state is State.DIVERGED and not target.sent
         assert "ends at offset 10 of leader epoch 4" in each.reason and "from offset 6 on" in each.reason
+
+    asyncio.run(scenario())
+
+
+LASTING = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    999,  # of a Kafka to come
+)
+
+
+@pytest.mark.parametrize("code", LASTING)
+def test_what_the_source_refuses_for_good_is_a_state_of_its_partition_and_asked_for_seldom(monkeypatch, code):
+    async def scenario():
+        carrier, target, [bad, good] = make(2, appends_in_flight=12)
+        answers(monkeypatch, lambda index: batch(good.fetch_offset) if index else {"error_code": code})
+        backoffs = []
+        for _ in range(12):
+            bad.probe_answered(0, -1)
+            bad.compared = True
+            await carrier._dispatch(await carrier._fetch(1, [bad, good], 1 << 20))
+            assert bad.state is State.SOURCE_UNAVAILABLE
+            backoffs.append(bad.next_try_ms - 1_000)
+        assert backoffs[:4] == [100, 200, 400, 800] and backoffs[-1] == 30_000
+        status = bad.status(5_000)
+        assert (status["state"], status["since_ms"], status["next_try_ms"]) == ("SOURCE_UNAVAILABLE", 1_000, 31_000)
+        assert bad.reason.startswith("t-0: the source refuses to give its records: ") and f"({int(code)})" in bad.reason
+        assert [p.index for request, _ in target.sent for p in request.topics[0].partitions] == [1] * 12
+        assert good.state is State.CATCHING_UP and not bad.probed and not bad.compared
+        # Only what fresh metadata may change is asked for, and only of that topic.
+        assert all(asked == ["t"] for asked in carrier.source.refreshed)
+        assert bool(carrier.source.refreshed) == (code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE))
+        answers(monkeypatch, lambda index: b"")
+        bad.probe_answered(0, -1)
+        await carrier._fetch(1, [bad], 1 << 20)
+        assert (bad.reason, bad.next_try_ms, bad.source_backoff_ms) == ("", -1, 0)
+
+    asyncio.run(scenario())
+
+
+def test_what_passes_by_itself_is_a_state_too_and_asked_for_often(monkeypatch):
+    async def scenario():
+        carrier, _, [each] = make()
+        answers(monkeypatch, lambda _: {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER})
+        for _ in range(12):
+            each.probe_answered(0, -1)
+            await carrier._fetch(1, [each], 1 << 20)
+        assert each.state is State.SOURCE_UNAVAILABLE and "NOT_LEADER_OR_FOLLOWER" in each.reason
+        assert (each.source_backoff_ms, each.next_try_ms) == (2_000, -1)
+        assert carrier.source.refreshed == [["t"]] * 12
+
+    asyncio.run(scenario())
+
+
+def test_offsets_that_may_not_be_asked_for_concern_their_partition_alone(monkeypatch):
+    async def scenario():
+        carrier, target, [bad, good] = make(2)
+        answers(monkeypatch, lambda index: batch(0) if index else {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE})
+
+        async def list_offsets(self: Any, wanted: Any) -> Any:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "offsets of t-0")
+
+        monkeypatch.setattr(carrier_module.Admin, "list_offsets", list_offsets)
+        await carrier._dispatch(await carrier._fetch(1, [bad, good], 1 << 20))
+        assert bad.state is State.SOURCE_UNAVAILABLE and bad.reason.endswith(": offsets of t-0")
+        assert [p.index for p in target.sent[0][0].topics[0].partitions] == [1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("position", "start", "end", "state", "fetch_offset"),
+    [
+        ((0, -1), 5, 9, State.CATCHING_UP, 5),  # a new copy begins where the source does, not where it ends
+        ((4, 3), 5, 9, State.GAP, 4),
+        ((5, 3), 5, 9, State.CATCHING_UP, 5),  # asked again: the source's log moved meanwhile
+        ((9, 3), 5, 9, State.CATCHING_UP, 9),
+        ((10, 3), 5, 9, State.DIVERGED, 10),
+    ],
+)
+def test_an_offset_out_of_range_is_a_beginning_a_gap_or_a_loss_of_the_source(
+    monkeypatch, position, start, end, state, fetch_offset
+):
+    async def scenario():
+        carrier, _, [each] = make()
+        each.probe_answered(*position)
+        answers(monkeypatch, lambda _: {"error_code": ErrorCode.OFFSET_OUT_OF_RANGE})
+
+        async def list_offsets(self: Any, wanted: Any) -> Any:
+            return {tp: ({"earliest": start, "latest": end}[which], -1, -1) for tp, which in wanted.items()}
+
+        monkeypatch.setattr(carrier_module.Admin, "list_offsets", list_offsets)
+        assert await carrier._fetch(1, [each], 1 << 20) == []
+        assert (each.state, each.fetch_offset) == (state, fetch_offset)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("position", "records", "sent"),
+    [
+        ((0, -1), b"", [(0, 5, -1, -1, b"")]),  # an empty log is to begin there
+        ((0, -1), batch(5), [(0, 5, 3, -1, batch(5))]),
+        ((5, -1), b"", []),  # it begins there already
+        ((5, 3), b"", []),
+    ],
+)
+def test_an_empty_copy_is_told_where_the_source_begins(monkeypatch, position, records, sent):
+    async def scenario():
+        carrier, target, [each] = make()
+        each.probe_answered(*position)
+        end = 7 if records else 5
+        answers(
+            monkeypatch,
+            lambda _: {"records": memoryview(records), "log_start_offset": 5, "high_watermark": end},
+        )
+        each.fetch_offset = 5
+        await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
+        parts = [request.topics[0].partitions[0] for request, _ in target.sent]
+        found = [
+            (p.range_from, p.source_log_start_offset, p.source_leader_epoch, p.previous_leader_epoch, p.records or b"")
+            for p in parts
+        ]
+        assert found == sent
+        if sent:
+            target.answer(0)
+            await asyncio.gather(*carrier.appends)
+        assert each.state is (State.MIRRORING if sent or not records else State.CATCHING_UP)
+        assert (each.next_offset, each.lag_records) == (end, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_partition_that_cannot_be_compared_is_not_carried(monkeypatch, side):
+    async def scenario():
+        carrier, target, [each] = make()
+        target.leader_of = lambda tp: asyncio.sleep(0, 1)
+        each.probe_answered(4, 3)
+        each.compared = False
+
+        async def fetch_raw(client: Any, wanted: Any, **_: Any) -> list[RawFetch]:
+            [tp] = wanted
+            refuses = client is (carrier.source if side == "source" else target)
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if refuses else ErrorCode.NONE
+            return [RawFetch(tp, code, 4, 4, 0, None, memoryview(b"" if refuses else batch(2)))]
+
+        monkeypatch.setattr(verify_module, "fetch_raw", fetch_raw)
+        await carrier._compare(1, [each])
+        assert not each.compared and not each.probed and "TOPIC_AUTHORIZATION_FAILED" in each.reason
+        assert each.state is (State.SOURCE_UNAVAILABLE if side == "source" else State.CATCHING_UP)
 
     asyncio.run(scenario())

@@ -21,8 +21,11 @@ RESTART_S = (0.1, 2.0)
 class WorkerHost:
     """A machine that runs one mirror worker, one life after the other, as a supervisor would."""
 
-    def __init__(self, sim: Simulation, name: str, source: BrokerHost, target: BrokerHost) -> None:
+    def __init__(
+        self, sim: Simulation, name: str, source: BrokerHost, target: BrokerHost, link: MirrorLink = LINK
+    ) -> None:
         self.sim = sim
+        self.link = link
         self.machine = sim.machine(name)
         self.source = source
         self.target = target
@@ -48,7 +51,7 @@ class WorkerHost:
     async def _run(self, process: Process) -> None:
         source = Client(self.source.address, client_id="mirror", runtime=process.runtime)
         target = Client(self.target.address, client_id="mirror", runtime=process.runtime)
-        worker = MirrorWorker(LINK, source, target, process.runtime)
+        worker = MirrorWorker(self.link, source, target, process.runtime)
         await source.start()
         await target.start()
         await worker.start()

@@ -13,14 +13,13 @@ from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.replication.states import Event
-from isthmus.core_broker.server.apis import list_offsets, mirror_append, produce
+from isthmus.core_broker.server.apis import list_offsets, produce
 from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import list_offsets as lo
 from isthmus.protocol.messages import metadata_records as r
-from isthmus.protocol.messages import mirror_append as ma
 from isthmus.protocol.messages import produce as p
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import system
@@ -77,20 +76,6 @@ def test_clients_do_not_write_to_internal_topics(serving):
             produce_to(context, "__consumer_offsets", acks=0)
         assert context.services.replicas.get("__consumer_offsets", 0).log.log_end_offset == 0
         assert produce_to(context, "t").responses[0].partition_responses[0].error_code == 0
-
-    serving(work)
-
-
-@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
-def test_mirror_append_without_a_link_writes_to_no_topic(serving, topic):
-    def work(context):
-        one = ma.MirrorAppendPartition(index=0, range_from=0, range_to=1, records=memoryview(BATCH))
-        request = ma.Request(
-            link_id="", source_cluster_id="x", timeout_ms=1000,
-            topics=[ma.MirrorAppendTopic(name=topic, partitions=[one])],
-        )  # fmt: skip
-        assert mirror_append.handle(request, context).error_code == ErrorCode.INVALID_REQUEST
-        assert context.services.replicas.get(topic, 0).log.log_end_offset == 0
 
     serving(work)
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import json
 
-from isthmus.mirror.worker import STATUS_TOPIC
+from isthmus.mirror.status import STATUS_TOPIC
 
 from ..application import produce
 from ..history import Batch
