@@ -124,6 +124,8 @@ class Discovery:
             return
         for result in await _described(self.source, asked):
             name = result.resource_name
+            if name not in topics:
+                continue
             if not result.error_code:
                 self._learn(name, topics[name], result.configs)
             elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else it was deleted just now

@@ -125,7 +125,8 @@ class MirrorWorker:
             self._trouble = State.SOURCE_UNAVAILABLE, f"the source does not say which topics it has: {error}"
             return
         for tp, each in self.partitions.items():
-            if tp.topic not in topics and not each.held:
+            # A topic that may not be described any more has its metadata still: fetches say what they are refused for.
+            if tp.topic not in topics and not self.source.partitions(tp.topic) and not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), self.runtime.wall_ms())
         try:
             for found in await self.discovery.settle(topics):
@@ -154,13 +155,12 @@ class MirrorWorker:
             if row["link"] != self.link.name:
                 continue
             if tp == LINK or not self.link.selects(tp.topic):
-                self._status.known(tp)
-            if tp == LINK or tp in self.partitions or self.discovery.has(tp.topic) or not self.link.selects(tp.topic):
-                continue
-            each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
-            each.next_offset, each.epoch = row["next_offset"], row["epoch"]
-            each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), now_ms)
-            self.partitions[tp] = each
+                self._status.known(tp)  # taken away, unless there is something to say of it now
+            elif tp not in self.partitions and not self.discovery.has(tp.topic):
+                each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
+                each.next_offset, each.epoch = row["next_offset"], row["epoch"]
+                each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), now_ms)
+                self.partitions[tp] = each
 
     def _adopt(self, found: Found) -> None:
         """Take up the partitions of a topic; begin again where source or target topic is another one than before."""
@@ -253,7 +253,7 @@ class MirrorWorker:
         if not unused:
             return None
         quoted = ", ".join(f"'{pattern}'" for pattern in unused)
-        return State.NO_TOPICS, f"the source has no topic whose whole name matches {quoted}"
+        return State.NO_TOPICS, f"the source lists no topic whose whole name matches {quoted}"
 
 
 def gone(topic: str, target_topic: str) -> str:
