@@ -73,6 +73,7 @@ REFUSED = [
     ({"range_from": 4}, E.OFFSET_OUT_OF_RANGE, "ends at offset 5, not 4"),
     ({"range_from": 6}, E.OFFSET_OUT_OF_RANGE, "ends at offset 5, not 6"),
     ({"range_from": 4, "epoch": 2}, E.OFFSET_OUT_OF_RANGE, "ends at offset 5, not 4"),  # late, and no divergence
+    ({"range_from": 6, "epoch": 2}, E.OFFSET_OUT_OF_RANGE, "ends at offset 5, not 6"),
     ({"epoch": 2}, E.FENCED_LEADER_EPOCH, "source leader epoch 2, but the log holds epoch 3"),
     ({"previous": 2}, E.OFFSET_OUT_OF_RANGE, "is of leader epoch 3, not 2"),
     ({"previous": 4}, E.OFFSET_OUT_OF_RANGE, "is of leader epoch 3, not 4"),
