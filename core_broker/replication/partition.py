@@ -300,7 +300,7 @@ class Partition:
         Raises OffsetMismatch where it holds records by then, StorageError.
         """
         await self.log.reset_to(offset, expected_next_offset=0)
-        self._advance(offset)
+        self.core.advance_high_watermark(offset)
 
     # --- who waits ----------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ def _start_at(offset: int, partition: Partition, context: Context) -> None:
     """The source's log begins inside its first batch: what is before it there is not served here either."""
 
     def appended() -> None:
-        if not partition.is_offline:
+        if partition.failure is None:
             partition.log.advance_start(offset)
             context.services.spawn(context.services.replicas.save_log_starts(), f"save where {partition} begins")
 
