@@ -25,7 +25,7 @@ from .errors import AppError, StreamsError
 from .runtime.worker import StreamWorker
 
 EXIT_FAILED, EXIT_CONFIG = 1, 2
-STOP_S = 5.0  # after a signal, for the batch in hand and the last checkpoint
+STOP_S = 5.0  # after a signal, for the event in hand and the last checkpoint
 
 
 def find(name: str) -> App:

@@ -7,12 +7,18 @@ assert driver.table("totals") == {"a": 1}
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ..client import FetchedBatches, TopicPartition
+from ..protocol import records
 from .api.app import App
 from .engine.checkpoint import Restorer, marker_key
-from .engine.task import Task, events
-from .runtime.agents import TaskRun
+from .engine.task import Task
+from .errors import AppError, RecordError
+from .runtime.agents import BATCH_EVENTS_MAX, TaskRun
+from .runtime.backlog import Backlog
 
 RUN = bytes(8)
 
@@ -26,35 +32,62 @@ class Sent(NamedTuple):
     timestamp_ms: int | None
 
 
+class Record(NamedTuple):
+    """A record for an app."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int = 0
+
+
 class TestDriver:
-    """One task of an app. Use it inside a running loop, and close it."""
+    """One task of an app. Use it inside a running loop, and close it. Records go the worker's way: as fetched batches,
+    of which an agent has many events at once, and those of a topic with on_error='skip' that cannot be decoded are
+    left out, into `skipped`."""
 
     __test__ = False  # pytest: not a test of its own
 
     def __init__(self, app: App, partition: int = 0, run: bytes = RUN) -> None:
         self.app = app
         self.sent: list[Sent] = []
+        self.skipped: list[RecordError] = []
         self.changelog: list[tuple[bytes, bytes | None, bytes | None]] = []  # key, value, run header
         self.task = Task(app.id, partition, app.tables.values(), run)
         self._topics = app.input_topics()
         self._run: TaskRun | None = None
+        self._turn = asyncio.Lock()  # one `send` after the other
 
     async def send(self, topic: str, *, value: bytes | None, key: bytes | None = None, timestamp_ms: int = 0) -> None:
         """Give the app one record and return when it has processed it."""
-        if self._run is None:
-            self._run = TaskRun(self.app, self.task)
-            self.app.outbox = _Outbox(self.sent)
-            self.changelog.append((marker_key(self.task.run, True), self.task.begin(), None))
-        offset = self.task.position(topic)
-        columns = ([offset], [timestamp_ms], [key], [value])
-        found = events(topic, self.task.number, columns, self._topics[topic].codec, offset)
-        await self._run.process(topic, found, offset + 1)
+        await self.send_batch(topic, [Record(value, key, timestamp_ms)])
+
+    async def send_batch(self, topic: str, given: Iterable[Record]) -> None:
+        """Give the app records that a worker would have fetched together; return when it has processed all of them."""
+        reads = self._topics.get(topic)
+        if reads is None:
+            raise AppError(f"app {self.app.id} reads no topic {topic}; it reads {', '.join(self._topics)}")
+        async with self._turn:
+            if self._run is None:
+                self._run = TaskRun(self.app, self.task)
+                self.app.outbox = _Outbox(self.sent)
+                self.changelog.append((marker_key(self.task.run, True), self.task.begin(), None))
+            offset = self.task.position(topic)
+            fields = [(each.timestamp_ms, each.key, each.value, ()) for each in given]
+            data = memoryview(records.build_batch(fields, base_offset=offset) if fields else b"")
+            end = offset + len(fields)
+            fetched = FetchedBatches(TopicPartition(topic, self.task.number), data, offset, end, end, end)
+            backlog = Backlog(fetched, reads.codec, offset, self.skipped.append if reads.skips else None)
+            while not backlog.empty:
+                await self._run.process(backlog, BATCH_EVENTS_MAX)
 
     def table(self, name: str) -> dict[Any, Any]:
         return self.task.tables[name].rows
 
     def checkpoint(self) -> None:
-        """Write what changed to `changelog`, closed by a marker."""
+        """Write what changed to `changelog`, closed by a marker. Raises AppError within an event and after an agent has
+        failed, where a worker writes no checkpoint."""
+        if self._run is not None and not self._run.is_whole:
+            raise AppError(f"app {self.app.id}: no checkpoint is written within an event, or after an agent failed")
         rows, marker, _ = self.task.checkpoint()
         self.changelog += [(row.key, row.value, self.task.row_header()) for row in rows]
         self.changelog.append((marker_key(self.task.run, False), marker, None))

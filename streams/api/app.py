@@ -14,7 +14,8 @@ An app is only a description: nothing runs before a worker takes it (`isthmus wo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ..engine.codecs import Codec, codec, encode_key
@@ -82,8 +83,13 @@ class App:
         found: dict[str, Topic] = {}
         for agent in self.agents:
             for name in agent.topic.names:
-                if found.setdefault(name, agent.topic).codec is not agent.topic.codec:
-                    raise AppError(f"app {self.id}: topic {name} is read by two agents with different codecs")
+                first = found.setdefault(name, agent.topic)
+                for what, same in (
+                    ("codecs", first.codec is agent.topic.codec),
+                    ("on_error", first.skips == agent.topic.skips),
+                ):
+                    if not same:  # a record is decoded once, for all agents that read it
+                        raise AppError(f"app {self.id}: topic {name} is read by two agents with different {what}")
         if not found:
             raise AppError(f"app {self.id} has no agent: declare one with @app.agent(topic)")
         return found
@@ -124,20 +130,49 @@ class Agent:
         self.name = getattr(function, "__name__", "agent")
 
 
-class Stream:
-    """What an agent iterates over; each agent has one for each task. `next_batch` is the runtime's."""
+class Feed(Protocol):
+    """Where a stream gets its events; the runtime's. An event is done when the agent asks for what comes after it."""
 
-    def __init__(self, task: Task, next_batch: Callable[[], Awaitable[list[Event]]]) -> None:
-        self._task = task
-        self._next_batch = next_batch
+    task: Task
+    batch: Iterator[Event]  # what is left of it: an iteration that is left and begun again goes on there
+    until: float  # time of the loop after which no event is taken, but for the first of a batch
+
+    def begin(self) -> None:
+        """An iteration begins. Raises AppError where another asyncio task is about to go on with one."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the batch has ended by its time."""
+        ...
+
+    async def more(self) -> None:
+        """Return when there is another batch."""
+        ...
+
+
+class Stream:
+    """What an agent iterates over; each agent has one for each task.
+
+    An iteration that is left, by `break` or by an error, can be begun again: it goes on with the next event. An event
+    counts as done when the agent asks for the next one, and not before.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
 
     async def events(self) -> AsyncIterator[Event]:
         """Events in the order of their partition; the loop gets a turn between batches only."""
-        task = self._task
+        feed, task, now = self._feed, self._feed.task, get_running_loop().time
+        feed.begin()
         while True:
-            for event in await self._next_batch():
-                task.current = event
-                yield event
+            if not feed.is_over:
+                for event in feed.batch:
+                    task.current = event
+                    yield event
+                    if now() >= feed.until:
+                        break
+            await feed.more()
 
     async def items(self) -> AsyncIterator[tuple[bytes | None, Any]]:
         """(key, value) of each event."""
@@ -145,11 +180,14 @@ class Stream:
             yield event.key, event.value
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """Events as they were fetched; `current` windows are those of the batch's last event."""
+        """Some events at a time; they count as done together. `current` windows are those of the last of them."""
+        feed = self._feed
+        feed.begin()
         while True:
-            batch = await self._next_batch()
-            self._task.current = batch[-1] if batch else None
-            yield batch
+            if not feed.is_over and (batch := list(feed.batch)):
+                feed.task.current = batch[-1]
+                yield batch
+            await feed.more()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Values alone."""

@@ -1,55 +1,96 @@
 """Runs agents on the asyncio loop: one asyncio task for each agent and task, woken once a batch, not once an event.
 
-A batch costs three turns of the loop at most: one that wakes the agents, which then take the whole batch without
-giving the loop a turn unless they wait for something of their own, and one that wakes whoever offered the batch.
+A batch costs three turns of the loop at most: one that wakes the agent, which then takes event after event without
+giving the loop a turn unless it waits for something of its own, and one that wakes whoever offered the batch. A batch
+has a time at which it ends: an agent that asks for an event after it gets none, and what is left is offered again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import length_hint
+from typing import Any
 
 from ..api.app import Agent, App, Stream
 from ..api.tables import current_task
 from ..engine.task import Event, Task
-from ..errors import RecordError, StreamsError
+from ..errors import AppError, RecordError, StreamsError
+from .backlog import Backlog
+
+BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
+TOGETHER_EVENTS = 16  # by so many events one agent of a topic may be ahead of another, which a batch's end waits for
+NEVER = float("inf")
 
 
 class AgentRun:
-    """One agent on one task."""
+    """One agent on one task, and the `Feed` of its stream. The batch is held here and not by an iteration, since the
+    agent may leave one and begin another."""
 
     def __init__(self, agent: Agent, task: Task) -> None:
         self.agent = agent
         self.task = task
-        self._offered: asyncio.Future[list[Event]] | None = None  # the agent waits for it
-        self._finished: asyncio.Future[None] | None = None  # whoever offered a batch waits for it
+        self._loop = asyncio.get_running_loop()
+        self.batch: Iterator[Event] = iter(())
+        self.until = NEVER
+        self._offered = 0  # events of the batch
+        self._reader: asyncio.Task[Any] | None = None  # iterates, or did so last
+        self._waiting: asyncio.Future[None] | None = None  # the agent waits for a batch
+        self._finished: asyncio.Future[int] | None = None  # whoever offered a batch waits for it
         token = current_task.set(task)  # the new asyncio task copies the context
-        self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"agent {agent.name} {task.number}")
+        self._runner = self._loop.create_task(self._run(), name=f"agent {agent.name} {task.number}")
         current_task.reset(token)
         self._runner.add_done_callback(self._ended)
 
     async def _run(self) -> None:
-        await self.agent.function(Stream(self.task, self._next_batch))
+        await self.agent.function(Stream(self))
 
-    async def _next_batch(self) -> list[Event]:
-        self._offered = asyncio.get_running_loop().create_future()
+    # --- What the stream asks -----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        reader = asyncio.current_task()
+        if self._reader is not None and self._reader is not reader and not self._reader.done():
+            raise AppError(
+                "a stream is iterated over in two asyncio tasks: an event that one has would count as done when the "
+                "other asks for the next. Iterate in one of them, and hand the events on from there"
+            )
+        self._reader = reader
+
+    @property
+    def is_over(self) -> bool:
+        return length_hint(self.batch) < self._offered and self._loop.time() >= self.until
+
+    async def more(self) -> None:
+        left, self.batch = length_hint(self.batch), iter(())
         if self._finished is not None and not self._finished.done():
-            self._finished.set_result(None)
-        return await self._offered
+            self._finished.set_result(self._offered - left)
+        self._waiting = self._loop.create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None  # also where the agent's own timeout ended it
 
-    async def offer(self, events: list[Event]) -> None:
-        """Give the agent a batch and return when it asks for the next; raises what the agent raised."""
-        while self._offered is None:  # its first turn is still to come
-            if self._runner.done():
-                self._raise()
-            await asyncio.sleep(0)
-        if self._runner.done():
+    # --- What the worker does -----------------------------------------------------------------------
+
+    async def offer(self, events: list[Event], until: float) -> int:
+        """Give the agent a batch and return, when it asks for an event that it does not get, how many it has done: as
+        many as it got until a time of the loop, at least one. Raises what the agent raised."""
+        self.check()
+        self.batch, self.until, self._offered = iter(events), until, len(events)
+        self._finished = self._loop.create_future()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+        return await self._finished
+
+    @property
+    def has_ended(self) -> bool:
+        return self._runner.done()
+
+    def check(self) -> None:
+        """Raise what ended the agent, if something did."""
+        if self.has_ended:
             self._raise()
-        offered, self._offered = self._offered, None
-        self._finished = asyncio.get_running_loop().create_future()
-        offered.set_result(events)
-        await self._finished
 
     def _ended(self, runner: asyncio.Task[None]) -> None:
         if self._finished is not None and not self._finished.done():
@@ -63,6 +104,8 @@ class AgentRun:
         event = self.task.current
         where = f"at {event.topic}-{event.partition} offset {event.offset}" if event else "before any event"
         error = None if self._runner.cancelled() else self._runner.exception()
+        if isinstance(error, AppError):
+            raise AppError(f"agent {self.agent.name} {where}: {error}") from error
         if isinstance(error, StreamsError):
             raise error
         what = f"raised {described(error, self.agent.function)}" if error else "returned, but an agent runs for ever"
@@ -86,14 +129,40 @@ class TaskRun:
     def __init__(self, app: App, task: Task) -> None:
         self.task = task
         self.runs = [AgentRun(agent, task) for agent in app.agents]
+        self._between_events = True
 
-    async def process(self, topic: str, events: list[Event], next_offset: int) -> None:
-        """Run every agent that reads the topic over a batch; the task then stands at `next_offset`."""
-        if events:
-            for run in self.runs:
-                if topic in run.agent.topic.names:
-                    await run.offer(events)
-        self.task.processed(topic, next_offset)
+    @property
+    def is_whole(self) -> bool:
+        """Whether tables and positions reflect the same events, so that a checkpoint may be written."""
+        return self._between_events and not any(run.has_ended for run in self.runs)
+
+    def check(self) -> None:
+        """Raise what ended an agent, if something did."""
+        for run in self.runs:
+            run.check()
+
+    async def process(self, backlog: Backlog, most: int, until: float = NEVER) -> int:
+        """Run every agent that reads the topic over the next events, `most` or so many as they do until a time of the
+        loop, at least one; the task then stands behind them. Gives their number."""
+        events = backlog.ahead(most)
+        self._between_events = False  # and so it stays if an agent fails, or this is cancelled
+        done = await self._give(backlog.tp.topic, events, until) if events else 0
+        self.task.processed(backlog.tp.topic, backlog.passed(done))
+        self._between_events = True
+        return done
+
+    async def _give(self, topic: str, events: list[Event], until: float) -> int:
+        readers = [run for run in self.runs if topic in run.agent.topic.names]
+        if len(readers) == 1:
+            return await readers[0].offer(events, until)
+        loop = asyncio.get_running_loop()
+        done = 0
+        while done < len(events) and not (done and loop.time() >= until):
+            some = events[done : done + TOGETHER_EVENTS]
+            for run in readers:
+                await run.offer(some, NEVER)
+            done += len(some)
+        return done
 
     async def stop(self) -> None:
         for run in self.runs:

@@ -1,4 +1,4 @@
-"""What was fetched of one partition and has not been given to agents: decoded a few record batches at a time, so that
+"""What was fetched of one partition and has not been done by agents: decoded a few record batches at a time, so that
 neither memory nor the time until the worker can do something else grow with what a fetch brings."""
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ class Backlog:
         self._offset = from_offset  # of what comes after all decoded
         self._end = max(fetched.next_offset, from_offset)
         self._events: list[Event] = []
-        self._given = 0  # of the decoded events
+        self._done = 0  # of the decoded events
 
     @property
     def empty(self) -> bool:
-        return self._given >= len(self._events) and self._at >= len(self._data)
+        return self._done >= len(self._events) and self._at >= len(self._data)
 
-    def take(self, most: int) -> tuple[list[Event], int]:
-        """The next events and the offset after them."""
-        if self._given >= len(self._events):
+    def ahead(self, most: int) -> list[Event]:
+        """The next events, at most so many; they stay the next until they are `passed`."""
+        if self._done >= len(self._events):
             self._decode(most)
-        whole = self._given == 0 and len(self._events) <= most
-        some = self._events if whole else self._events[self._given : self._given + most]
-        self._given += len(some)
+        whole = self._done == 0 and len(self._events) <= most
+        return self._events if whole else self._events[self._done : self._done + most]
+
+    def passed(self, count: int) -> int:
+        """So many of the events ahead are done; gives the offset after them."""
+        self._done += count
         if self.empty:
-            return some, self._end
-        return some, self._offset if self._given >= len(self._events) else some[-1].offset + 1
+            return self._end
+        return self._offset if self._done >= len(self._events) else self._events[self._done - 1].offset + 1
 
     def _decode(self, most: int) -> None:
         """Whole record batches that hold about as many records."""
@@ -62,4 +65,4 @@ class Backlog:
         except KafkaError as error:
             raise RecordError(f"{self.tp.topic}-{self.tp.partition} from offset {from_offset} on: {error}") from error
         self._events = events(self.tp.topic, self.tp.partition, columns, self._codec, from_offset, self._skip)
-        self._given, self._at = 0, end
+        self._done, self._at = 0, end

@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
@@ -22,11 +23,11 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..engine.checkpoint import RUN_HEADER, Row, marker_key
+from ..engine.checkpoint import RUN_HEADER, Positions, Row, marker_key
 from ..engine.tables import split_key
 from ..engine.task import Task
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
-from .agents import TaskRun
+from .agents import BATCH_EVENTS_MAX, NEVER, TaskRun
 from .backlog import Backlog
 from .loading import load
 
@@ -34,8 +35,7 @@ log = logging.getLogger("isthmus.streams")
 
 POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
-BATCH_S = 0.1  # agents get as many events at once as took them so long before: so soon can the worker do else
-BATCH_EVENTS, BATCH_EVENTS_MAX = 1_000, 5_000  # at first, at most
+BATCH_S = 0.1  # a batch ends at the event in hand after so long: so soon can the worker do something else
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
 ABANDON_S = 2.0  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
@@ -56,9 +56,11 @@ class StreamWorker:
         self.skipped_total = 0
         self.processed_total = 0
         self._backlog: deque[Backlog] = deque()  # of one poll: fetches are ahead of it by one answer a partition
-        self._batch_events = BATCH_EVENTS
+        self._batch_events = (
+            1  # as many as took about BATCH_S before: a batch that an agent takes as a whole is not cut
+        )
         self._checkpoints: dict[int, asyncio.Task[None]] = {}
-        self._checkpoint_at = 0.0
+        self._checkpoint_at = NEVER
         self._stopping = asyncio.Event()
         app.outbox = self
 
@@ -125,11 +127,12 @@ class StreamWorker:
             ) from error
 
     async def stop(self) -> None:
-        """Finish the batch in hand, write a last checkpoint, leave the group."""
+        """Let `run` return after the event in hand; `close` then writes a last checkpoint and leaves the group."""
         self._stopping.set()
 
     async def close(self) -> None:
-        """After `run` returned or raised: checkpoint what is whole, release everything."""
+        """After `run` returned or was cancelled: write a last checkpoint of each task that is not within an event, and
+        release everything."""
         for number in list(self.running):
             await self._finish(number)
         await self.consumer.close()
@@ -160,19 +163,19 @@ class StreamWorker:
         self._backlog.append(Backlog(batches, topic.codec, from_offset, skip))
 
     async def _process_some(self) -> None:
-        """Give agents the next events, about BATCH_S's worth of them; the partitions take turns."""
+        """Give agents the next events until BATCH_S is over or a checkpoint is due; the partitions take turns."""
         backlog = self._backlog.popleft()
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        some, next_offset = backlog.take(self._batch_events)
-        await self.running[backlog.tp.partition].process(backlog.tp.topic, some, next_offset)
-        self.processed_total += len(some)
+        until = min(begun + BATCH_S, self._checkpoint_at)
+        done = await self.running[backlog.tp.partition].process(backlog, self._batch_events, until)
+        self.processed_total += done
         if not backlog.empty:
             self._backlog.append(backlog)
         took = loop.time() - begun
         if took > BATCH_S:
-            self._batch_events = max(1, int(self._batch_events * BATCH_S / took))
-        elif took < BATCH_S / 2 and len(some) >= self._batch_events:
+            self._batch_events = max(1, int(done * BATCH_S / took))
+        elif took < BATCH_S / 2 and done >= self._batch_events:
             self._batch_events = min(2 * self._batch_events, BATCH_EVENTS_MAX)
 
     def _skip(self, problem: RecordError) -> None:
@@ -202,13 +205,26 @@ class StreamWorker:
             return
         self._checkpoint_at = now + self.app.checkpoint_interval_ms / 1000
         for number, run in self.running.items():
+            run.check()
             if run.task.changed and number not in self._checkpoints:
                 self._checkpoints[number] = asyncio.get_running_loop().create_task(self._checkpoint(run.task))
 
-    async def _checkpoint(self, task: Task) -> None:
-        rows, marker, positions = task.checkpoint()  # before any await: between two batches
-        headers = ((RUN_HEADER, task.row_header()),)
+    def _checkpoint(self, task: Task) -> Coroutine[Any, Any, None]:
+        """A checkpoint of what stands now, between two batches; to be awaited until it is written."""
+        rows, marker, positions = task.checkpoint()
         outputs, task.outputs = task.outputs, []
+        return self._write_checkpoint(task, rows, task.row_header(), marker, positions, outputs)
+
+    async def _write_checkpoint(
+        self,
+        task: Task,
+        rows: Sequence[Row],
+        header: bytes,
+        marker: bytes,
+        positions: Positions,
+        outputs: Sequence[asyncio.Future[RecordMetadata]],
+    ) -> None:
+        headers = ((RUN_HEADER, header),)
         await asyncio.gather(*outputs)
         try:
             futures = []
@@ -290,6 +306,8 @@ class StreamWorker:
             return
         if under_way := self._checkpoints.pop(number, None):
             await under_way
-        if run.task.changed:
+        if not run.is_whole:
+            log.warning("task %d stopped within an event, or failed: it goes on from its last checkpoint", number)
+        elif run.task.changed:
             await self._checkpoint(run.task)
         await run.stop()

@@ -23,7 +23,9 @@ def fetched(*batches: tuple[int, int], next_offset: int) -> FetchedBatches:
 def drained(backlog: Backlog, most: int) -> list[tuple[list[int], int]]:
     taken = []
     while not backlog.empty:
-        some, next_offset = backlog.take(most)
+        some = backlog.ahead(most)
+        assert backlog.ahead(most) == some  # until they are passed
+        next_offset = backlog.passed(len(some))
         assert [event.offset for event in some] == [event.value for event in some]
         taken.append(([event.offset for event in some], next_offset))
     return taken
@@ -39,6 +41,12 @@ def test_a_large_batch_is_given_in_parts():
     assert drained(backlog, 3) == [([5, 6, 7], 8), ([8, 9, 10], 11), ([11], 12)]
 
 
+def test_what_was_not_passed_is_given_again():
+    backlog = Backlog(fetched((5, 4), next_offset=9), codec("json"), 5)
+    assert [event.offset for event in backlog.ahead(3)] == [5, 6, 7]
+    assert (backlog.passed(1), drained(backlog, 100)) == (6, [([6, 7, 8], 9)])
+
+
 def test_records_below_the_position_are_left_out_and_holes_at_the_end_are_passed():
     backlog = Backlog(fetched((0, 4), next_offset=9), codec("json"), 2)
     assert drained(backlog, 100) == [([2, 3], 9)]
@@ -51,4 +59,4 @@ def test_a_batch_that_cannot_be_read_is_named():
     data[-1] ^= 1
     broken = FetchedBatches(TP, memoryview(data), 0, 3, 3, 3)
     with pytest.raises(RecordError, match="t-3 from offset 0 on: "):
-        Backlog(broken, codec("json"), 0).take(10)
+        Backlog(broken, codec("json"), 0).ahead(10)

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import math
 
 import pytest
 
 from isthmus.streams import App, RecordError
-from isthmus.streams.driver import TestDriver
+from isthmus.streams.driver import Record, TestDriver
 from isthmus.streams.engine.checkpoint import Restorer, marker_key
 from isthmus.streams.engine.task import Event
 from isthmus.streams.errors import AppError, ChangelogError
@@ -178,44 +179,11 @@ def test_a_batch_costs_at_most_three_turns_of_the_loop():
         loop._run_once = counted
         for size in (1, 10, 5_000):
             turns = 0
-            await run.offer([Event(None, f"w{i % 7}", i, "words", 0, i) for i in range(size)])
+            await run.offer([Event(None, f"w{i % 7}", i, "words", 0, i) for i in range(size)], math.inf)
             assert 0 < turns <= 3, (size, turns)
         await driver.close()
 
     drive(scenario)
-
-
-def test_keys_of_bytes_numbers_and_tuples_come_back_as_they_were():
-    app = App("keys")
-    seen = app.Table("seen", default=int)
-    keys = {b"1": b"\xff\x00", b"2": 7, b"3": ("a", (b"b", 2.5)), b"4": "text", b"5": None}
-
-    @app.agent(app.topic("in"))
-    async def remember(stream):
-        async for _, value in stream.items():
-            seen[keys[value]] += 1
-            seen.pop(None, 0)
-
-    async def scenario():
-        driver = TestDriver(app, run=RUN_A)
-        for value in keys:
-            await driver.send("in", value=value)
-        driver.checkpoint()
-        again = driver.restarted(RUN_B)
-        assert again.table("seen") == {b"\xff\x00": 1, 7: 1, ("a", (b"b", 2.5)): 1, "text": 1}
-        await driver.close()
-
-    drive(scenario)
-
-
-@pytest.mark.parametrize("key", [float("nan"), {1}, object()])
-def test_a_key_that_would_not_come_back_is_refused(key):
-    from isthmus.streams.engine.tables import TableSpec
-
-    with pytest.raises(AppError, match=r"table t: key .* cannot be kept"):
-        TableSpec("t").encode_key((key,))
-    with pytest.raises(AppError, match="table t: the value of key 'k' cannot be kept as JSON"):
-        TableSpec("t").encode_value("k", {"v": object()})
 
 
 def test_a_window_counts_as_in_faust():
@@ -237,3 +205,61 @@ def test_a_window_counts_as_in_faust():
         await driver.close()
 
     drive(scenario)
+
+
+def test_records_go_the_workers_way():
+    """Many at once, and left out where they cannot be decoded and the topic says so."""
+    app = App("batches")
+    sizes = []
+
+    @app.agent(app.topic("in", value="json", on_error="skip"))
+    async def measure(stream):
+        async for batch in stream.batches():
+            sizes.append(len(batch))
+
+    async def scenario():
+        driver = TestDriver(app)
+        await driver.send_batch("in", [Record(b"%d" % n) for n in range(10)])
+        await driver.send_batch("in", [])
+        await asyncio.gather(*(driver.send("in", value=value) for value in (b"{", b"1", b"2")))
+        assert sizes == [10, 1, 1]
+        assert [str(each)[:14] for each in driver.skipped] == ["in-0 offset 10"]
+        assert driver.task.position("in") == 13
+        with pytest.raises(AppError, match="app batches reads no topic out; it reads in"):
+            await driver.send("out", value=b"1")
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_no_checkpoint_is_written_after_an_agent_failed():
+    app = App("broken")
+    table = app.Table("seen")
+
+    @app.agent(app.topic("in"))
+    async def fail(stream):
+        async for event in stream.events():
+            table["offset"] = event.offset
+            raise ValueError
+
+    async def scenario():
+        driver = TestDriver(app)
+        with pytest.raises(RecordError):
+            await driver.send("in", value=b"1")
+        with pytest.raises(AppError, match="no checkpoint is written within an event, or after an agent failed"):
+            driver.checkpoint()
+        await driver.close()
+
+    drive(scenario)
+
+
+def test_agents_of_one_topic_decode_it_alike():
+    for other, said in (
+        ({"value": "str"}, "different codecs"),
+        ({"value": "raw", "on_error": "skip"}, "different on_error"),
+    ):
+        app = App("two")
+        for topic in (app.topic("in"), app.topic("in", **other)):
+            app.agent(topic)(counting_app)
+        with pytest.raises(AppError, match=f"topic in is read by two agents with {said}"):
+            TestDriver(app)

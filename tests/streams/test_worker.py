@@ -1,6 +1,8 @@
 """The worker's order of writes, and how it shares its time, with client and changelog replaced."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,7 +14,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import Restored, marker_key
-from isthmus.streams.errors import AppError, ChangelogError, StreamsError
+from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import worker as worker_module
 from isthmus.streams.runtime.worker import StreamWorker
 
@@ -43,14 +45,19 @@ class FakeProducer:
         self.open.clear()
 
 
-def make(monkeypatch: pytest.MonkeyPatch, producer: FakeProducer, **options: Any) -> tuple[StreamWorker, list[Any]]:
+def make(
+    monkeypatch: pytest.MonkeyPatch, producer: FakeProducer, *agents: Any, **options: Any
+) -> tuple[StreamWorker, list[Any]]:
     app = App("app", **options)
     seen = app.Table("seen", default=int)
 
-    @app.agent(app.topic("in", value="json"))
     async def count(stream: Any) -> None:
         async for event in stream.events():
             seen[event.key] += 1
+
+    source = app.topic("in", value="json")
+    for agent in agents or (count,):
+        app.agent(source)(agent)
 
     loads: list[Any] = []
 
@@ -75,6 +82,17 @@ def make(monkeypatch: pytest.MonkeyPatch, producer: FakeProducer, **options: Any
 def fetched(count: int) -> FetchedBatches:
     data = records.build_batch([(0, b"k%d" % i, b"1", ()) for i in range(count)])
     return FetchedBatches(TopicPartition("in", 0), memoryview(bytes(data)), 0, count, count, count)
+
+
+async def drain(worker: StreamWorker, count: int) -> list[int]:
+    """Processes so many records; gives how many there were in each step."""
+    worker._take_in(fetched(count))
+    steps = []
+    while worker._backlog:
+        before = worker.processed_total
+        await worker._process_some()
+        steps.append(worker.processed_total - before)
+    return steps
 
 
 def test_a_run_begins_in_the_changelog_before_it_reads_it(monkeypatch):
@@ -124,8 +142,7 @@ def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
         producer = FakeProducer()
         worker, _ = make(monkeypatch, producer)
         await worker._assigned([TopicPartition("in", 0)])
-        worker._take_in(fetched(3))
-        await worker._process_some()
+        await drain(worker, 3)
         task = worker.running[0].task
         producer.at_once = False
         writing = asyncio.ensure_future(worker._checkpoint(task))
@@ -137,8 +154,7 @@ def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
         await writing  # a refused commit of offsets is nothing
         assert producer.written[-1][0] == marker_key(task.run, False)
 
-        worker._take_in(fetched(4))
-        await worker._process_some()
+        await drain(worker, 4)
         producer.at_once = False
         writing = asyncio.ensure_future(worker._checkpoint(task))
         for _ in range(10):
@@ -153,29 +169,223 @@ def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
     asyncio.run(scenario())
 
 
-def test_slow_agents_get_less_at_once(monkeypatch):
+async def breaking(stream: Any, saw: Callable[[Any], None]) -> None:
+    while True:
+        async for event in stream.events():
+            saw(event)
+            break
+
+
+async def catching(stream: Any, saw: Callable[[Any], None]) -> None:
+    while True:
+        with contextlib.suppress(ValueError):
+            async for event in stream.events():
+                saw(event)
+                raise ValueError
+
+
+async def timing_out(stream: Any, saw: Callable[[Any], None]) -> None:
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                async for event in stream.events():
+                    saw(event)
+        await asyncio.sleep(0)
+
+
+async def mixing(stream: Any, saw: Callable[[Any], None]) -> None:
+    while True:
+        async for event in stream.events():
+            saw(event)
+            break
+        async for batch in stream.batches():
+            for event in batch:
+                saw(event)
+            break
+
+
+@pytest.mark.parametrize("agent", [breaking, catching, timing_out, mixing])
+def test_an_iteration_begun_again_goes_on_with_the_next_event(monkeypatch, agent):
     async def scenario():
-        worker, _ = make(monkeypatch, FakeProducer())
+        seen: list[int] = []
+        worker, _ = make(
+            monkeypatch, FakeProducer(), lambda stream: agent(stream, lambda each: seen.append(each.offset))
+        )
         await worker._assigned([TopicPartition("in", 0)])
-        worker._batch_events, clock = 1_000, [0.0]
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", lambda: clock[0])
-        original = worker.running[0].process
+        await drain(worker, 40)
+        assert seen == list(range(40))
+        assert worker.running[0].task.position("in") == 40
+        await worker.running[0].stop()
 
-        async def slow(topic: str, events: list[Any], next_offset: int) -> None:
-            await original(topic, events, next_offset)
-            clock[0] += len(events) / 500  # 500 events a second
+    asyncio.run(scenario())
 
-        monkeypatch.setattr(worker.running[0], "process", slow)
-        worker._take_in(fetched(3_000))
-        steps = []
-        while worker._backlog:
-            before = worker.processed_total
+
+def test_an_event_counts_as_done_when_the_next_is_asked_for(monkeypatch):
+    """And not when the iteration that gave it is left."""
+
+    async def scenario():
+        done = asyncio.Event()
+
+        async def late(stream: Any) -> None:
+            while True:
+                async for _ in stream.events():
+                    break
+                await done.wait()
+
+        worker, _ = make(monkeypatch, FakeProducer(), late)
+        await worker._assigned([TopicPartition("in", 0)])
+        draining = asyncio.ensure_future(drain(worker, 1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert worker.running[0].task.position("in") == 0
+        done.set()
+        await draining
+        assert worker.running[0].task.position("in") == 1
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+def test_two_tasks_that_share_a_stream_are_an_error(monkeypatch):
+    async def scenario():
+        async def forked(stream: Any) -> None:
+            async def one() -> None:
+                async for _ in stream.events():
+                    await asyncio.Event().wait()
+
+            await asyncio.gather(one(), one())
+
+        worker, _ = make(monkeypatch, FakeProducer(), forked)
+        await worker._assigned([TopicPartition("in", 0)])
+        with pytest.raises(AppError, match="agent forked at in-0 offset 0: a stream is iterated over in two asyncio"):
+            await drain(worker, 3)
+        assert worker.running[0].task.position("in") == 0
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+@pytest.mark.parametrize("due_s", [0.05, 60.0])
+def test_a_batch_ends_at_the_event_in_hand(monkeypatch, readers, due_s):
+    """At the time of a checkpoint, and soon enough for a stop or a rebalance: agents that were fast turn slow here."""
+
+    async def scenario():
+        clock, event_s = [0.0], 0.0
+        done: list[list[int]] = [[] for _ in range(readers)]
+
+        def agent(number: int) -> Any:
+            async def slow(stream: Any) -> None:
+                async for event in stream.events():
+                    clock[0] += event_s
+                    await asyncio.sleep(0)
+                    done[number].append(event.offset)
+
+            return slow
+
+        worker, _ = make(monkeypatch, FakeProducer(), *map(agent, range(readers)))
+        await worker._assigned([TopicPartition("in", 0)])
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock[0])
+        await drain(worker, 1)
+        worker._batch_events = 1 if readers > 1 else 1_000
+        worker._checkpoint_at = due_s
+        event_s = 0.3
+        worker._take_in(fetched(400))
+        for position in range(2, 5):
             await worker._process_some()
-            steps.append(worker.processed_total - before)
-        assert steps[0] == 1_000 and 45 < min(steps[1:-1]) <= max(steps[1:]) <= 50 and sum(steps) == 3_000
+            assert all(each == list(range(position)) for each in done)
+            assert worker.running[0].task.position("in") == position
+            assert worker.running[0].is_whole
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_an_agent_takes_whole_is_smaller_where_it_is_slow(monkeypatch):
+    async def scenario():
+        clock, sizes = [0.0], []
+
+        async def slow(stream: Any) -> None:
+            async for batch in stream.batches():
+                sizes.append(len(batch))
+                clock[0] += len(batch) / 500  # 500 events a second
+
+        worker, _ = make(monkeypatch, FakeProducer(), slow)
+        await worker._assigned([TopicPartition("in", 0)])
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock[0])
+        steps = await drain(worker, 3_000)
+        assert sizes == steps and sum(steps) == 3_000
+        assert steps[0] == 1 and max(steps) <= 64
         assert worker.running[0].task.position("in") == 3_000
         await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_checkpoint_is_written_within_an_event(monkeypatch, fails):
+    """When an agent failed or the worker was cancelled, tables reflect more than the positions say."""
+
+    async def scenario():
+        producer = FakeProducer()
+
+        async def agent(stream: Any) -> None:
+            async for event in stream.events():
+                stream._feed.task.tables["seen"].set("k", event.offset)
+                if event.offset == 2:
+                    if fails:
+                        raise ValueError("no")
+                    await asyncio.Event().wait()
+
+        worker, _ = make(monkeypatch, producer, agent)
+        await worker._assigned([TopicPartition("in", 0)])
+        await drain(worker, 1)
+        draining = asyncio.ensure_future(drain(worker, 5))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)
+        before = list(producer.written)
+        await worker._finish(0)
+        assert producer.written == before
+        assert not worker.running
+
+    asyncio.run(scenario())
+
+
+def test_a_checkpoint_is_of_what_stands_when_it_is_due(monkeypatch):
+    """And not when its asyncio task has its first turn, which an agent may have before."""
+
+    async def scenario():
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
+        await worker._assigned([TopicPartition("in", 0)])
+        await drain(worker, 1)
+        worker._checkpoint_at = 0.0
+        worker._checkpoint_when_due(1.0)
+        worker.running[0].task.tables["seen"].set(b"k0", 7)
+        await worker._checkpoints[0]
+        assert (b'seen\0{"bytes":"k0"}', b"1") in producer.written
+        await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_that_ends_between_events_is_noticed_before_a_checkpoint(monkeypatch):
+    async def scenario():
+        async def impatient(stream: Any) -> None:
+            async with asyncio.timeout(0):
+                async for _ in stream:
+                    pass
+
+        worker, _ = make(monkeypatch, FakeProducer(), impatient)
+        await worker._assigned([TopicPartition("in", 0)])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        worker._checkpoint_at = 0.0
+        with pytest.raises(RecordError, match="agent impatient raised TimeoutError"):
+            worker._checkpoint_when_due(1.0)
+        await worker._finish(0)
 
     asyncio.run(scenario())
 

@@ -51,12 +51,13 @@ def turns_watched(sim: Simulation) -> Iterator[None]:
     """Looks how often the loop turns while a task takes a batch in."""
     real = TaskRun.process
 
-    async def process(self: TaskRun, *batch: Any) -> None:
+    async def process(self: TaskRun, *batch: Any) -> int:
         before = sim.loop.kernel.turn
-        await real(self, *batch)
+        done = await real(self, *batch)
         turns = sim.loop.kernel.turn - before
         assert turns <= TURNS_A_BATCH, f"{turns} turns of the loop for one batch"
         sim.counters["stream_batches"] += 1
+        return done
 
     with mock.patch.object(TaskRun, "process", process):
         yield
