@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import orjson
-
 from ..client import Client
 from .engine.checkpoint import Positions
+from .engine.codecs import decode_table_value
 from .engine.tables import split_key
 from .errors import AppError
 from .runtime.loading import load_partition
@@ -49,5 +48,5 @@ async def read(client: Client, app_id: str, windowed: tuple[str, ...] = ()) -> C
             start = None
             if table in windowed:
                 key, start = key
-            found.rows.append(TableRow(number, table, key, start, orjson.loads(value)))
+            found.rows.append(TableRow(number, table, key, start, decode_table_value(value)))
     return found

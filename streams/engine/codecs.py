@@ -1,13 +1,28 @@
-"""Values and table keys as bytes. A codec is a pair of functions found by name; JSON is orjson's."""
+"""Record values, table keys and table values as bytes. A codec is a pair of functions found by name; JSON is orjson's.
+
+What a table holds comes back equal and of the same type, or it is refused. Values are written as JSON where JSON alone
+brings them back. Others are written as `!` and JSON in which an object always names a type: `{"tuple": [1, 2]}`. In the
+JSON of a key, an array is a tuple and an object names a type.
+"""
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 import orjson
 
-from ..errors import AppError
+from ..errors import AppError, ChangelogError
+
+TYPED = b"!"  # no JSON begins with it
+VALUE_TYPES = "None, bool, int, float, str, bytes, and lists, tuples and dicts of them"
+KEY_TYPES = "None, bool, int, float, str, bytes, and tuples of them"
+PLAIN_KEYS = frozenset((str, bytes, int, type(None)))  # equal to nothing but what is written alike
+TOO_DEEP = "something nested too deeply"
+_SCALARS = frozenset((int, str, bool, type(None)))  # what orjson takes of them comes back from it
+_EXACT = 2  # marshal's format that writes the same bytes for two values where they are equal and of equal types
 
 
 class Codec(NamedTuple):
@@ -17,9 +32,15 @@ class Codec(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
+def _raw(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"a raw topic takes bytes, not a {type(value).__name__}")
+
+
 CODECS = {
     "json": Codec(orjson.dumps, orjson.loads),
-    "raw": Codec(bytes, bytes),
+    "raw": Codec(_raw, bytes),
     "str": Codec(str.encode, lambda data: bytes(data).decode()),
 }
 
@@ -38,15 +59,121 @@ def encode_key(key: Any) -> bytes | None:
     return key.encode() if isinstance(key, str) else orjson.dumps(key)
 
 
-def tag_bytes(key: Any) -> Any:
-    """Bytes in a table key as JSON has them."""
-    if isinstance(key, bytes):
-        return {"bytes": key.decode("latin-1")}
-    raise TypeError(f"{type(key).__name__} is no JSON")
+# --- Table keys -------------------------------------------------------------------------------------
 
 
-def freeze(key: Any) -> Any:
-    """A table key as JSON gave it back: its lists are the tuples they were, its objects the bytes."""
-    if isinstance(key, list):
-        return tuple(map(freeze, key))
-    return key["bytes"].encode("latin-1") if isinstance(key, dict) else key
+def canonical_key(key: Any) -> Any:
+    """The one of all keys that are equal to `key` under which a row is kept: 1 for True and 1.0.
+
+    Raises TypeError for a key that a changelog cannot bring back.
+    """
+    kind = type(key)
+    if kind in PLAIN_KEYS:
+        return key
+    if kind is tuple:
+        return key if PLAIN_KEYS.issuperset(map(type, key)) else tuple(map(canonical_key, key))
+    if kind is bool:
+        return int(key)
+    if kind is float and not isnan(key):
+        return int(key) if key.is_integer() else key
+    raise TypeError("NaN, which is equal to no key" if kind is float else f"a {kind.__name__}")
+
+
+def encode_table_key(key: Any) -> bytes:
+    """A canonical key as JSON."""
+    return _dumped(key, _pack_key)
+
+
+def decode_table_key(data: bytes) -> Any:
+    return _unpack_key(orjson.loads(data))
+
+
+def _pack_key(key: Any) -> Any:
+    return list(map(_pack_key, key)) if type(key) is tuple else pack(key)
+
+
+def _unpack_key(key: Any) -> Any:
+    return tuple(map(_unpack_key, key)) if isinstance(key, list) else unpack(key)
+
+
+# --- Table values -----------------------------------------------------------------------------------
+
+
+def encode_table_value(value: Any) -> bytes:
+    """Raises TypeError for a value that would not come back equal and of the same type."""
+    kind = type(value)
+    try:
+        data = orjson.dumps(value)
+        if kind in _SCALARS or (kind is float and isfinite(value)) or _comes_back(value, data):
+            return data
+    except (TypeError, ValueError):
+        pass  # `pack` names what it is that JSON alone does not bring back
+    return TYPED + _dumped(value, pack)
+
+
+def _dumped(value: Any, packed: Callable[[Any], Any]) -> bytes:
+    try:
+        plain = packed(value)
+    except RecursionError:
+        raise TypeError(TOO_DEEP) from None
+    try:
+        return orjson.dumps(plain)
+    except TypeError:  # of what `packed` gives, it takes everything down to a depth of its own
+        raise TypeError(TOO_DEEP) from None
+
+
+def _comes_back(value: Any, data: bytes) -> bool:
+    return marshal.dumps(orjson.loads(data), _EXACT) == marshal.dumps(value, _EXACT)
+
+
+def decode_table_value(data: bytes) -> Any:
+    return unpack(orjson.loads(data[1:])) if data.startswith(TYPED) else orjson.loads(data)
+
+
+def pack(value: Any) -> Any:
+    """A value as JSON in which an object always names a type. Raises TypeError for a type that has no name there."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is int:
+        return value if -(2**63) <= value < 2**64 else {"int": hex(value)}
+    if kind is float:
+        return value if isfinite(value) else {"float": repr(value)}
+    if kind is str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # a surrogate that is not one of a pair
+            return {"str": value.encode("utf-8", "surrogatepass").decode("latin-1")}
+        return value
+    if kind is bytes:
+        return {"bytes": value.decode("latin-1")}
+    if kind is list:
+        return list(map(pack, value))
+    if kind is tuple:
+        return {"tuple": list(map(pack, value))}
+    if kind is dict:
+        return {"dict": [[pack(key), pack(each)] for key, each in value.items()]}
+    raise TypeError(f"a {kind.__name__}")
+
+
+def unpack(value: Any) -> Any:
+    """What `pack` was given."""
+    if isinstance(value, list):
+        return list(map(unpack, value))
+    if not isinstance(value, dict):
+        return value
+    [(kind, body)] = value.items()
+    match kind:
+        case "int":
+            return int(body, 16)
+        case "float":
+            return float(body)
+        case "str":
+            return body.encode("latin-1").decode("utf-8", "surrogatepass")
+        case "bytes":
+            return body.encode("latin-1")
+        case "tuple":
+            return tuple(map(unpack, body))
+        case "dict":
+            return {unpack(key): unpack(each) for key, each in body}
+    raise ChangelogError(f"a changelog row holds a value of type {kind}, which this release does not know")

@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from ..errors import AppError
-from .codecs import freeze, tag_bytes
+from .codecs import (
+    KEY_TYPES,
+    PLAIN_KEYS,
+    VALUE_TYPES,
+    canonical_key,
+    decode_table_key,
+    decode_table_value,
+    encode_table_key,
+    encode_table_value,
+)
 
 SEPARATOR = b"\0"
+_IMMUTABLE = frozenset((int, str, float, bool, type(None), bytes))  # value types that can be encoded later
 
 
 @dataclass
@@ -31,25 +39,33 @@ class TableSpec:
         if not self.name or "\0" in self.name:
             raise AppError(f"table name {self.name!r} is empty or holds a null character")
 
-    def encode_key(self, key: Any) -> bytes:
-        """The changelog's key of a row; `key` is (key, window start) in a windowed table. Raises AppError for a key
-        that would not come back as it was."""
+    def canonical_key(self, key: Any) -> Any:
+        """The key under which a row is kept, of all that are equal to it: 1 for True and 1.0. Raises AppError for a
+        key that would not come back."""
         try:
-            data = orjson.dumps(key, default=tag_bytes)
-            if type(key) is not str and freeze(orjson.loads(data)) != key:
-                raise TypeError(f"a {type(key).__name__} would not come back as it was")
+            canonical = canonical_key(key)
+            if canonical is not key:
+                encode_table_key(canonical)  # a tuple of tuples may be nested too deeply
+            return canonical
         except TypeError as error:
-            raise AppError(
-                f"table {self.name}: key {key!r} cannot be kept: {error}; keys are text, bytes, numbers and tuples of "
-                "them"
-            ) from error
-        return self.name.encode() + SEPARATOR + data
+            raise self._refused(f"key {key!r}", error, KEY_TYPES) from error
+
+    def encode_key(self, key: Any) -> bytes:
+        """The changelog's key of a row; `key` is canonical, and (key, window start) in a windowed table."""
+        return self.name.encode() + SEPARATOR + encode_table_key(key)
 
     def encode_value(self, key: Any, value: Any) -> bytes:
+        """Raises AppError for a value that would not come back equal and of the same type."""
         try:
-            return orjson.dumps(value)
+            return encode_table_value(value)
         except TypeError as error:
-            raise AppError(f"table {self.name}: the value of key {key!r} cannot be kept as JSON: {error}") from error
+            raise self._refused(f"the value of key {key!r}", error, VALUE_TYPES) from error
+
+    def _refused(self, what: str, error: Exception, types: str) -> AppError:
+        return AppError(
+            f"table {self.name}: {what} cannot be kept: it is or holds {error}, which would not come back as it is; a "
+            f"table takes {types}, and no subclasses of these"
+        )
 
     def window_start_ms(self, timestamp_ms: int) -> int:
         return timestamp_ms - timestamp_ms % self.size_ms
@@ -63,7 +79,8 @@ class TableState:
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self.rows: dict[Any, Any] = {}
-        self.dirty: dict[Any, None] = {}  # in the order of their first change
+        # In the order of their first change. A value that the app could change in place is encoded when it is set.
+        self.dirty: dict[Any, bytes | None] = {}
 
     def get(self, key: Any) -> Any:
         """The value, else a new default; KeyError when the table has no default."""
@@ -75,22 +92,46 @@ class TableState:
             return self.spec.default()
 
     def set(self, key: Any, value: Any) -> None:
+        """Raises AppError, and changes nothing, for a key or value that a restart would not bring back."""
+        if type(key) not in PLAIN_KEYS:
+            key = self.spec.canonical_key(key)
+        self._set(key, value)
+
+    def set_window(self, key: Any, start_ms: int, value: Any) -> None:
+        """`set` of the row of a window."""
+        self._set((key if type(key) in PLAIN_KEYS else self.spec.canonical_key(key), start_ms), value)
+
+    def _set(self, key: Any, value: Any) -> None:
+        self.dirty[key] = None if type(value) in _IMMUTABLE else self.spec.encode_value(key, value)
         self.rows[key] = value
-        self.dirty[key] = None
 
     def delete(self, key: Any) -> None:
+        """KeyError where there is no row. `key` is (key, window start) in a windowed table."""
+        key = self.spec.canonical_key(key)
         del self.rows[key]
         self.dirty[key] = None
 
+    def restore(self, data: bytes, value: bytes) -> bool:
+        """Take a changelog row; False for a key that is not written so any more, which is then to be deleted there."""
+        _, found = split_key(data)
+        key = canonical_key(found)
+        if key is found or self.spec.encode_key(key) == data:
+            self.rows[key] = decode_table_value(value)
+            return True
+        if key not in self.rows:
+            self.set(key, decode_table_value(value))
+        return False
+
     def take_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Changed rows as changelog keys and values (None: deleted), encoded now; they count as unchanged then."""
+        """Changed rows as changelog keys and values (None: deleted); they count as unchanged then."""
         dirty, self.dirty = self.dirty, {}
-        for key in dirty:
-            value = self.spec.encode_value(key, self.rows[key]) if key in self.rows else None
+        for key, value in dirty.items():
+            if value is None and key in self.rows:
+                value = self.spec.encode_value(key, self.rows[key])
             yield self.spec.encode_key(key), value
 
 
 def split_key(data: bytes) -> tuple[str, Any]:
     """(table, row key) of a changelog key."""
     name, _, key = data.partition(SEPARATOR)
-    return name.decode(), freeze(orjson.loads(key))
+    return name.decode(), decode_table_key(key)

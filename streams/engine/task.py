@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import orjson
-
 from ..errors import RecordError
 from .checkpoint import Positions, Restored, Row, begin_marker, end_marker, row_header
 from .codecs import Codec
@@ -54,14 +52,15 @@ class Task:
 
     def restore(self, restored: Restored) -> None:
         """Take the state over that a changelog holds. Rows of tables the app no longer has are left alone."""
+        respelled = []
         for key, value in restored.rows.items():
-            name, row_key = split_key(key)
-            if name in self.tables:
-                self.tables[name].rows[row_key] = orjson.loads(value)
+            table = self.tables.get(split_key(key)[0])
+            if table is not None and not table.restore(key, value):
+                respelled.append(Row(key, None))
         self.positions = {topic: dict(each) for topic, each in restored.positions.items()}
         self.topic_ids = dict(restored.topic_ids)
         self.checkpoint_number = restored.number
-        self._repairs = [Row(key, restored.rows.get(key)) for key in restored.repair]
+        self._repairs = [Row(key, restored.rows.get(key)) for key in restored.repair] + respelled
 
     def position(self, topic: str) -> int:
         """Next offset to read of partition `number` of a topic."""

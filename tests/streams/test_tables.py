@@ -1,0 +1,198 @@
+"""What is restored is what was live: values, keys and rows."""
+
+import datetime
+import decimal
+import enum
+import math
+import uuid
+from collections import Counter, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from isthmus.streams import App
+from isthmus.streams.engine.checkpoint import Restored
+from isthmus.streams.engine.tables import TableSpec, TableState, split_key
+from isthmus.streams.engine.task import Task
+from isthmus.streams.errors import AppError
+
+SPEC = TableSpec("t", default=int)
+
+
+def restored(rows: dict[bytes, bytes]) -> TableState:
+    """The table that a changelog with these rows gives back."""
+    task = Task("app", 0, [SPEC], b"r" * 8)
+    task.restore(Restored(rows=rows))
+    return task.tables["t"]
+
+
+def written(key: Any, value: Any) -> dict[bytes, bytes]:
+    state = TableState(SPEC)
+    state.set(key, value)
+    return {data: row for data, row in state.take_changes() if row is not None}
+
+
+# --- Values -----------------------------------------------------------------------------------------
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()))
+    | st.binary()
+)
+HASHABLE = st.recursive(SCALARS, lambda each: st.lists(each, max_size=3).map(tuple), max_leaves=4)
+VALUES = st.recursive(
+    SCALARS,
+    lambda each: (
+        st.lists(each, max_size=4)
+        | st.lists(each, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=4) | HASHABLE, each, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of equal types all the way down; NaN is NaN, and 0.0 is not -0.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return repr(one) == repr(other)
+    if isinstance(one, dict):
+        return same(list(one.items()), list(other.items()))
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@given(value=VALUES)
+@example(value=float("-inf"))
+@example(value=[-0.0, math.nan, 2**64, -(2**63) - 1, 10**5000, "\ud800", "\0\u2028", b"\xff"])
+@example(value={"tuple": [1], "int": "0x1", "!": {1: {True: ()}}})
+@example(value={1: 2, "1": 3, (1, 2.0): None})
+@settings(max_examples=300, deadline=None)
+def test_a_value_comes_back_equal_and_of_equal_type(value):
+    assert same(restored(written("k", value)).rows, {"k": value})
+
+
+def test_values_of_json_are_json_and_those_of_earlier_releases_are_read():
+    assert written("k", {"a": [1, 2.0, None, "é"]}) == {b't\0"k"': b'{"a":[1,2.0,null,"\xc3\xa9"]}'}
+    assert restored({b't\0"k"': b'{"bytes":"a","tuple":[1]}'}).rows == {"k": {"bytes": "a", "tuple": [1]}}
+
+
+@dataclass
+class Visit:
+    page: str
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Word(enum.StrEnum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+Point = namedtuple("Point", "x y")
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
+DEEP: Any = ()
+for _ in range(300):
+    DEEP = (DEEP,)
+
+REFUSED = [
+    datetime.datetime(2024, 1, 2), datetime.date(2024, 1, 2), Visit("x"), uuid.UUID(int=5), Colour.RED, Word.RED,
+    Number.ONE, decimal.Decimal("1.5"), {1}, Counter("a"), Point(1, 2), bytearray(b"a"), 1j, object(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*REFUSED, ITSELF, [DEEP]], ids=lambda value: type(value).__name__)
+def test_a_value_that_would_not_come_back_is_refused_where_it_is_set(value):
+    state = TableState(SPEC)
+    state.set("k", 1)
+    for nested in (value, [value], {"a": (value,)}):
+        named = "something nested too deeply" if isinstance(value, list) else type(value).__name__
+        with pytest.raises(AppError, match=f"table t: the value of key 'k' cannot be kept: it is or holds .*{named}"):
+            state.set("k", nested)
+        assert state.rows == {"k": 1}
+
+
+def test_what_is_written_is_what_was_set():
+    state = TableState(SPEC)
+    value = [1]
+    state.set("k", value)
+    value.append(object())  # changed in place, and not set again
+    assert dict(state.take_changes()) == {b't\0"k"': b"[1]"}
+
+
+def test_a_raw_topic_takes_bytes_alone():
+    with pytest.raises(TypeError, match="a raw topic takes bytes, not a int"):
+        App("x").topic("out").codec.encode(3)  # bytes(3) would be three zeros
+
+
+# --- Keys -------------------------------------------------------------------------------------------
+
+
+@given(key=HASHABLE)
+@example(key=(1.0, True, (-0.0, 2**70)))
+@example(key=float("inf"))
+@settings(max_examples=300, deadline=None)
+def test_a_key_comes_back_as_it_is_in_the_table(key):
+    state = TableState(SPEC)
+    try:
+        state.set(key, 1)
+    except AppError:
+        assert "nan" in repr(key)
+        return
+    assert state.rows == {key: 1}
+    assert same(restored(written(key, 1)).rows, state.rows)
+
+
+@given(one=HASHABLE, other=HASHABLE)
+@example(one=1, other=1.0)
+@example(one=True, other=1)
+@example(one=("a", 0), other=("a", -0.0))
+@settings(max_examples=300, deadline=None)
+def test_two_keys_are_one_changelog_row_where_they_are_one_live_row(one, other):
+    if "nan" in repr((one, other)):
+        return
+    state = TableState(SPEC)
+    changelog_keys = set()
+    for key in (one, other):
+        state.set(key, 1)
+        changelog_keys |= {data for data, _ in state.take_changes()}  # a checkpoint after each
+    assert len(changelog_keys) == len({one, other}) == len(state.rows)
+
+
+@pytest.mark.parametrize("key", [math.nan, ("a", math.nan), *REFUSED, DEEP], ids=lambda key: type(key).__name__)
+def test_a_key_that_would_not_come_back_is_refused_where_it_is_set(key):
+    state = TableState(SPEC)
+    named = type(key).__name__
+    if isinstance(key, tuple) and not isinstance(key, Point):
+        named = "NaN" if key[0] == "a" else "nested too deeply"
+    elif key != key:
+        named = "NaN"
+    with pytest.raises(AppError, match=f"table t: key .* cannot be kept: it is or holds .*{named}"):
+        state.set(key, 1)
+    with pytest.raises(AppError, match=f"table t: key .* cannot be kept: it is or holds .*{named}"):
+        state.set_window(key, 0, 1)
+    assert not state.rows and not state.dirty
+
+
+def test_a_row_that_an_earlier_release_wrote_under_another_spelling_is_written_again():
+    task = Task("app", 0, [SPEC], b"r" * 8)
+    task.restore(Restored(rows={b"t\0true": b"5", b"t\0[2.0]": b"6", b"t\x00[2]": b"7"}))
+    assert task.tables["t"].rows == {1: 5, (2,): 7}
+    rows, *_ = task.checkpoint()
+    assert dict(rows) == {b"t\0true": None, b"t\0[2.0]": None, b"t\x001": b"5", b"t\x00[2]": b"7"}
+    assert split_key(b"t\x001") == ("t", 1)
