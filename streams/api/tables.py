@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+import operator
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 from ..engine.tables import TableSpec, TableState
-from ..engine.task import Task
+from ..engine.task import Event, Task
 from ..errors import AppError
 
 current_task: ContextVar[Task] = ContextVar("isthmus.streams.task")  # set in each agent's own asyncio task
@@ -23,14 +24,22 @@ def task_in_hand(what: str) -> Task:
 
 
 class Table(MutableMapping[Any, Any]):
-    """`table[key]` reads and writes rows; a missing key gives the default, which is a row only once it is set. A value
-    that is changed in place must be set again, or the change is not kept. Made by `App.Table`."""
+    """A dict of the rows of the task that the agent runs in; made by `App.Table`. A missing key gives the default,
+    which is a row only once it is set.
+
+    Keys are None, bool, int, float, str, bytes and tuples of them; keys that are equal are one row, and True and 1.0
+    are kept as 1. Values are those types, and lists, tuples and dicts of them. Setting anything else raises AppError,
+    since it would not come back from the changelog as it is. A value that is changed in place must be set again, or the
+    change is not kept.
+    """
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
 
     @property
     def _state(self) -> TableState:
+        if self.spec.size_ms:
+            raise AppError(f"table {self.spec.name} has windows: use what its tumbling() returned")
         return task_in_hand(f"table {self.spec.name}").tables[self.spec.name]
 
     def tumbling(self, size_s: float) -> WindowedTable:
@@ -39,6 +48,9 @@ class Table(MutableMapping[Any, Any]):
             raise AppError(f"table {self.spec.name}: tumbling({size_s}) needs at least 0.001 s, and once")
         self.spec.size_ms = round(size_s * 1000)
         return WindowedTable(self.spec)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.spec.name}>"
 
     def __getitem__(self, key: Any) -> Any:
         return self._state.get(key)
@@ -55,11 +67,32 @@ class Table(MutableMapping[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._state.rows)
 
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self._state.rows)
+
     def __len__(self) -> int:
         return len(self._state.rows)
 
+    # The mixins of MutableMapping ask `table[key]` whether there is a row, which a default answers for every key.
+
+    def keys(self) -> KeysView[Any]:
+        return self._state.rows.keys()
+
+    def values(self) -> ValuesView[Any]:
+        return self._state.rows.values()
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self._state.rows.items()
+
     def get(self, key: Any, default: Any = None) -> Any:
         return self._state.rows.get(key, default)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a row, which is made with the value `default` where there is none."""
+        state = self._state
+        if key not in state.rows:
+            state.set(key, default)
+        return state.rows[key]
 
     def pop(self, key: Any, *default: Any) -> Any:
         """Remove a row and give its value, else `default`; KeyError when there is neither."""
@@ -70,13 +103,39 @@ class Table(MutableMapping[Any, Any]):
         self._state.delete(key)
         return value
 
+    def popitem(self) -> tuple[Any, Any]:
+        """Remove the row that was made last, as a dict does; KeyError when there is none."""
+        for key in reversed(self._state.rows):
+            return key, self.pop(key)
+        raise KeyError(f"table {self.spec.name} has no rows")
+
+    def copy(self) -> dict[Any, Any]:
+        """The rows as a dict that is no table."""
+        return dict(self._state.rows)
+
+    __copy__ = copy
+
+    def __or__(self, other: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {**self, **other} if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {**other, **self} if isinstance(other, Mapping) else NotImplemented
+
+    def __ior__(self, other: Any) -> Table:  # type: ignore[misc]  # as dict's: `|` makes a new dict, `|=` does not
+        self.update(other)
+        return self
+
 
 class WindowedTable:
-    """`table[key]` is a `Window`: reading it is about the window of the event in hand, setting it sets there, so that
-    `table[key] += 1` counts. Windows are kept for ever in this release."""
+    """`table[key]` is a `Window`. Reading it, setting it, deleting it and `key in table` are about the window of the
+    event in hand, so that `table[key] += 1` counts. `items` gives the rows of all windows. Keys and values are those of
+    `Table`. Windows are kept for ever in this release."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
+
+    def __repr__(self) -> str:
+        return f"<WindowedTable {self.spec.name}>"
 
     def __getitem__(self, key: Any) -> Window:
         task = task_in_hand(f"table {self.spec.name}")
@@ -84,48 +143,114 @@ class WindowedTable:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, Window):
-            return  # the last step of `table[key] += …`: the window has set itself
-        task = task_in_hand(f"table {self.spec.name}")
-        assert task.current is not None, "an agent has an event in hand"
-        task.tables[self.spec.name].set((key, self.spec.window_start_ms(task.current.timestamp_ms)), value)
+            if value._has_set(self.spec, key):
+                return  # the last step of `table[key] += …`
+            value = value.current()
+        window = self[key]
+        window._state.set_window(key, window._start_ms(), value)
 
-    def items(self) -> Iterator[tuple[tuple[Any, int], Any]]:
+    def __delitem__(self, key: Any) -> None:
+        window = self[key]
+        window._state.delete((key, window._start_ms()))
+
+    def __contains__(self, key: Any) -> bool:
+        window = self[key]
+        return (key, window._start_ms()) in window._state.rows
+
+    def items(self) -> ItemsView[tuple[Any, int], Any]:
         """((key, start of the window in ms), value) of all rows of the task."""
-        yield from task_in_hand(f"table {self.spec.name}").tables[self.spec.name].rows.items()
+        return task_in_hand(f"table {self.spec.name}").tables[self.spec.name].rows.items()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (WindowedTable, Mapping)):
+            return self is other or dict(self.items()) == dict(other.items())
+        return NotImplemented
+
+    def _no_mapping(self, *_: Any) -> NoReturn:
+        raise AppError(self._what_there_is())
+
+    # Without these, Python would ask `table[0]`, `table[1]` and so on, and never come to an end.
+    __iter__ = __reversed__ = __len__ = __or__ = __ror__ = __ior__ = _no_mapping
+
+    def __getattr__(self, name: str) -> NoReturn:
+        way_out = f": {self._what_there_is()}" if hasattr(dict, name) else ""
+        raise AttributeError(f"WindowedTable has no {name}{way_out}")
+
+    def _what_there_is(self) -> str:
+        return (
+            f"table {self.spec.name} has windows, so that it is no dict: table[key].current() is the value in the "
+            "window of the event in hand, items() gives ((key, start of the window in ms), value) of all rows"
+        )
 
 
 class Window:
-    """The windows of one key."""
+    """The windows of one key. It compares, and is true or false, as its value in the window of the event in hand."""
 
-    __slots__ = ("_key", "_state", "_task")
+    __slots__ = ("_key", "_set_for", "_state", "_task")
 
     def __init__(self, state: TableState, key: Any, task: Task) -> None:
         self._state = state
         self._key = key
         self._task = task
+        self._set_for: Event | None = None  # the event for which `+=` has set the value
+
+    def __repr__(self) -> str:
+        return f"<Window of {self._key!r} in table {self._state.spec.name}>"
+
+    def _start_ms(self) -> int:
+        event, spec = self._task.current, self._state.spec
+        if event is None:
+            raise AppError(f"table {spec.name} is used before the agent has an event, whose time tells the window")
+        return spec.window_start_ms(event.timestamp_ms)
 
     def current(self) -> Any:
         """Value of the window that the event in hand falls into."""
-        assert self._task.current is not None, "an agent has an event in hand"
-        return self.at(self._task.current.timestamp_ms)
+        return self._state.get((self._key, self._start_ms()))
 
     value = current
-
-    def __iadd__(self, other: Any) -> Window:
-        self._put(self.current() + other)
-        return self
-
-    def __isub__(self, other: Any) -> Window:
-        self._put(self.current() - other)
-        return self
-
-    def _put(self, value: Any) -> None:
-        assert self._task.current is not None, "an agent has an event in hand"
-        self._state.set((self._key, self._state.spec.window_start_ms(self._task.current.timestamp_ms)), value)
 
     def at(self, timestamp_ms: int) -> Any:
         """Value of the window that a time falls into."""
         return self._state.get((self._key, self._state.spec.window_start_ms(timestamp_ms)))
+
+    def __iadd__(self, other: Any) -> Window:
+        return self._apply(operator.add, other)
+
+    def __isub__(self, other: Any) -> Window:
+        return self._apply(operator.sub, other)
+
+    def _apply(self, operation: Callable[[Any, Any], Any], other: Any) -> Window:
+        start_ms = self._start_ms()
+        value = operation(self._state.get((self._key, start_ms)), _value(other))
+        self._state.set_window(self._key, start_ms, value)
+        self._set_for = self._task.current
+        return self
+
+    def _has_set(self, spec: TableSpec, key: Any) -> bool:
+        """Whether `+=` has set the value of this key of a table for the event in hand."""
+        return self._set_for is self._task.current and self._state.spec is spec and bool(self._key == key)
+
+    def __bool__(self) -> bool:
+        return bool(self.current())
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.current() == _value(other))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.current() < _value(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.current() <= _value(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.current() > _value(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.current() >= _value(other))
+
+
+def _value(of: Any) -> Any:
+    return of.current() if isinstance(of, Window) else of
 
 
 def make(name: str, default: Callable[[], Any] | None) -> Table:

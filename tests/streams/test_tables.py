@@ -1,5 +1,7 @@
-"""What is restored is what was live: values, keys and rows."""
+"""What is restored is what was live: values, keys and rows; and tables do what a dict does, or say why not."""
 
+import asyncio
+import copy
 import datetime
 import decimal
 import enum
@@ -14,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.streams import App
+from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.checkpoint import Restored
 from isthmus.streams.engine.tables import TableSpec, TableState, split_key
 from isthmus.streams.engine.task import Task
@@ -33,6 +36,31 @@ def written(key: Any, value: Any) -> dict[bytes, bytes]:
     state = TableState(SPEC)
     state.set(key, value)
     return {data: row for data, row in state.take_changes() if row is not None}
+
+
+def in_agent(scenario: Any, timestamp_ms: int = 25_000, **windows: float) -> TestDriver:
+    """Runs `scenario(table)` within an event; windows: tumbling=seconds. Gives the driver, closed."""
+    app = App("app")
+    made: Any = app.Table("t", default=int)
+    table = made.tumbling(windows["tumbling"]) if windows else made
+
+    @app.agent(app.topic("in"))
+    async def agent(stream: Any) -> None:
+        async for _ in stream:
+            scenario(table)
+
+    async def run() -> TestDriver:
+        driver = TestDriver(app)
+        await driver.send("in", value=b"", timestamp_ms=timestamp_ms)
+        driver.checkpoint()
+        await driver.close()
+        return driver
+
+    return asyncio.run(run())
+
+
+async def restarted(driver: TestDriver) -> TestDriver:
+    return driver.restarted(b"n" * 8)
 
 
 # --- Values -----------------------------------------------------------------------------------------
@@ -196,3 +224,116 @@ def test_a_row_that_an_earlier_release_wrote_under_another_spelling_is_written_a
     rows, *_ = task.checkpoint()
     assert dict(rows) == {b"t\0true": None, b"t\0[2.0]": None, b"t\x001": b"5", b"t\x00[2]": b"7"}
     assert split_key(b"t\x001") == ("t", 1)
+
+
+# --- What a table does ------------------------------------------------------------------------------
+
+
+def test_a_table_does_what_a_dict_does():
+    def scenario(table: Any) -> None:
+        like = {"a": 1, "b": 2}
+        table.update(like)
+        assert table == like and table != {} and bool(table) and len(table) == 2
+        assert (list(table), list(reversed(table))) == (["a", "b"], ["b", "a"])
+        assert (table | {"c": 3}, {"a": 0, "c": 3} | table) == ({**like, "c": 3}, {"a": 1, "c": 3, "b": 2})
+        assert type(table.copy()) is type(copy.copy(table)) is dict and table.copy() == like
+        assert table["no"] == 0 and "no" not in table  # a default is no row
+        assert not {("no", 0)} & table.items() and not {"no"} & table.keys() and 0 not in table.values()
+        assert table.get("no") is None and table.pop("no", 7) == 7
+        with pytest.raises(KeyError):
+            table.pop("no")
+        assert (table.setdefault("c", 5), table.setdefault("c", 6)) == (5, 5) and "c" in table
+        table |= {"d": 4}
+        assert table.popitem() == ("d", 4)
+        table.clear()
+        assert not table and table == {}
+        table.update(like, c=5)
+        del table["a"]
+        with pytest.raises(KeyError):
+            del table["a"]
+        assert repr(table) == "<Table t>"
+        with pytest.raises(TypeError, match="unhashable type: 'Table'"):
+            hash(table)
+        assert dict(table) == {"b": 2, "c": 5}
+
+    driver = in_agent(scenario)
+    assert asyncio.run(restarted(driver)).table("t") == {"b": 2, "c": 5}
+
+
+def test_a_windowed_table_is_about_the_window_of_the_event_in_hand():
+    def scenario(views: Any) -> None:
+        views["a"] += 1
+        views["a"] += 1
+        with pytest.raises(AppError):
+            iter(views)  # else the next line would have no end
+        assert "a" in views and "b" not in views
+        views["b"] = views["a"]
+        assert views["b"].current() == 2
+        views["c"] = views["c"]
+        assert "c" in views
+        del views["c"]
+        with pytest.raises(KeyError):
+            del views["c"]
+        kept = views["a"]
+        kept += 1
+        views["a"] = kept
+        assert dict(views.items()) == views == {("a", 20_000): 3, ("b", 20_000): 2}
+        assert repr(views) == "<WindowedTable t>"
+
+    in_agent(scenario, tumbling=10)
+
+
+def test_a_window_compares_as_its_value():
+    def scenario(views: Any) -> None:
+        views["a"] = 2
+        window = views["a"]
+        assert window == 2 and window != 1 and 2 in [window] and window == views["a"] != views["b"]
+        assert 1 < window <= 2 and 3 > window >= 2 and window > views["b"]
+        assert window and not views["b"]
+        assert repr(window) == "<Window of 'a' in table t>"
+        with pytest.raises(TypeError, match="unhashable type: 'Window'"):
+            hash(window)
+
+    in_agent(scenario, tumbling=10)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        iter, len, bool, reversed, lambda views: views | {}, lambda views: {} | views,
+        lambda views: views.keys(), lambda views: views.values(), lambda views: views.get("a"),
+        lambda views: views.pop("a"), lambda views: views.update(a=1), lambda views: views.clear(),
+    ],
+)  # fmt: skip
+def test_what_a_windowed_table_cannot_do_it_says(use):
+    def scenario(views: Any) -> None:
+        with pytest.raises((AppError, AttributeError), match=r"table t has windows, .* items\(\) gives"):
+            use(views)
+
+    in_agent(scenario, tumbling=10)
+
+
+def test_a_table_that_was_given_windows_has_no_other_rows():
+    table = App("app").Table("t")
+    views = table.tumbling(10)
+    with pytest.raises(AppError, match=r"table t has windows: use what its tumbling\(\) returned"):
+        table["a"] = 1
+    with pytest.raises(AppError, match="table t is used outside of an agent"):
+        views["a"] += 1
+
+
+def test_a_window_needs_an_event():
+    app = App("app")
+    views = app.Table("t", default=int).tumbling(10)
+
+    @app.agent(app.topic("in"))
+    async def early(stream: Any) -> None:
+        views["a"] += 1
+
+    async def scenario() -> None:
+        driver = TestDriver(app)
+        with pytest.raises(AppError, match="table t is used before the agent has an event"):
+            await driver.send("in", value=b"")
+        await driver.close()
+
+    asyncio.run(scenario())
