@@ -16,6 +16,7 @@ from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import Restored, marker_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import worker as worker_module
+from isthmus.streams.runtime.agents import TOGETHER_EVENTS
 from isthmus.streams.runtime.worker import StreamWorker
 
 
@@ -257,29 +258,43 @@ def test_two_tasks_that_share_a_stream_are_an_error(monkeypatch):
 
         worker, _ = make(monkeypatch, FakeProducer(), forked)
         await worker._assigned([TopicPartition("in", 0)])
+        draining = asyncio.ensure_future(drain(worker, 3))
+        for _ in range(10):
+            await asyncio.sleep(0)
         with pytest.raises(AppError, match="agent forked at in-0 offset 0: a stream is iterated over in two asyncio"):
-            await drain(worker, 3)
+            draining.result()
         assert worker.running[0].task.position("in") == 0
         await worker.running[0].stop()
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("readers", [1, 2])
-@pytest.mark.parametrize("due_s", [0.05, 60.0])
-def test_a_batch_ends_at_the_event_in_hand(monkeypatch, readers, due_s):
-    """At the time of a checkpoint, and soon enough for a stop or a rebalance: agents that were fast turn slow here."""
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("readers", "event_s", "due_s", "at_once"),
+    [
+        (1, 0.3, 60.0, 1),  # soon enough for a stop or a rebalance
+        (1, 0.02, 0.05, 3),  # at the time of a checkpoint
+        (1, 0.02, -1.0, 1),  # but not before the first event
+        (2, 0.3, 60.0, TOGETHER_EVENTS),  # all are where the checkpoint is
+    ],
+)
+def test_a_batch_ends_at_the_event_in_hand(monkeypatch, again, readers, event_s, due_s, at_once):
+    """Agents that were fast turn slow here; again: each event is of an iteration of its own."""
 
     async def scenario():
-        clock, event_s = [0.0], 0.0
+        clock, pause_s = [0.0], 0.0
         done: list[list[int]] = [[] for _ in range(readers)]
 
         def agent(number: int) -> Any:
             async def slow(stream: Any) -> None:
-                async for event in stream.events():
-                    clock[0] += event_s
-                    await asyncio.sleep(0)
-                    done[number].append(event.offset)
+                while True:
+                    async for event in stream.events():
+                        clock[0] += pause_s
+                        await asyncio.sleep(0)
+                        done[number].append(event.offset)
+                        if again:
+                            break
 
             return slow
 
@@ -287,14 +302,16 @@ def test_a_batch_ends_at_the_event_in_hand(monkeypatch, readers, due_s):
         await worker._assigned([TopicPartition("in", 0)])
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock[0])
         await drain(worker, 1)
-        worker._batch_events = 1 if readers > 1 else 1_000
-        worker._checkpoint_at = due_s
-        event_s = 0.3
+        worker._batch_events = 1_000
         worker._take_in(fetched(400))
-        for position in range(2, 5):
+        pause_s = event_s
+        for step in range(1, 4):
+            worker._checkpoint_at = clock[0] + due_s
             await worker._process_some()
+            worker._batch_events = 1_000
+            position = worker.running[0].task.position("in")
+            assert position == 1 + step * at_once
             assert all(each == list(range(position)) for each in done)
-            assert worker.running[0].task.position("in") == position
             assert worker.running[0].is_whole
         await worker.running[0].stop()
 
