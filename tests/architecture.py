@@ -24,11 +24,13 @@ WAIVER = "# allowed: "
 # and the modules in it are open to all. A name that is not here may import nothing of the project.
 _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
-_STORAGE = ("isthmus.protocol",)
-_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", *_STORAGE)
+_DISK = f"{_BROKER}.storage.disk"
+_LOG = (f"{_BROKER}.storage.log", _DISK, "isthmus.protocol")
+_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", "isthmus.protocol")
 _CLUSTER = (
     f"{_BROKER}.cluster.image",
     f"{_BROKER}.config",
+    f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
     *_CONFIG,
@@ -59,7 +61,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     _BROKER: (),
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.loading": (),
-    f"{_BROKER}.storage": _STORAGE,
+    f"{_BROKER}.pauses": (),
+    f"{_BROKER}.storage": (f"{_BROKER}.storage.upkeep", f"{_BROKER}.storage.startup", *_LOG),
+    f"{_BROKER}.storage.upkeep": (f"{_BROKER}.pauses", *_LOG),
+    f"{_BROKER}.storage.startup": _LOG,
+    f"{_BROKER}.storage.check": (f"{_BROKER}.storage.startup", *_LOG),
+    f"{_BROKER}.storage.log": (_DISK, "isthmus.protocol"),
+    _DISK: ("isthmus.protocol",),
     f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.kafka_only": (),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
@@ -102,8 +110,8 @@ _EDGES = (
     "isthmus.testing",
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
-_FILES = f"{_BROKER}.storage.real_files"
-_DATA_FILE = f"{_BROKER}.storage._data_file"
+_FILES = f"{_BROKER}.storage.disk.real_files"
+_DATA_FILE = f"{_BROKER}.storage.disk._data_file"
 BANS = (
     Ban(
         "clocks and chance come from isthmus.runtime",
@@ -131,7 +139,7 @@ BANS = (
         ("isthmus.client", _BROKER, "isthmus.mirror", "isthmus.streams", "isthmus.connectors"),
     ),
     Ban(
-        "a broker's files are touched in storage/real_files.py and _data_file.py only",
+        "a broker's files are touched in storage/disk/real_files.py and _data_file.py only",
         (
             "open io.open io.FileIO pathlib.Path shutil tempfile mmap glob os.open os.fdopen os.read os.write os.pread "
             "os.pwrite os.preadv os.pwritev os.readv os.writev os.fsync os.fdatasync os.rename os.replace os.unlink "

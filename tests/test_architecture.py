@@ -9,13 +9,14 @@ import pytest
 
 from tests.architecture import ROOT, Breach, check, check_project, product_modules
 
-CLIENT, STORAGE, SERVER = "isthmus.client.x", "isthmus.core_broker.storage.x", "isthmus.core_broker.server.apis.x"
+CLIENT, STORAGE, SERVER = "isthmus.client.x", "isthmus.core_broker.storage.log.x", "isthmus.core_broker.server.apis.x"
 # Modules that the wrong ones may point at.
 NEIGHBOURS = [
     "isthmus.runtime", "isthmus.protocol", "isthmus.protocol.records", "isthmus.client", "isthmus.client.connection",
     "isthmus.core_broker", "isthmus.core_broker.broker", "isthmus.core_broker.cluster.image",
     "isthmus.core_broker.cluster.controller", "isthmus.core_broker.replication.partition",
-    "isthmus.core_broker.storage.files", "isthmus.core_broker.storage.real_files", "isthmus.core_broker.storage.log",
+    "isthmus.core_broker.storage.disk.files", "isthmus.core_broker.storage.disk.real_files",
+    "isthmus.core_broker.storage.log.log", "isthmus.core_broker.storage.upkeep.cleaner",
     "isthmus.core_broker.server.connection", "isthmus.streams.engine",
 ]  # fmt: skip
 
@@ -43,13 +44,13 @@ def test_every_room_is_read_once() -> None:
         (CLIENT, "from ..core_broker.storage import log"),
         (CLIENT, "import isthmus.core_broker.broker"),
         (CLIENT, "import protocol"),
-        ("isthmus.mirror.x", "from isthmus.core_broker.storage.log import Log"),
+        ("isthmus.mirror.x", "from isthmus.core_broker.storage.log.log import Log"),
         ("isthmus.mirror.x", "from ..streams import engine"),
         ("isthmus.streams.x", "def f():\n    from ..core_broker import broker"),
         ("isthmus.connectors.x", "from ..core_broker import purgatory"),
         ("isthmus.console.x", "from ..core_broker.broker import Broker"),
-        (STORAGE, "from ..cluster.image import MetadataImage"),
-        (STORAGE, "from ...client import connection"),
+        (STORAGE, "from ...cluster.image import MetadataImage"),
+        (STORAGE, "from ....client import connection"),
         ("isthmus.core_broker.cluster.image", "from .controller import CreateTopics"),
         ("isthmus.core_broker.cluster.x", "from ..replication import partition"),
         ("isthmus.core_broker.replication.x", "from ..cluster.controller import CreateTopics"),
@@ -67,11 +68,14 @@ def test_an_import_against_the_arrows_is_found(name: str, source: str) -> None:
     [
         (CLIENT, "from ..protocol import records\nfrom ..runtime import Runtime\nfrom . import connection"),
         (CLIENT, "from isthmus import runtime\nfrom isthmus.protocol.records import walk"),
-        (STORAGE, "from ...protocol import records\nfrom .files import Files"),
+        (STORAGE, "from ....protocol import records\nfrom ..disk.files import Files"),
         ("isthmus.core_broker.replication.x", "from ..storage import log\nfrom ..cluster.image import MetadataImage"),
         ("isthmus.core_broker.replication.x", "from ...client import connection"),
         (SERVER, "from ..connection import Connection\nfrom ...replication.partition import Partition"),
-        ("isthmus.core_broker.broker", "from .server import connection\nfrom .storage.real_files import RealFiles"),
+        (
+            "isthmus.core_broker.broker",
+            "from .server import connection\nfrom .storage.disk.real_files import RealFiles",
+        ),
     ],
 )
 def test_an_import_along_the_arrows_passes(name: str, source: str) -> None:
@@ -123,7 +127,7 @@ def test_a_forbidden_name_is_found(name: str, source: str) -> None:
     ("name", "source"),
     [
         ("isthmus.runtime", "import time, random, os\nx = time.time_ns(), random.Random(os.urandom(32))"),
-        ("isthmus.core_broker.storage.real_files", "import os, threading\nos.fsync(3)\nopen('x')"),
+        ("isthmus.core_broker.storage.disk.real_files", "import os, threading\nos.fsync(3)\nopen('x')"),
         ("isthmus.core_broker.__main__", "import signal\nfrom .broker import Broker"),
         ("isthmus.console.x", "import subprocess, time"),
         (CLIENT, "import random\ndef f(chance: random.Random): return chance.random()"),

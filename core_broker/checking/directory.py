@@ -19,10 +19,11 @@ from ..cluster.metadata_replay import Fold, fold_snapshot
 from ..cluster.topic_names import CLUSTER_METADATA
 from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
-from ..storage.append import CONTROL
-from ..storage.check import check_partition
-from ..storage.checkpoint_files import CHECKPOINTS
-from ..storage.checkpoints import (
+from ..storage.check.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
+from ..storage.check.partition import check_partition
+from ..storage.check.repair import repair_partition
+from ..storage.disk.files import DirectoryLocked, Files, Held
+from ..storage.disk.small_files import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     FORMAT,
@@ -38,14 +39,13 @@ from ..storage.checkpoints import (
     partition_of,
     render_offsets,
 )
-from ..storage.config import LogConfig
-from ..storage.directories import DELETE_SUFFIX, STRAY_SUFFIX
-from ..storage.files import DirectoryLocked, Files, Held
-from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
+from ..storage.log.append import CONTROL
+from ..storage.log.log_config import LogConfig
+from ..storage.log.scanning import headers
+from ..storage.log.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
 from ..storage.manager import CLEAN_MARKER
-from ..storage.repair import repair_partition
-from ..storage.scanning import headers
-from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
+from ..storage.startup.checkpoints import CHECKPOINTS
+from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX
 
 METADATA = (CLUSTER_METADATA, 0)
 # Its lock is taken, and logs are opened as a broker opens them, so that a check must be able to write.

@@ -16,11 +16,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from ...protocol import records as batches
 from ...protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...runtime import Runtime
+from ..pauses import RetryDelay
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
-from ..storage.errors import StorageError, anew, is_passing
-from ..storage.log import Origin
-from ..storage.pauses import RetryDelay
+from ..storage.disk.errors import StorageError, anew, is_passing
+from ..storage.log.log import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
 LOAD_SLICE = 200  # records replayed at one go, so that the loop is not held up: some milliseconds

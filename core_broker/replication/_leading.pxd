@@ -1,6 +1,6 @@
 # C declarations for _leading.py, read by the compiler only, as protocol/_records.pxd is.
 
-from isthmus.core_broker.storage._tail cimport LogTail
+from isthmus.core_broker.storage.log._tail cimport LogTail
 
 
 cdef class Counts:

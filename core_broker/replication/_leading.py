@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 # mypy: ignore-errors
-"""What an append through a partition's leader looks at and changes, as storage/_tail.py has it of a log.
+"""What an append through a partition's leader looks at and changes, as storage/log/_tail.py has it of a log.
 
 `Partition` and `Traffic` are made of these classes and of all that is done less often.
 """
@@ -8,8 +8,8 @@
 import cython
 
 from ...protocol.errors import KafkaError
-from ..storage._tail import LogTail
-from ..storage.errors import anew
+from ..storage.disk.errors import anew
+from ..storage.log._tail import LogTail
 
 
 @cython.cclass

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.errors import KafkaError
-from ..storage.log import Log
+from ..storage.log.log import Log
 from .traffic import Traffic
 
 class Counts:

@@ -19,13 +19,13 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
-from ..storage.at_once import sync_logs
-from ..storage.config import LogConfig
-from ..storage.errors import StorageError, anew, wants_room
-from ..storage.files import Volume
-from ..storage.log import Log
+from ..storage.disk.errors import StorageError, anew, wants_room
+from ..storage.disk.files import Volume
+from ..storage.log.log import Log
+from ..storage.log.log_config import LogConfig
 from ..storage.manager import LogManager
-from ..storage.opening import Wanted
+from ..storage.startup.opening import Wanted
+from ..storage.upkeep.at_once import sync_logs
 from .partition import Partition
 from .room import Key, WantOfRoom
 from .traffic import Traffic

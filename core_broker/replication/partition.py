@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
-from ..storage.errors import anew
+from ..storage.disk.errors import anew
 from ._leading import Leading
 from .traffic import OF_APPENDS, Traffic
 
 if TYPE_CHECKING:
-    from ..storage.log import AppendInfo, Log, LogSlice, Origin
-    from ..storage.preparing import Prepared
+    from ..storage.log.inspection import Prepared
+    from ..storage.log.log import AppendInfo, Log, LogSlice, Origin
 
 log = logging.getLogger(__name__)
 

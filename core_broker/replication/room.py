@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
-from ..storage.errors import wants_room
-from ..storage.pauses import Pauses, RetryDelay
+from ..pauses import Pauses, RetryDelay
+from ..storage.disk.errors import wants_room
 
 if TYPE_CHECKING:
     from .partition import Partition

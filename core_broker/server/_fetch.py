@@ -15,8 +15,7 @@ import cython
 from ...protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import ZERO_UUID
-from ..storage._reading import LogRanges
-from ..storage.errors import NotCached
+from ..storage.log._reading import LogRanges, NotCached
 from ._frames import Asking, AtOnce, Body
 from ._wanted import Wanted
 

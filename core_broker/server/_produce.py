@@ -4,7 +4,7 @@
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
 It takes requests that nothing speaks against: each partition is there, led here and named once, its batch is plain
-(`storage/_tail.py`), acks is 1 or -1 and nobody has to wait. All is looked at first; when anything is out of the
+(`storage/log/_tail.py`), acks is 1 or -1 and nobody has to wait. All is looked at first; when anything is out of the
 ordinary nothing has been done, and the request goes the long way, by its decoder, `apis/produce.py` and its encoder.
 """
 

@@ -10,14 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..storage.log import Origin
-from ..storage.preparing import is_large, prepare
+from ..storage.log.inspection import is_large, prepare
+from ..storage.log.log import Origin
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..replication.partition import Partition
-    from ..storage.files import Files
-    from ..storage.log import AppendInfo
+    from ..storage.disk.files import Files
+    from ..storage.log.log import AppendInfo
 
 
 class Preparing:

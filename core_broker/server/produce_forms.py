@@ -14,8 +14,8 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
-from ..storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
-from ..storage.segment import HEADER_SIZE, LOG_OVERHEAD
+from ..storage.log.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
+from ..storage.log.segment import HEADER_SIZE, LOG_OVERHEAD
 
 LENGTH = struct.Struct(">8xi")
 FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")

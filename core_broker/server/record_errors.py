@@ -11,8 +11,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import BatchIndexAndErrorMessage
 from ...protocol.records import CorruptBatch, Record, decode_batch
 from ..replication.partition import Partition
-from ..storage.append import ATTRIBUTES_LOW, LOG_APPEND_TIME
-from ..storage.errors import NullKeys
+from ..storage.log.append import ATTRIBUTES_LOW, LOG_APPEND_TIME
+from ..storage.log.errors import NullKeys
 
 MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
 MAX_NAMED = 1_000

@@ -15,28 +15,23 @@ from dataclasses import dataclass, field
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
-from .at_once import together
-from .checkpoint_files import Checkpoints
-from .checkpoints import (
-    CLEAN_SHUTDOWN,
-    LOCK_FILE,
-    META_PROPERTIES,
-    partition_of,
-)
-from .cleaner import Cleaner, CleanerConfig
-from .closing import VOLUME_LOGS_MIN, close_logs
-from .config import LogConfig
-from .directories import DELETE_SUFFIX, PartitionDirectories
-from .duties import Duties, Job
-from .errors import StorageError
-from .files import DirectoryLocked, Files, Held
-from .identity import identify
-from .index_window import IndexWindows
-from .log import Log
-from .opening import OfOtherTopic, Points, Wanted, open_or_make
-from .removals import Removals, rename_all
-from .syncing import note
-from .upkeep import LogUpkeep
+from .disk.errors import StorageError
+from .disk.files import DirectoryLocked, Files, Held
+from .disk.small_files import CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
+from .log.closing import VOLUME_LOGS_MIN, close_logs
+from .log.index_window import IndexWindows
+from .log.log import Log
+from .log.log_config import LogConfig
+from .log.syncing import note
+from .log.upkeep import LogUpkeep
+from .startup.checkpoints import Checkpoints
+from .startup.directories import DELETE_SUFFIX, PartitionDirectories
+from .startup.identity import identify
+from .startup.opening import OfOtherTopic, Points, Wanted, open_or_make
+from .upkeep.at_once import together
+from .upkeep.cleaner import Cleaner, CleanerConfig
+from .upkeep.duties import Duties, Job
+from .upkeep.removals import Removals, rename_all
 
 logger = logging.getLogger(__name__)
 

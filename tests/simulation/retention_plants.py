@@ -15,7 +15,7 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 
 
 def retention_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import retention
+    from isthmus.core_broker.storage.log import retention
 
     real = retention.deletable
 
@@ -27,7 +27,7 @@ def retention_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
 
 def retention_takes_one_more(stack: contextlib.ExitStack) -> None:
     """The segment that brings a log below retention.bytes goes as well."""
-    from isthmus.core_broker.storage import retention
+    from isthmus.core_broker.storage.log import retention
 
     real = retention.deletable
 
@@ -41,7 +41,7 @@ def retention_takes_one_more(stack: contextlib.ExitStack) -> None:
 
 def retention_from_the_newest_on(stack: contextlib.ExitStack) -> None:
     """A crash in the middle of it leaves a hole."""
-    from isthmus.core_broker.storage import cutting
+    from isthmus.core_broker.storage.log import cutting
 
     real = cutting._remove
 
@@ -53,7 +53,7 @@ def retention_from_the_newest_on(stack: contextlib.ExitStack) -> None:
 
 def deleted_records_come_back(stack: contextlib.ExitStack) -> None:
     """A log's new start is told before it is saved anywhere."""
-    from isthmus.core_broker.storage.checkpoint_files import Checkpoints
+    from isthmus.core_broker.storage.startup.checkpoints import Checkpoints
 
     async def save(self: Checkpoints) -> None:
         pass
@@ -62,7 +62,7 @@ def deleted_records_come_back(stack: contextlib.ExitStack) -> None:
 
 
 def retention_never(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import retention
+    from isthmus.core_broker.storage.log import retention
 
     _replace(stack, retention, "deletable", lambda log, segments, high_watermark, wall_ms: 0)
 

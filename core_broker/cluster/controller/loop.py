@@ -16,8 +16,8 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...config import BrokerConfig
-from ...storage.errors import wants_room
-from ...storage.pauses import Pauses, RetryDelay
+from ...pauses import Pauses, RetryDelay
+from ...storage.disk.errors import wants_room
 from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View

@@ -31,7 +31,8 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.traffic import OF_FETCHES
-from ...storage.errors import NotCached, anew
+from ...storage.disk.errors import anew
+from ...storage.log._reading import NotCached
 from .._fetch import COMPILED, FetchAtOnce
 from .._frames import AtOnce
 from .._wanted import Wanted

@@ -20,8 +20,8 @@ from isthmus.core_broker.cluster.controller import (
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
-from isthmus.core_broker.storage.errors import StorageError
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.errors import StorageError
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 

@@ -8,9 +8,9 @@ import pytest
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager, log_config
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.log import Origin
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system

@@ -63,7 +63,7 @@ def test_as_much_is_tried_as_was_refused(world: World, monkeypatch: pytest.Monke
     async def try_room(log: Any, size_bytes: int) -> None:
         tried.append(size_bytes)
 
-    monkeypatch.setattr("isthmus.core_broker.storage.upkeep.LogUpkeep.try_room", try_room)
+    monkeypatch.setattr("isthmus.core_broker.storage.log.upkeep.LogUpkeep.try_room", try_room)
 
     async def history() -> None:
         await world.topic(0)

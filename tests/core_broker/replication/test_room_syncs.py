@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.errors import StorageError
+from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import metadata_records as r

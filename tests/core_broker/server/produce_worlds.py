@@ -16,9 +16,10 @@ from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.log import Log
-from isthmus.core_broker.storage.segment import HEADER, HEADER_SIZE
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.segment import HEADER, HEADER_SIZE
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
@@ -67,7 +68,7 @@ class World:
         for topic, count in topics.items():
             for index in range(count):
                 place = f"{folder}/{topic}-{index}"
-                log = drive(Log.open(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
+                log = drive(open_log(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
                 log.on_change = lambda log: self.notes.append(log.name)
                 partition = Partition(topic, id_of(topic), index, log)
                 partition.configure(parsed)

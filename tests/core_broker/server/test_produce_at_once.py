@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.files import TornWrite
-from isthmus.core_broker.storage.log import Log
+from isthmus.core_broker.storage.disk.files import TornWrite
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
@@ -152,7 +153,7 @@ def test_both_ways_end_alike(wrong, data):
 
 def _check_recovery(log: Log, config: LogConfig) -> None:
     """Who opens it after a kill knows what was known before, and of producers that had expired some more."""
-    found = drive(Log.open(log.files, log.directory, config, wall_ms=NOW_MS, log_start_offset=log.log_start_offset))
+    found = drive(open_log(log.files, log.directory, config, wall_ms=NOW_MS, log_start_offset=log.log_start_offset))
     assert found.log_end_offset == log.log_end_offset
     for number, entry in log.producers.items():
         after = found.producers.get(number)
@@ -289,7 +290,7 @@ def test_a_file_that_may_not_grow_is_cut_back(room_bytes, tmp_path):
     assert world.short == 2
     assert b"File too large" in answer and log.failure is not None  # it is none of the faults that pass
     assert os.path.getsize(log._active.file.path) == len(before)
-    found = drive(Log.open(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
+    found = drive(open_log(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
     assert (contents(found), found.log_end_offset) == (before, 1)
 
 

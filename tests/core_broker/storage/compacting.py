@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.core_broker.storage.cleaner import Cleaner, CleanerConfig
-from isthmus.core_broker.storage.config import MAX_INT64
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.log_config import MAX_INT64
+from isthmus.core_broker.storage.upkeep.cleaner import Cleaner, CleanerConfig
 from isthmus.protocol.records import build_batch, iter_records
 from isthmus.runtime import Runtime
 

@@ -6,9 +6,9 @@ import contextlib
 import random
 from pathlib import Path
 
-from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.log.log import LogConfig
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 

@@ -9,9 +9,9 @@ import weakref
 
 import pytest
 
-from isthmus.core_broker.storage.errors import StorageError
-from isthmus.core_broker.storage.files import TornWrite
-from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.disk.errors import StorageError
+from isthmus.core_broker.storage.disk.files import TornWrite
+from isthmus.core_broker.storage.log.log import LogConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from .support import NOW_MS, BrokenFiles, append, batch, contents, open_log, place, run

@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.log import LogConfig
-from isthmus.core_broker.storage.opening import Wanted
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.log import LogConfig
+from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.records import build_batch
 

@@ -13,8 +13,9 @@ from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
-from isthmus.core_broker.storage.errors import NotCached
-from isthmus.core_broker.storage.transactions import AbortedTransaction, TransactionIndex
+from isthmus.core_broker.storage.log._reading import NotCached
+from isthmus.core_broker.storage.log.index import AbortedTransaction
+from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.protocol.errors import ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m

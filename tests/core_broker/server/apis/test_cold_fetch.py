@@ -4,8 +4,8 @@ import asyncio
 import errno
 
 from isthmus.core_broker.server.apis import fetch
-from isthmus.core_broker.storage.errors import NotCached
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.log._reading import NotCached
+from isthmus.core_broker.storage.log.log import Origin
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.records import build_batch

@@ -5,7 +5,7 @@ import errno
 import os
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
-from isthmus.core_broker.storage.transactions import TransactionIndex
+from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages import metadata_records as r

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.core_broker.server._fetch import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.log.log import Origin
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import list_offsets as m
 from isthmus.runtime import Runtime

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from isthmus.core_broker.server.context import CloseConnection
-from isthmus.core_broker.storage import append, preparing
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log import append
+from isthmus.core_broker.storage.log import inspection as preparing
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import produce as m
 from isthmus.protocol.records import build_batch, iter_records, walk

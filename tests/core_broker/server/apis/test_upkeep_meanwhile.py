@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import delete_records as dr
 from isthmus.protocol.messages import describe_log_dirs as ld

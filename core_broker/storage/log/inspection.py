@@ -1,0 +1,60 @@
+"""What looking into a batch gives, found before it is appended: its records seen, and itself in the topic's codec.
+
+A large batch takes milliseconds to compress, and a small compressed one may hold a large one. So whoever appends does
+that elsewhere and hands the outcome in with the same bytes. Pure functions: nothing here knows where they run.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ....protocol.errors import KafkaError
+from ....protocol.records import BatchSummary, validate_batch, with_codec
+from ..disk.files import Buffer
+from .log_config import LogConfig
+
+SMALL_BYTES = 16 * 1024  # an uncompressed batch up to here is dealt with where it is appended
+COMPRESSION = 0x07
+_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_AT = 21
+HEADER_SIZE = 61
+
+
+class Prepared(NamedTuple):
+    """The outcome for one batch, under the options it was found by."""
+
+    codec: int | None
+    level: int | None
+    recoded: bytes | None  # None: it has the codec already, or none is asked for
+    summary: BatchSummary | None
+    error: KafkaError | None  # the batch cannot be read
+
+    def of(self, codec: int | None, level: int | None) -> Prepared | None:
+        """This, if the options are still the same."""
+        return self if (self.codec, self.level) == (codec, level) else None
+
+
+def is_large(batch: Buffer, config: LogConfig) -> bool:
+    """Whether to look into a batch takes so long that others should not wait for it."""
+    size = len(batch)
+    if size < HEADER_SIZE or size > config.max_message_bytes:
+        return False  # it is refused without a look at its records
+    codec = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0] & COMPRESSION
+    if not config.looks_into or (codec == config.codec and not config.looks_at_records):
+        return False
+    return bool(codec) or size > SMALL_BYTES
+
+
+def prepare(batch: bytes, config: LogConfig) -> Prepared:
+    """Look into one whole batch."""
+    codec, level = config.codec, config.codec_level
+    recoded = summary = error = None
+    try:
+        if codec is not None and _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0] & COMPRESSION != codec:
+            recoded, summary = with_codec(batch, 0, codec, level)
+        else:
+            summary = validate_batch(batch)
+    except KafkaError as refused:
+        error = refused.with_traceback(None)
+    return Prepared(codec, level, recoded, summary, error)
