@@ -10,10 +10,9 @@ from __future__ import annotations
 from ..client import Client, TopicPartition
 from ..client.raw import fetch_raw
 from ..protocol import records
+from ..protocol.batch_layout import DELETE_HORIZON
 from ..protocol.records import BatchHeader
 from .partition import PartitionMirror
-
-DELETE_HORIZON = 0x40  # attribute that a cleaner sets, which changes the CRC
 
 
 async def parted(source: Client, source_node: int, target: Client, each: PartitionMirror) -> str | None:

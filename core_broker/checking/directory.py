@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...protocol.batch_layout import CONTROL, LENGTH_OVERHEAD
 from ...protocol.errors import KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
 from ...runtime import Runtime
@@ -39,10 +40,9 @@ from ..storage.disk.small_files import (
     partition_of,
     render_offsets,
 )
-from ..storage.log.append import CONTROL
 from ..storage.log.log_config import LogConfig
 from ..storage.log.scanning import headers
-from ..storage.log.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
+from ..storage.log.segment import LOG_SUFFIX, offset_of
 from ..storage.manager import CLEAN_MARKER
 from ..storage.startup.checkpoints import CHECKPOINTS
 from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX
@@ -224,7 +224,7 @@ class DirectoryCheck:
                     for position, header in headers(file, 0, False):
                         if header[5] & CONTROL or header[0] < start:
                             continue
-                        data = file.pread(header[1] + LOG_OVERHEAD, position)
+                        data = file.pread(header[1] + LENGTH_OVERHEAD, position)
                         fold.apply(decode_batch(data), header[2])
         except (InconsistentRecord, CorruptBatch) as error:
             self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")

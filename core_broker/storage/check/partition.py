@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from ....protocol.batch_layout import CONTROL, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, MAGIC_AT, TRANSACTIONAL
 from ....protocol.primitives import uuid_to_str
 from ..disk.files import File, Files
 from ..disk.small_files import (
@@ -22,15 +23,11 @@ from ..disk.small_files import (
     CheckpointError,
     parse_partition_metadata,
 )
-from ..log.append import CONTROL, MAGIC, TRANSACTIONAL
 from ..log.epochs import EPOCH_CHECKPOINT
 from ..log.index import ABORTED_ENTRY_BYTES, AbortedTransaction, decode_aborted, encode_aborted
 from ..log.producers import ProducerStates, SnapshotError
 from ..log.scanning import READ_BYTES, Header, headers, zeros_behind
 from ..log.segment import (
-    HEADER,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
     LOG_SUFFIX,
     MAX_RELATIVE,
     SEGMENT_SUFFIXES,
@@ -47,7 +44,6 @@ from .findings import Cut, Kind, Known, PartitionReport, file_of, unread
 from .indexes import IndexCheck
 
 NO_EPOCH = -1  # of batches from before there were leader epochs
-_MAGIC_AT = 16
 _MAGIC_BYTE = bytes([MAGIC])
 
 
@@ -192,7 +188,7 @@ class _Check:
         try:
             while position < file.size:
                 for at, header in headers(file, position, True):
-                    size = header[1] + LOG_OVERHEAD
+                    size = header[1] + LENGTH_OVERHEAD
                     self._batch(base, name, at, header)
                     if indexes is not None:
                         indexes.batch(at, size, header[0], header[0] + header[6], header[8], not header[12])
@@ -297,7 +293,7 @@ class _Check:
         self.after_break = True
         header = self._plausible(file.pread(HEADER_SIZE, position), 0, base, file.size - position)
         if header is not None:
-            first, last, after = header[0], header[0] + header[6], position + header[1] + LOG_OVERHEAD
+            first, last, after = header[0], header[0] + header[6], position + header[1] + LENGTH_OVERHEAD
             text = f"the batch at position {position}, offsets {first} to {last}, does not match its CRC"
             report.add(Kind.CRC, name, text, position, first)
             next_head = file.pread(HEADER_SIZE, after)
@@ -317,7 +313,7 @@ class _Check:
             return None
         header: Header = HEADER.unpack_from(data, at)
         first, length, delta, count = header[0], header[1], header[6], header[12]
-        if header[3] != MAGIC or delta < 0 or count < 0 or not HEADER_SIZE <= length + LOG_OVERHEAD <= room:
+        if header[3] != MAGIC or delta < 0 or count < 0 or not HEADER_SIZE <= length + LENGTH_OVERHEAD <= room:
             return None
         return header if max(base, self.expected) <= first <= base + MAX_RELATIVE else None
 
@@ -325,10 +321,10 @@ class _Check:
         """Where the next valid batch begins at `position` or later; the end of the file if there is none."""
         while file.size - position >= HEADER_SIZE:
             chunk = file.pread(min(READ_BYTES, file.size - position), position)
-            found = chunk.find(_MAGIC_BYTE, _MAGIC_AT)
-            while 0 <= found <= len(chunk) - (HEADER_SIZE - _MAGIC_AT):
-                at = position + found - _MAGIC_AT
-                if self._plausible(chunk, found - _MAGIC_AT, base, file.size - at) is not None:
+            found = chunk.find(_MAGIC_BYTE, MAGIC_AT)
+            while 0 <= found <= len(chunk) - (HEADER_SIZE - MAGIC_AT):
+                at = position + found - MAGIC_AT
+                if self._plausible(chunk, found - MAGIC_AT, base, file.size - at) is not None:
                     if next(headers(file, at, True), None) is not None:
                         return at
                 found = chunk.find(_MAGIC_BYTE, found + 1)
@@ -395,7 +391,7 @@ class _Check:
         base, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
         batch = b""
         if attributes & CONTROL:
-            batch = file.pread(length + LOG_OVERHEAD, position)
+            batch = file.pread(length + LENGTH_OVERHEAD, position)
             markers[base + delta] = None
         ended = follow(
             self.states, base, base + delta, attributes, producer_id, epoch, sequence, max_timestamp, max_timestamp,

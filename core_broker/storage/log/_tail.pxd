@@ -9,26 +9,31 @@ from isthmus.core_broker.storage.disk._data_file cimport DataFile
 from isthmus.protocol._batch_header cimport _int16, _int32, _int64, _uint32
 
 cdef long long _NOT_PLAIN
-cdef long long _SEQUENCE_MASK
 cdef long long _OFFSETS_PLAIN
 cdef long long _MAX_RELATIVE
 cdef int _BATCHES_KEPT
 cdef int _NOT_FOR_CLIENTS
 
-# Where the fields of a batch are.
-cdef Py_ssize_t _LENGTH
-cdef Py_ssize_t _OVERHEAD
-cdef Py_ssize_t _MAGIC
-cdef Py_ssize_t _CRC
-cdef Py_ssize_t _ATTRIBUTES
-cdef Py_ssize_t _DELTA
-cdef Py_ssize_t _MAX_TIMESTAMP
-cdef Py_ssize_t _PRODUCER_ID
-cdef Py_ssize_t _PRODUCER_EPOCH
-cdef Py_ssize_t _BASE_SEQUENCE
-cdef Py_ssize_t _COUNT
-cdef Py_ssize_t _HEADER_SIZE
-cdef Py_ssize_t _PREFIX_SIZE
+# See protocol/batch_layout.py.
+cdef Py_ssize_t ATTRIBUTES_LOW_AT
+cdef Py_ssize_t BASE_SEQUENCE_AT
+cdef int CODEC_MASK
+cdef Py_ssize_t CRC_AT
+cdef Py_ssize_t CRC_FROM
+cdef Py_ssize_t HEADER_SIZE
+cdef int LAST_CODEC
+cdef Py_ssize_t LAST_OFFSET_DELTA_AT
+cdef Py_ssize_t LENGTH_AT
+cdef Py_ssize_t LENGTH_OVERHEAD
+cdef int MAGIC
+cdef Py_ssize_t MAGIC_AT
+cdef Py_ssize_t MAX_TIMESTAMP_AT
+cdef Py_ssize_t PREFIX_SIZE
+cdef Py_ssize_t PRODUCER_EPOCH_AT
+cdef Py_ssize_t PRODUCER_ID_AT
+cdef Py_ssize_t RECORDS_COUNT_AT
+cdef long long SEQUENCE_MASK
+
 cdef long long _SCAN_BYTES
 
 

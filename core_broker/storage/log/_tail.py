@@ -12,10 +12,32 @@ Compiled, one core, three batches of 2 KB a request: 2.3 µs a batch from a requ
 included, beside the write; the long way 9.7 µs.
 """
 
-import struct
-
 import cython
 
+from ....protocol.batch_layout import (  # C variables when compiled, see _tail.pxd
+    ATTRIBUTES_LOW_AT,
+    BASE_SEQUENCE_AT,
+    BOUNDS,
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    LAST_CODEC,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    PREFIX_SIZE,
+    PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT,
+    RECORDS_COUNT_AT,
+    SEQUENCE_MASK,
+    TRANSACTIONAL,
+)
 from ....protocol.crc import crc32c
 from ..disk._data_file import DataFile
 from ..disk.errors import anew
@@ -25,29 +47,14 @@ COMPILED = cython.compiled
 
 # C variables when compiled, see _tail.pxd.
 _NOT_PLAIN = -2
-_SEQUENCE_MASK = 0x7FFFFFFF
 _MAX_RELATIVE = 2**31 - 1  # of offsets in a segment above its base
 _OFFSETS_PLAIN = 2**63 - 1 - 2**32  # up to here no batch can reach past the last offset there is
 _BATCHES_KEPT = 5  # a producer has at most five requests in flight
-_NOT_FOR_CLIENTS = 0x38  # attributes: control, transactional, LogAppendTime
+_NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 
-_LENGTH = 8
-_OVERHEAD = 12  # base offset and length, which the length does not count
-_MAGIC = 16
-_CRC = 17
-_ATTRIBUTES = 21
-_DELTA = 23
-_MAX_TIMESTAMP = 35
-_PRODUCER_ID = 43
-_PRODUCER_EPOCH = 51
-_BASE_SEQUENCE = 53
-_COUNT = 57
-_HEADER_SIZE = 61
-_PREFIX_SIZE = 16  # base offset, length, leader epoch: outside the CRC
 _SCAN_BYTES = 4096
 
 SCAN_BYTES = _SCAN_BYTES  # read at once when batches are looked through: what an index entry stands for by default
-BOUNDS = struct.Struct(">qi11xi8xq14xi")  # base offset, length, last offset delta, max timestamp, record count
 
 BATCHES_KEPT = _BATCHES_KEPT
 
@@ -146,24 +153,24 @@ class SegmentTail:
         at: cython.longlong
         last: cython.longlong
         length: cython.longlong
-        while end - position >= _HEADER_SIZE:
+        while end - position >= HEADER_SIZE:
             at = position - chunk_start
-            if at + _HEADER_SIZE > len(chunk):
+            if at + HEADER_SIZE > len(chunk):
                 chunk = (file.pread if may_wait else file.pread_cached)(min(_SCAN_BYTES, end - position), position)
                 chunk_start, at = position, 0
-                if len(chunk) < _HEADER_SIZE:
+                if len(chunk) < HEADER_SIZE:
                     break
             if cython.compiled:
                 b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(chunk)) + at
-                last, length = _int64(b, 0) + _int32(b, _DELTA), _int32(b, _LENGTH)
+                last, length = _int64(b, 0) + _int32(b, LAST_OFFSET_DELTA_AT), _int32(b, LENGTH_AT)
             else:
                 base, length, delta, _, _ = BOUNDS.unpack_from(chunk, at)
                 last = base + delta
-            if length < _HEADER_SIZE - _OVERHEAD or position + length + _OVERHEAD > end:
+            if length < HEADER_SIZE - LENGTH_OVERHEAD or position + length + LENGTH_OVERHEAD > end:
                 break
             if last >= offset:
-                return position, length + _OVERHEAD
-            position += length + _OVERHEAD
+                return position, length + LENGTH_OVERHEAD
+            position += length + LENGTH_OVERHEAD
         return end, 0
 
     @cython.cfunc
@@ -324,7 +331,7 @@ def _take(
             entry._last_offsets[i] = entry._last_offsets[i + 1]
             entry._timestamps[i] = entry._timestamps[i + 1]
     entry._first_sequences[at] = base_sequence
-    entry._last_sequences[at] = (base_sequence + (last_offset - base_offset)) & _SEQUENCE_MASK
+    entry._last_sequences[at] = (base_sequence + (last_offset - base_offset)) & SEQUENCE_MASK
     entry._first_offsets[at] = base_offset
     entry._last_offsets[at] = last_offset
     entry._timestamps[at] = timestamp
@@ -376,33 +383,33 @@ class LogTail:
         sequence: cython.longlong
         epoch: cython.int
         entry: ProducerTail
-        if size < _HEADER_SIZE or size > limits.batch_bytes or not limits.keeps_batches or self.failure is not None:
+        if size < HEADER_SIZE or size > limits.batch_bytes or not limits.keeps_batches or self.failure is not None:
             return _NOT_PLAIN
-        delta = _int32(b, _DELTA)
-        stamp = _int64(b, _MAX_TIMESTAMP)
+        delta = _int32(b, LAST_OFFSET_DELTA_AT)
+        stamp = _int64(b, MAX_TIMESTAMP_AT)
         if (
-            _int32(b, _LENGTH) + _OVERHEAD != size
-            or b[_MAGIC] != 2
+            _int32(b, LENGTH_AT) + LENGTH_OVERHEAD != size
+            or b[MAGIC_AT] != MAGIC
             or _int64(b, 0)
             or delta < 0
-            or delta + 1 != _int32(b, _COUNT)
-            or b[_ATTRIBUTES + 1] & _NOT_FOR_CLIENTS
-            or b[_ATTRIBUTES + 1] & 7 > 4
+            or delta + 1 != _int32(b, RECORDS_COUNT_AT)
+            or b[ATTRIBUTES_LOW_AT] & _NOT_FOR_CLIENTS
+            or b[ATTRIBUTES_LOW_AT] & CODEC_MASK > LAST_CODEC
             or (stamp > wall_ms and stamp - wall_ms > limits.timestamp_after_max_ms)  # their sum may pass 2**63
             or self.log_end_offset > _OFFSETS_PLAIN
         ):
             return _NOT_PLAIN
-        producer_id = _int64(b, _PRODUCER_ID)
+        producer_id = _int64(b, PRODUCER_ID_AT)
         if producer_id >= 0:
-            sequence = _int32(b, _BASE_SEQUENCE)
-            epoch = _int16(b, _PRODUCER_EPOCH)
+            sequence = _int32(b, BASE_SEQUENCE_AT)
+            epoch = _int16(b, PRODUCER_EPOCH_AT)
             entry = self.producers.entries.get(producer_id)
             if sequence < 0 or entry is None or entry.epoch != epoch or not entry._kept:
                 return _NOT_PLAIN
-            if sequence != (entry._last_sequences[entry._kept - 1] + 1) & _SEQUENCE_MASK:
+            if sequence != (entry._last_sequences[entry._kept - 1] + 1) & SEQUENCE_MASK:
                 return _NOT_PLAIN
-        view = PyMemoryView_FromMemory(cython.cast(cython.p_char, b + _ATTRIBUTES), size - _ATTRIBUTES, PyBUF_READ)
-        if crc32c(view) != _uint32(b, _CRC):
+        view = PyMemoryView_FromMemory(cython.cast(cython.p_char, b + CRC_FROM), size - CRC_FROM, PyBUF_READ)
+        if crc32c(view) != _uint32(b, CRC_AT):
             return _NOT_PLAIN
         return delta + 1
 
@@ -422,9 +429,9 @@ class LogTail:
         limits: AppendLimits = self.config.limits
         segment: SegmentTail = self._active
         base: cython.longlong = self.log_end_offset
-        last: cython.longlong = base + _int32(b, _DELTA)
-        stamp: cython.longlong = _int64(b, _MAX_TIMESTAMP)
-        producer_id: cython.longlong = _int64(b, _PRODUCER_ID)
+        last: cython.longlong = base + _int32(b, LAST_OFFSET_DELTA_AT)
+        stamp: cython.longlong = _int64(b, MAX_TIMESTAMP_AT)
+        producer_id: cython.longlong = _int64(b, PRODUCER_ID_AT)
         position: cython.longlong
         entry: ProducerTail = None
         head: cython.uchar[16]
@@ -440,10 +447,10 @@ class LogTail:
         for i in range(8):
             head[i] = (base >> (56 - 8 * i)) & 0xFF
         for i in range(4):
-            head[8 + i] = b[8 + i]
-            head[12 + i] = (leader_epoch >> (24 - 8 * i)) & 0xFF
+            head[LENGTH_AT + i] = b[LENGTH_AT + i]
+            head[LENGTH_OVERHEAD + i] = (leader_epoch >> (24 - 8 * i)) & 0xFF
         try:
-            _append_to(segment.file, head, _PREFIX_SIZE, b + _PREFIX_SIZE, size - _PREFIX_SIZE)
+            _append_to(segment.file, head, PREFIX_SIZE, b + PREFIX_SIZE, size - PREFIX_SIZE)
         except OSError as error:
             raise self._append_failed(error) from error
         # The batch is in the log; nothing below may refuse it.
@@ -452,7 +459,7 @@ class LogTail:
             self.epochs.assign(leader_epoch, base)
         if producer_id >= 0:
             entry.timestamp = wall_ms
-            _take(entry, _int32(b, _BASE_SEQUENCE), base, last, stamp)
+            _take(entry, _int32(b, BASE_SEQUENCE_AT), base, last, stamp)
         self._wall_ms = wall_ms
         if not self.is_noted:
             self._note_append(wall_ms)

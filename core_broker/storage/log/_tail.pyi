@@ -1,5 +1,3 @@
-from struct import Struct
-
 from ....protocol.errors import KafkaError
 from ..disk.files import File
 from ._appended import Positions
@@ -11,7 +9,6 @@ from .segment import Segment
 
 COMPILED: bool
 SCAN_BYTES: int
-BOUNDS: Struct
 BATCHES_KEPT: int
 
 class AppendLimits:

@@ -6,10 +6,25 @@ Base offset and leader epoch are outside the CRC, so that assigning them leaves 
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from ....protocol.batch_layout import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LAST_CODEC,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    PREFIX,
+    PREFIX_SIZE,
+    SEQUENCE_MASK,
+    TRANSACTIONAL,
+)
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.records import BatchSummary, CorruptBatch, validate_batch, with_append_time, with_codec
@@ -17,23 +32,11 @@ from ..disk.files import Buffer
 from .errors import NullKeys, OffsetMismatch
 from .inspection import Prepared
 from .log_config import MAX_INT64, LogConfig
-from .producers import SEQUENCE_MASK, ProducerBatch, ProducerStates
-from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAX_RELATIVE
+from .producers import ProducerBatch, ProducerStates
+from .segment import MAX_RELATIVE
 
-MAGIC = 2
-ATTRIBUTES_LOW = 22  # where in a batch the byte is that holds its codec and what follows here
-COMPRESSION = 0x07
-LAST_CODEC = 4  # zstd
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
 NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-NO_TIMESTAMP = -1
 MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
-
-_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what is assigned, outside the CRC
-_CRC_START = 21
-_PREFIX_SIZE = _PREFIX.size
 
 
 class Origin(IntEnum):
@@ -111,7 +114,7 @@ def check(
             base, length, batch_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp,
             producer_id, producer_epoch, base_sequence, count,
         ) = HEADER.unpack_from(view, position)  # fmt: skip
-        size = length + LOG_OVERHEAD
+        size = length + LENGTH_OVERHEAD
         end = position + size
         if position and end > total and 0 <= magic < MAGIC:
             break  # half a batch of an old format
@@ -128,7 +131,7 @@ def check(
             raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
         if limits_size and size > config.max_message_bytes:
             raise _too_large(name, size, config)
-        found = crc32c(view[position + _CRC_START : end])
+        found = crc32c(view[position + CRC_FROM : end])
         if found != crc:
             raise _refuse(
                 ErrorCode.CORRUPT_MESSAGE, name, f"its CRC is {crc:#010x}, its bytes have {found:#010x}", base
@@ -140,7 +143,7 @@ def check(
                 count <= 0
                 or delta + 1 != count
                 or attributes & NOT_FOR_CLIENTS
-                or attributes & COMPRESSION > LAST_CODEC
+                or attributes & CODEC_MASK > LAST_CODEC
                 or (base_sequence < 0 <= producer_id)
                 or not earliest <= base_timestamp
                 or max_timestamp > latest
@@ -178,21 +181,21 @@ def check(
             base = offset
             batch_epoch = leader_epoch
             source, start, stop = view, position, end
-            if codec is not None and attributes & COMPRESSION != codec and not attributes & CONTROL:
+            if codec is not None and attributes & CODEC_MASK != codec and not attributes & CONTROL:
                 source = memoryview(_recoded(view, position, codec, config.codec_level, prepared))
                 start, stop = 0, len(source)
-                size, length = stop, stop - LOG_OVERHEAD
+                size, length = stop, stop - LENGTH_OVERHEAD
                 if limits_size and size > config.max_message_bytes:
                     raise _too_large(name, size, config)
             if stamps and not attributes & CONTROL:
                 append_time = max_timestamp = wall_ms
                 head = bytearray(with_append_time(source, start, wall_ms))
-                _PREFIX.pack_into(head, 0, base, length, batch_epoch)
+                PREFIX.pack_into(head, 0, base, length, batch_epoch)
                 parts.append(head)
                 parts.append(source[start + HEADER_SIZE : stop])
             else:
-                parts.append(_PREFIX.pack(base, length, batch_epoch))
-                parts.append(source[start + _PREFIX_SIZE : stop])
+                parts.append(PREFIX.pack(base, length, batch_epoch))
+                parts.append(source[start + PREFIX_SIZE : stop])
         elif base < offset:
             raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
         if base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
@@ -303,8 +306,8 @@ def _refuse_client(
         if attributes & TRANSACTIONAL:
             raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
         raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
-    if attributes & COMPRESSION > LAST_CODEC:
-        codec = attributes & COMPRESSION
+    if attributes & CODEC_MASK > LAST_CODEC:
+        codec = attributes & CODEC_MASK
         raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"codec {codec} is not one of Kafka's", base)
     if not config.stamps:
         least = base_timestamp if base_timestamp >= 0 else wall_ms

@@ -6,19 +6,15 @@ that elsewhere and hands the outcome in with the same bytes. Pure functions: not
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
+from ....protocol.batch_layout import ATTRIBUTES, ATTRIBUTES_AT, CODEC_MASK, HEADER_SIZE
 from ....protocol.errors import KafkaError
 from ....protocol.records import BatchSummary, validate_batch, with_codec
 from ..disk.files import Buffer
 from .log_config import LogConfig
 
 SMALL_BYTES = 16 * 1024  # an uncompressed batch up to here is dealt with where it is appended
-COMPRESSION = 0x07
-_ATTRIBUTES = struct.Struct(">h")
-_ATTRIBUTES_AT = 21
-HEADER_SIZE = 61
 
 
 class Prepared(NamedTuple):
@@ -40,7 +36,7 @@ def is_large(batch: Buffer, config: LogConfig) -> bool:
     size = len(batch)
     if size < HEADER_SIZE or size > config.max_message_bytes:
         return False  # it is refused without a look at its records
-    codec = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0] & COMPRESSION
+    codec = ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] & CODEC_MASK
     if not config.looks_into or (codec == config.codec and not config.looks_at_records):
         return False
     return bool(codec) or size > SMALL_BYTES
@@ -51,7 +47,7 @@ def prepare(batch: bytes, config: LogConfig) -> Prepared:
     codec, level = config.codec, config.codec_level
     recoded = summary = error = None
     try:
-        if codec is not None and _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0] & COMPRESSION != codec:
+        if codec is not None and ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] & CODEC_MASK != codec:
             recoded, summary = with_codec(batch, 0, codec, level)
         else:
             summary = validate_batch(batch)

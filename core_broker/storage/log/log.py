@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ....protocol.batch_layout import CONTROL, TRANSACTIONAL
 from ....protocol.errors import ErrorCode, KafkaError
 from ..disk.errors import StorageError, anew
 from ..disk.files import Buffer, TornWrite
 from ._appended import Positions
-from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
+from .append import Checked, Origin, check
 from .cutting import LogCutting
 from .errors import OffsetMismatch
 from .index import AbortedTransaction

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ....protocol.batch_layout import SEQUENCE_MASK
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
 from ._tail import ProducerTail, ProducerTails
@@ -21,7 +22,6 @@ _COUNT = struct.Struct(">i")
 # producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, transaction's first offset
 _ENTRY = struct.Struct(">qhiqiqiq")
 NO_EPOCH = -1
-SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 0 to 2**31 - 1 and round again
 
 
 class SnapshotError(Exception):

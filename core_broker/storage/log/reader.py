@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ....protocol.batch_layout import HEADER, HEADER_SIZE
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.records import CorruptBatch, decode_batch
 from ..disk.errors import StorageError, anew, is_passing
@@ -18,7 +19,7 @@ from ._reading import LogRanges, NotCached
 from .index import AbortedTransaction
 from .index_window import IndexWindows, locate
 from .loaded import Loaded
-from .segment import HEADER, HEADER_SIZE, Segment
+from .segment import Segment
 from .transactions import TransactionIndex
 
 logger = logging.getLogger(__name__)

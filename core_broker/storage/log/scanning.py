@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....protocol._walk import BatchScan
+from ....protocol.batch_layout import CRC_FROM, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from ....protocol.crc import crc32c
 from ..disk._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from ..disk.files import File
-from .append import MAGIC
-from .segment import HEADER, HEADER_SIZE, LOG_OVERHEAD
 
 READ_BYTES = 256 << 10  # of a segment at once: small enough for the processor's cache, of less cost than a megabyte
-_CRC_START = 21
 
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
@@ -31,7 +29,7 @@ def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Head
             if len(chunk) < HEADER_SIZE:
                 return
         header = HEADER.unpack_from(chunk, at)
-        size = header[1] + LOG_OVERHEAD
+        size = header[1] + LENGTH_OVERHEAD
         if size < HEADER_SIZE or position + size > end or header[3] != MAGIC or header[6] < 0:
             return
         if verify:
@@ -39,9 +37,9 @@ def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Head
                 chunk = memoryview(file.pread(min(READ_BYTES, end - position), position))
                 chunk_start, at = position, 0
             if at + size <= len(chunk):
-                crc = crc32c(chunk[at + _CRC_START : at + size])
+                crc = crc32c(chunk[at + CRC_FROM : at + size])
             else:
-                crc = _crc_of(file, position + _CRC_START, position + size)
+                crc = _crc_of(file, position + CRC_FROM, position + size)
             if crc != header[4]:
                 return
         yield position, header
@@ -54,7 +52,7 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
         position, size, crc = scan.end, scan.wanted, -1
         room = file.size - position
         if size > READ_BYTES:
-            crc = _crc_of(file, position + _CRC_START, position + size)
+            crc = _crc_of(file, position + CRC_FROM, position + size)
             if crc < 0:
                 return
         data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, room), position)

@@ -7,13 +7,13 @@ in 31 bits above its base, as Kafka's index format wants.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ....protocol.batch_layout import BOUNDS, HEADER_SIZE, LENGTH_OVERHEAD
 from ....protocol.crc import crc32c
 from ..disk.files import File, Files
-from ._tail import BOUNDS, SCAN_BYTES, SegmentTail
+from ._tail import SCAN_BYTES, SegmentTail
 from .index import (
     INDEX_SUFFIX,
     NO_TIME,
@@ -35,14 +35,7 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
-HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 MAX_RELATIVE = 2**31 - 1
-
-# base offset, length, partition leader epoch, magic, crc, attributes, last offset delta, base timestamp, max
-# timestamp, producer id, producer epoch, base sequence, record count
-HEADER = struct.Struct(">qiibIhiqqqhii")
-assert HEADER.size == BOUNDS.size == HEADER_SIZE
 
 
 class BatchAt(NamedTuple):
@@ -206,7 +199,7 @@ class Segment(SegmentTail):
                 if len(chunk) < HEADER_SIZE:
                     return
             base, length, delta, max_timestamp, count = BOUNDS.unpack_from(chunk, at)
-            size = length + LOG_OVERHEAD
+            size = length + LENGTH_OVERHEAD
             if size < HEADER_SIZE or position + size > end or not 0 <= base <= base + delta <= MAX_INT64:
                 return
             yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)

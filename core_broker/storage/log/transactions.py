@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 
+from ....protocol.batch_layout import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
 from ....protocol.records import CorruptBatch, decode_batch
 from ..disk.files import Files
-from .append import CONTROL, TRANSACTIONAL
 from .index import ABORTED_ENTRY_BYTES, AbortedTransaction, decode_aborted, encode_aborted
 from .producers import ProducerStates
-from .segment import LOG_OVERHEAD, TRANSACTION_INDEX_SUFFIX, Segment
+from .segment import TRANSACTION_INDEX_SUFFIX, Segment
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_MARKER = struct.Struct(">hi")  # version, coordinator epoch
@@ -115,7 +115,7 @@ def follow_batch(
     base, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, producer_epoch, base_sequence, _ = header
     if producer_id < 0:
         return
-    batch = segment.file.pread(length + LOG_OVERHEAD, position) if attributes & CONTROL else b""
+    batch = segment.file.pread(length + LENGTH_OVERHEAD, position) if attributes & CONTROL else b""
     aborted = follow(
         states,
         base,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ....protocol.batch_layout import HEADER_SIZE
 from ....protocol.compaction import (
     Filtered,
     OffsetMap,
@@ -23,7 +24,7 @@ from ....protocol.records import BatchHeader, CorruptBatch, read_header, walk
 from ..disk.files import Buffer, Files
 from ..log.index import INDEX_SUFFIX, OFFSET_ENTRY, TIME_ENTRY, TIME_INDEX_SUFFIX
 from ..log.log_config import LogConfig
-from ..log.segment import HEADER_SIZE, MAX_RELATIVE, Segment
+from ..log.segment import MAX_RELATIVE, Segment
 from ..log.swap import CLEANED, Replacement, discard
 from ..log.transactions import TransactionIndex
 from .compacted_transactions import CompactedTransactions

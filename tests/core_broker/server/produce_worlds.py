@@ -18,8 +18,8 @@ from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
-from isthmus.core_broker.storage.log.segment import HEADER, HEADER_SIZE
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS

@@ -26,8 +26,8 @@ from isthmus.core_broker.storage.disk.small_files import (
 from isthmus.core_broker.storage.log.epochs import LeaderEpochs
 from isthmus.core_broker.storage.log.log import LogConfig, Origin
 from isthmus.core_broker.storage.log.producers import ProducerStates, SnapshotError
-from isthmus.core_broker.storage.log.segment import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from isthmus.core_broker.storage.startup.checkpoints import CHECKPOINTS
+from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE, LENGTH_OVERHEAD
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.records import build_batch
@@ -195,7 +195,7 @@ def test_an_index_that_points_at_what_only_looks_like_a_batch_is_made_anew(
     files = FilesAtOnce(1)
     log = open_log(files, tmp_path)
     append(log, batch(1))
-    fake = HEADER.pack(base, HEADER_SIZE + 1 - LOG_OVERHEAD, 0, 2, 0, 0, delta, 0, 0, -1, -1, -1, 1)
+    fake = HEADER.pack(base, HEADER_SIZE + 1 - LENGTH_OVERHEAD, 0, 2, 0, 0, delta, 0, 0, -1, -1, -1, 1)
     append(log, build_batch([(NOW_MS, b"k", fake, ())]))
     before = contents(log)
     run(log.close())
