@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log.log import Log, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol._walk import COMPILED
@@ -83,7 +84,7 @@ async def measure(folder: str, total_bytes: int, past_bytes: int, batch_bytes: i
     config = LogConfig(segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 30)
     end = await write(files, directory, config, total_bytes - past_bytes, batch_bytes)
     log = await open_log(files, directory, config, wall_ms=1, recovery_point=end)
-    log._roll(end, 1)
+    log.rolling.roll(end, 1)
     parts = [(end + n * count).to_bytes(8, "big") + batch[8:12] + bytes(4) + batch[16:] for n in range(past)]
     for first in range(0, past, max(1, APPEND_BYTES // len(batch))):
         log.append(b"".join(parts[first : first + max(1, APPEND_BYTES // len(batch))]), Origin.REPLICATION, 0, 1)

@@ -37,7 +37,7 @@ from .storage.disk.small_files import (
     render_properties,
 )
 from .storage.log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
-from .storage.log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
+from .storage.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 
 METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh
 EXIT_DONE, EXIT_FAILED = 0, 1

@@ -40,9 +40,9 @@ from ..storage.disk.small_files import (
     partition_of,
     render_offsets,
 )
+from ..storage.log.file_names import LOG_SUFFIX, offset_of
 from ..storage.log.log_config import LogConfig
 from ..storage.log.scanning import headers
-from ..storage.log.segment import LOG_SUFFIX, offset_of
 from ..storage.manager import CLEAN_MARKER
 from ..storage.startup.checkpoints import CHECKPOINTS
 from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX

@@ -17,10 +17,11 @@ from ...protocol.messages import metadata_records
 from ...runtime import Runtime
 from ..storage.disk.errors import StorageError
 from ..storage.disk.files import Files
-from ..storage.log.log import Log, Origin
+from ..storage.log.append import Origin
+from ..storage.log.log import Log
 from ..storage.log.log_config import LogConfig
-from ..storage.log.syncing import note
-from ..storage.log.upkeep import LogUpkeep
+from ..storage.log.status import LogHooks, LogStatus
+from ..storage.log.syncing import write_note
 from ..storage.startup.opening import open_log
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
@@ -60,10 +61,10 @@ class MetadataLog:
     def _take(self, log: Log) -> None:
         self.log = log
         self._is_let_go = False
-        log.on_failure = self._failed
+        log.status.hooks = LogHooks(on_failure=self._failed)
 
-    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
-        if log is self.log:
+    def _failed(self, status: LogStatus, failure: StorageError) -> None:
+        if status is self.log.status:
             self.on_want_of_room()
 
     @property
@@ -136,7 +137,7 @@ class MetadataLog:
         log, files = self.log, self.log.files
         assert log.failure is not None
         try:
-            await files.run(note, files, log.directory, log.failure.message)
+            await files.run(write_note, files, log.directory, log.failure.message)
         except OSError as error:
             raise StorageError(error, log.directory, "cannot write in") from error
         if not self._is_let_go:

@@ -1,5 +1,6 @@
 # C declarations for _leading.py, read by the compiler only, as protocol/_records.pxd is.
 
+from isthmus.core_broker.storage.log._ranges cimport LogRanges
 from isthmus.core_broker.storage.log._tail cimport LogTail
 
 
@@ -16,6 +17,8 @@ cdef class Counts:
 
 cdef class Leading:
     cdef public object log
+    cdef public LogTail tail
+    cdef public LogRanges ranges
     cdef public Counts traffic
     cdef public object failure
     cdef public str refusal

@@ -8,7 +8,7 @@
 import cython
 
 from ...protocol.errors import KafkaError
-from ..storage.disk.errors import anew
+from ..storage.disk.errors import fresh_copy
 from ..storage.log._tail import LogTail
 
 
@@ -44,7 +44,9 @@ class Leading:
         "line",
         "log",
         "mirror_link",
+        "ranges",
         "refusal",
+        "tail",
         "traffic",
     )
 
@@ -58,7 +60,7 @@ class Leading:
         wall_ms: cython.longlong,
     ) -> cython.longlong:
         """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing."""
-        log: LogTail
+        tail: LogTail = self.tail
         if (
             self.failure is not None
             or self.refusal
@@ -66,11 +68,10 @@ class Leading:
             or self.line is not None
             or self._holds_back
             or (acks == -1 and len(self.isr) < self.least_in_sync)
-            or not isinstance(self.log, LogTail)
+            or tail is None
         ):
             return -2
-        log = self.log
-        return log.records_plain(b, size, wall_ms)
+        return tail.records_plain(b, size, wall_ms)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -85,20 +86,20 @@ class Leading:
 
         The high watermark follows the log's end at once, or `records_plain` has said no.
         """
-        log: LogTail = self.log
+        tail: LogTail = self.tail
         traffic: Counts = self.traffic
         base: cython.longlong
         if self.failure is not None:  # since `records_plain`, by whoever an append to another partition has woken
-            raise anew(self.failure)
+            raise fresh_copy(self.failure)
         traffic.appends += 1
         try:
-            base = log.append_plain(b, size, self.leader_epoch, wall_ms)
+            base = tail.append_plain(b, size, self.leader_epoch, wall_ms)
         except KafkaError as error:
             self._append_failed(error, size)
             raise
         traffic.bytes_in += size
         traffic.messages_in += records
-        self.high_watermark = log.log_end_offset
+        self.high_watermark = tail.log_end_offset
         if self._end_waiters:
             self._wake_end_waiters()
         if self._data_waiters:

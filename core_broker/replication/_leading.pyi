@@ -3,6 +3,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.errors import KafkaError
+from ..storage.log._ranges import LogRanges
+from ..storage.log._tail import LogTail
 from ..storage.log.log import Log
 from .traffic import Traffic
 
@@ -19,6 +21,8 @@ class Counts:
 
 class Leading:
     log: Log
+    tail: LogTail
+    ranges: LogRanges
     traffic: Traffic
     failure: KafkaError | None
     refusal: str

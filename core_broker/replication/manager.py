@@ -4,8 +4,9 @@
 written to. Leader epochs, in-sync replicas and options reach the partitions here and nowhere else.
 
 A partition whose log went offline for want of room (a sync that a thin volume refused, say) comes back as by a start,
-without one: its log is opened anew, what the disk may not have is put there as a copy, and another Partition serves it.
-But not under the same leader epoch with less than was served before: that waits for a start, which raises the epoch.
+without one: its log is opened again, what the disk may not have is put there as a copy, and another Partition serves
+it. But not under the same leader epoch with less than was served before: that waits for a start, which raises the
+epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
-from ..storage.disk.errors import StorageError, anew, wants_room
+from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
 from ..storage.disk.files import Volume
 from ..storage.log.log import Log
 from ..storage.log.log_config import LogConfig
@@ -55,7 +56,7 @@ class ReplicaManager:
         self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
         self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # told when one is lost
         self._offline: dict[tuple[str, int], KafkaError] = {}  # those whose logs could not be opened
-        self._served: dict[Key, int] = {}  # high watermarks of those that were served and are to be opened anew
+        self._served: dict[Key, int] = {}  # high watermarks of those that were served and are to be opened again
         self._room = WantOfRoom(self._open_again)
         self._tell_refusal = self._room.refuses  # one object for all partitions
         self._image = image
@@ -64,7 +65,7 @@ class ReplicaManager:
         self._runtime = runtime
         self._node_id = node_id
         logs.high_watermark_of = self._high_watermark
-        logs.wants_room = self._withdraw
+        logs.on_shortage = self._withdraw
         logs.is_broken = self._lose
 
     def _high_watermark(self, topic: str, index: int) -> int | None:
@@ -85,7 +86,7 @@ class ReplicaManager:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
         failure = self._offline.get((topic, index))
         if failure is not None:
-            return anew(failure)
+            return fresh_copy(failure)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
@@ -163,7 +164,7 @@ class ReplicaManager:
                 del self.lost[name]
 
     def _withdraw(self, name: str, index: int, failure: StorageError) -> None:
-        """Of a partition whose log went offline, and is opened anew once there is room."""
+        """Of a partition whose log went offline, and is opened again once there is room."""
         partition = self.partitions.get(name, {}).pop(index, None)
         if partition is not None:
             partition.close(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: {failure.message}"))
@@ -178,7 +179,7 @@ class ReplicaManager:
         ready = []
         for each in wanted:
             known = self._logs.get(each.topic, each.partition)
-            if known is not None and known.failure is not None and wants_room(known.failure):
+            if known is not None and known.failure is not None and is_shortage(known.failure):
                 try:
                     await self._logs.let_go(each.topic, each.partition)
                 except KafkaError as error:
@@ -235,7 +236,7 @@ class ReplicaManager:
     def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
         """Of a log that could not be opened, or not be synced once it was."""
         key = wanted.topic, wanted.partition
-        comes_back = wants_room(error)
+        comes_back = is_shortage(error)
         known = self._offline.get(key)
         if known is None or known.message != error.message:
             until = "there is room" if comes_back else "the broker starts again"

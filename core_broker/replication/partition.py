@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
-from ..storage.disk.errors import anew
+from ..storage.disk.errors import fresh_copy
 from ._leading import Leading
 from .traffic import OF_APPENDS, Traffic
 
 if TYPE_CHECKING:
-    from ..storage.log.inspection import Prepared
-    from ..storage.log.log import AppendInfo, Log, LogSlice, Origin
+    from ..storage.log.append import Origin
+    from ..storage.log.inspection import Inspection
+    from ..storage.log.log import AppendInfo, Log, LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Partition(Leading):
         self.topic_id = topic_id
         self.index = index
         self.log = log
+        self.tail = log.tail
+        self.ranges = log.ranges
         self.leader_epoch = 0
         self.isr = []
         self.replicas: list[int] = []
@@ -127,15 +130,15 @@ class Partition(Leading):
         origin: Origin,
         wall_ms: int,
         expected_next_offset: int | None = None,
-        prepared: Prepared | None = None,
+        inspection: Inspection | None = None,
     ) -> AppendInfo:
-        """Append batches to the log. Raises KafkaError; then nothing was appended. prepared: see `Log.append`."""
+        """Append batches to the log. Raises KafkaError; then nothing was appended. inspection: see `Log.append`."""
         if self.failure is not None:
-            raise anew(self.failure)
+            raise fresh_copy(self.failure)
         traffic = self.traffic
         traffic.appends += 1
         try:
-            info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset, prepared)
+            info = self.log.append(records, origin, self.leader_epoch, wall_ms, expected_next_offset, inspection)
         except KafkaError as error:
             self._append_failed(error, len(records))
             raise
@@ -198,7 +201,7 @@ class Partition(Leading):
         """Raise why the partition, or its log, has failed: what memory knows of its files may not be what they hold."""
         failure = self.failure or self.log.failure
         if failure is not None:
-            raise anew(failure)
+            raise fresh_copy(failure)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client that knows another leader epoch (KIP-320); -1 does not ask."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
 from ..pauses import Pauses, RetryDelay
-from ..storage.disk.errors import wants_room
+from ..storage.disk.errors import is_shortage
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -44,7 +44,7 @@ class WantOfRoom:
 
     def refuses(self, partition: Partition, error: KafkaError, size_bytes: int) -> None:
         """It could not take an append of that size."""
-        if wants_room(error):
+        if is_shortage(error):
             self._refusing[partition] = size_bytes
             self._begin()
 
@@ -109,9 +109,9 @@ class WantOfRoom:
             if not partition.refusal or partition.failure is not None or self._pauses.is_stopping:
                 continue
             try:
-                await partition.log.try_room(size_bytes)
+                await partition.log.syncing.try_space(size_bytes)
             except KafkaError as error:
-                if wants_room(error):
+                if is_shortage(error):
                     self._refusing[partition] = size_bytes
                     break
             else:

@@ -195,7 +195,7 @@ class ProduceFrame(Body):
                 out[n + 4] = out[n + 5] = 0
                 _put_int64(out + n + 6, part.base_offset)
                 _put_int64(out + n + 14, -1)
-                _put_int64(out + n + 22, part.leader.log.log_start_offset)
+                _put_int64(out + n + 22, part.leader.tail.log_start_offset)
                 out[n + 30] = 1
                 out[n + 31] = out[n + 32] = 0
                 n += _ROW_BYTES

@@ -87,9 +87,9 @@ class Wanted:
             idle is not None
             and idle.high_watermark == self.high_watermark
             and idle.failure is None  # as it has when it is deleted, too
-            and idle.log.failure is None
+            and idle.tail.failure is None
             and idle.leader_epoch == self.idle_epoch
-            and idle.log.log_start_offset == self.log_start_offset
+            and idle.tail.log_start_offset == self.log_start_offset
         )
 
     def tell(self, data):

@@ -22,8 +22,8 @@ from .log.closing import VOLUME_LOGS_MIN, close_logs
 from .log.index_window import IndexWindows
 from .log.log import Log
 from .log.log_config import LogConfig
-from .log.syncing import note
-from .log.upkeep import LogUpkeep
+from .log.status import LogHooks, LogStatus
+from .log.syncing import write_note
 from .startup.checkpoints import Checkpoints
 from .startup.directories import DELETE_SUFFIX, PartitionDirectories
 from .startup.identity import identify
@@ -66,7 +66,8 @@ class LogManager:
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
     is_broken: set by the same, told of a log that went offline until the next start.
-    wants_room: set by the same, told of a log that went offline for want of room: `let_go` and open it once there is.
+    on_shortage: set by the same, told of a log that went offline for want of disk space, descriptors or memory:
+    `let_go` of it, and open it once there is some.
     removed: set before logs are opened; ids of topics that are known to be deleted.
     """
 
@@ -80,7 +81,7 @@ class LogManager:
         self.directory_id = ""
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
-        self.wants_room: Callable[[str, int, StorageError], None] | None = None
+        self.on_shortage: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
         self.removed: Container[bytes] = ()
         self._directories = PartitionDirectories(files, data_dir, runtime)
@@ -105,8 +106,13 @@ class LogManager:
         )
         self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
-        # One object each for all logs.
-        self._hooks = self.checkpoints.save_points, self._rolled, self._changed, self._broken, self._failed
+        # One object for all logs.
+        self._hooks = LogHooks(
+            save_points=self.checkpoints.save_points,
+            on_roll=self._rolled,
+            on_change=self._changed,
+            on_broken=self._broken,
+        )
         self.cleaner = Cleaner(
             self._compacted,
             self.config.cleaner,
@@ -159,7 +165,7 @@ class LogManager:
             elif name.endswith(".tmp"):
                 try:
                     self.files.unlink(self._path(name))
-                except OSError as error:  # it only takes room: the partitions need not wait for it
+                except OSError as error:  # it only takes disk space: the partitions need not wait for it
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
@@ -194,14 +200,14 @@ class LogManager:
 
         A directory of another topic gives way, see `set_aside`.
         """
-        room = asyncio.Semaphore(self.config.recovery_threads)
+        threads = asyncio.Semaphore(self.config.recovery_threads)
         at_once = OPEN_AT_ONCE
         if self._unopened and not self.was_clean:
             # Each may have gigabytes to read: then the pool's threads share the logs in parts that end together.
             at_once = max(1, min(at_once, len(wanted) // (self.config.recovery_threads * PARTS_A_THREAD)))
 
         async def open_some(some: Sequence[Wanted]) -> None:
-            async with room:
+            async with threads:
                 await self._open_some(some, opened)
 
         await together(open_some(wanted[start : start + at_once]) for start in range(0, len(wanted), at_once))
@@ -251,9 +257,9 @@ class LogManager:
 
     def _take(self, key: Key, log: Log) -> Log:
         """A log that was opened is one of ours."""
-        log.save_points, log.on_roll, log.on_change, log.on_broken, on_failure = self._hooks
-        log.on_failure = on_failure if self.wants_room is not None else None
-        log.windows = self._windows
+        self._hooks.on_failure = self._failed if self.on_shortage is not None else None
+        log.status.hooks = self._hooks
+        log.ranges.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)
@@ -274,13 +280,14 @@ class LogManager:
         """Of a log that went offline: the next `open_logs` finds in its directory what a start would.
 
         It reads from the recovery point on, and puts a copy of that on disk: after a sync that failed nobody knows what
-        the disk has. Nobody may use the old log any more. Raises StorageError while there is no room to note that.
+        the disk has. Nobody may use the old log any more. Raises StorageError while there is no disk space for that
+        note.
         """
         key = topic, index
         log = self.logs[key]
         assert log.failure is not None
         try:
-            await self.files.run(note, self.files, log.directory, log.failure.message)
+            await self.files.run(write_note, self.files, log.directory, log.failure.message)
         except OSError as error:
             raise StorageError(error, log.directory, "cannot write in") from error
         if self.logs.get(key) is log:
@@ -381,15 +388,15 @@ class LogManager:
         self._compacted.pop(key, None)
         self.duties.forget(key)
 
-    def _ours(self, log: LogUpkeep) -> tuple[Key, Log] | None:
-        """Which partition's it is, as long as it is that."""
-        key = partition_of(log.name)
-        if key is not None and (found := self.logs.get(key)) is log:
+    def _ours(self, status: LogStatus) -> tuple[Key, Log] | None:
+        """The partition and the log that a status is of, as long as the log is open here."""
+        key = partition_of(status.name)
+        if key is not None and (found := self.logs.get(key)) is not None and found.status is status:
             return key, found
         return None
 
-    def _changed(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _changed(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self._note(*ours)
 
     def _note(self, key: Key, log: Log) -> None:
@@ -401,16 +408,16 @@ class LogManager:
         else:
             self._compacted.pop(key, None)
 
-    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
-        if self.wants_room is not None and (ours := self._ours(log)):
-            self.wants_room(*ours[0], failure)
+    def _failed(self, status: LogStatus, failure: StorageError) -> None:
+        if self.on_shortage is not None and (ours := self._ours(status)):
+            self.on_shortage(*ours[0], failure)
 
-    def _broken(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _broken(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self.is_broken(*ours[0])
 
-    def _rolled(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _rolled(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self.duties.rolled(*ours)
 
     def _high_watermark(self, key: Key, log: Log) -> int:

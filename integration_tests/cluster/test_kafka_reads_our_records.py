@@ -24,7 +24,8 @@ from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.messages import group_records as g
 from isthmus.protocol.primitives import uuid_to_str

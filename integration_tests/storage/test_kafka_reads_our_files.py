@@ -16,7 +16,9 @@ from integration_tests.peers.peers import cluster
 from integration_tests.storage.dump import dump, sections
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.small_files import parse_offsets, parse_partition_metadata
-from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.records import build_batch, iter_records
 

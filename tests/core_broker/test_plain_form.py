@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "storage.log._appended storage.disk._data_file storage.log._tail storage.log._reading replication._leading "
+    "storage.disk._data_file storage.log._indexes storage.log._limits storage.log._producers storage.log._segment "
+    "storage.log._tail storage.log._ranges replication._leading "
     "server._frames server._wanted server._sending"
 ).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)

@@ -38,8 +38,8 @@ def recovery_without_crc(stack: contextlib.ExitStack) -> None:
 
 
 def producers_not_recovered(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage.log import cutting
-    from isthmus.core_broker.storage.log.producers import ProducerStates
+    from isthmus.core_broker.storage.log import truncation
+    from isthmus.core_broker.storage.log._producers import ProducerStates
     from isthmus.core_broker.storage.startup import recovery
 
     def forget(*_: Any) -> ProducerStates:
@@ -47,7 +47,7 @@ def producers_not_recovered(stack: contextlib.ExitStack) -> None:
 
     _replace(stack, recovery, "load_producers", forget)
     _replace(stack, recovery, "follow_batch", forget)
-    _replace(stack, cutting, "load_producers", forget)
+    _replace(stack, truncation, "load_producers", forget)
 
 
 def ack_before_write(stack: contextlib.ExitStack) -> None:
@@ -55,7 +55,8 @@ def ack_before_write(stack: contextlib.ExitStack) -> None:
     import asyncio
 
     from isthmus.core_broker.replication.partition import Partition
-    from isthmus.core_broker.storage.log.log import AppendInfo, Origin
+    from isthmus.core_broker.storage.log.append import Origin
+    from isthmus.core_broker.storage.log.log import AppendInfo
 
     real = Partition.append
     ahead: dict[int, int] = {}
@@ -105,7 +106,7 @@ def answers_out_of_order(stack: contextlib.ExitStack) -> None:
 
 def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
     """What compaction wrote takes the place of what it read before it is on disk."""
-    from isthmus.core_broker.storage.log.segment import Segment
+    from isthmus.core_broker.storage.log._segment import Segment
     from isthmus.core_broker.storage.upkeep import cleaning
 
     class Careless(Segment):
@@ -118,12 +119,14 @@ def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
 class _Unsynced:
     """A log as the cleaner sees it, which says that it has synced and saved its recovery point."""
 
-    save_points = None
-
     def __init__(self, log: Any) -> None:
         object.__setattr__(self, "_log", log)
+        object.__setattr__(self, "status", self)
 
     async def sync(self) -> None:
+        pass
+
+    async def save_points(self) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
@@ -155,9 +158,9 @@ def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
 
 
 def producers_compacted_away(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage.log.log import Log
+    from isthmus.core_broker.storage.log.compaction_swap import CompactionSwap
 
-    _replace(stack, Log, "last_records", lambda self: {})
+    _replace(stack, CompactionSwap, "last_records", lambda self: {})
 
 
 def written_again_in_place(stack: contextlib.ExitStack) -> None:

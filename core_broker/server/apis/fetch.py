@@ -31,8 +31,9 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.traffic import OF_FETCHES
-from ...storage.disk.errors import anew
-from ...storage.log._reading import NotCached
+from ...storage.disk.errors import fresh_copy
+from ...storage.log._ranges import NotCached
+from ...storage.log.cold_reads import bring
 from .._fetch import COMPILED, FetchAtOnce
 from .._frames import AtOnce
 from .._wanted import Wanted
@@ -236,7 +237,7 @@ class _Fetch:
                 wanted.size = sum(map(len, data.records))
                 size += wanted.size
                 if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
-                    wanted.partition.log.end_with_batch(wanted.fetch_offset, data.records)
+                    wanted.partition.ranges.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
@@ -249,7 +250,7 @@ class _Fetch:
                 wanted.partition = None
                 partition = wanted.partition = self._find(wanted)
             if partition.failure is not None:
-                raise anew(partition.failure)
+                raise fresh_copy(partition.failure)
             partition.check_epoch(wanted.current_leader_epoch)
             if self._replica_id >= 0 and self._replica_id not in partition.replicas:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
@@ -378,7 +379,7 @@ class _Fetch:
         rows: list[Row] = []
         enough = False
         for attempt in range(BRINGS_MAX):
-            await asyncio.gather(*(missing.log.bring(missing) for missing in self.missing))
+            await asyncio.gather(*(bring(missing) for missing in self.missing))
             if self._pending.done:
                 return
             rows, enough = self.read(may_wait=attempt == BRINGS_MAX - 1)
@@ -435,7 +436,7 @@ class _Fetch:
             self._register(wanted)
 
     def _is_enough(self, changed: list[Wanted], may_wait: bool = True) -> bool:
-        """Whether all partitions together have enough by now, those that have changed measured anew.
+        """Whether all partitions together have enough by now, those that have changed measured again.
 
         What is in each counts up to its own limit, whether or not an answer has room for it, as in Kafka.
         """

@@ -26,8 +26,8 @@ from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
+from ...storage.log.append import Origin
 from ...storage.log.errors import OffsetMismatch
-from ...storage.log.log import Origin
 from ..context import Context
 
 MODE_MIRROR = 0

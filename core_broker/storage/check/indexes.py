@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Iterator
 
 from ..disk.files import Files
-from ..log.index import INDEX_SUFFIX, OFFSET_ENTRY, TIME_ENTRY, TIME_INDEX_SUFFIX
-from ..log.segment import file_name
+from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
 
 SPARSE_BYTES = 16 << 20  # a stretch of log without an entry that makes a read wait for its scan
 

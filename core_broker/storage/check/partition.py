@@ -23,19 +23,19 @@ from ..disk.small_files import (
     CheckpointError,
     parse_partition_metadata,
 )
+from ..log._producers import ProducerStates, SnapshotError
+from ..log._segment import MAX_RELATIVE
 from ..log.epochs import EPOCH_CHECKPOINT
-from ..log.index import ABORTED_ENTRY_BYTES, AbortedTransaction, decode_aborted, encode_aborted
-from ..log.producers import ProducerStates, SnapshotError
-from ..log.scanning import READ_BYTES, Header, headers, zeros_behind
-from ..log.segment import (
+from ..log.file_names import (
     LOG_SUFFIX,
-    MAX_RELATIVE,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     file_name,
     offset_of,
 )
+from ..log.index_files import ABORTED_ENTRY, AbortedTransaction, decode_aborted, encode_aborted
+from ..log.scanning import READ_BYTES, Header, headers, zeros_behind
 from ..log.snapshots import snapshots
 from ..log.transactions import follow
 from ..startup.recovery import LEFTOVERS
@@ -406,7 +406,7 @@ class _Check:
         data = self.files.read(path) if self.files.exists(path) else b""
         if data == b"".join(map(encode_aborted, aborted)):
             return
-        if len(data) % ABORTED_ENTRY_BYTES == 0 and not self.replay_is_complete:
+        if len(data) % ABORTED_ENTRY.size == 0 and not self.replay_is_complete:
             # Where a transaction began is not in the log any more; where it ended is.
             listed = decode_aborted(data)
             ends = {each.last_offset: each.producer_id for each in listed}

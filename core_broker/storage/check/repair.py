@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ..disk.files import Files
 from ..disk.small_files import PARTITION_METADATA, render_partition_metadata
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from ..log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 from ..log.log_config import LogConfig
-from ..log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 from ..log.snapshots import snapshots
 from ..startup.opening import open_log
 from .findings import Cut, Kind, Known, PartitionReport

@@ -112,3 +112,5 @@ cdef class FileRange:
 
 cdef _memory(Py_ssize_t n)
 cdef Py_ssize_t _read_now(int fd, data, Py_ssize_t n, long long position) noexcept
+cdef long long size_of(file) except? -1
+cdef int append_to(file, const unsigned char* head, Py_ssize_t head_bytes, const unsigned char* rest, Py_ssize_t size) except? -1

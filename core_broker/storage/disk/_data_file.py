@@ -274,3 +274,29 @@ def _read_now(fd: cython.int, data, n: cython.Py_ssize_t, position: cython.longl
             return os.preadv(fd, (data,), position, os.RWF_NOWAIT)
         except OSError as error:
             return -error.errno
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def size_of(file) -> cython.longlong:
+    """The size of any File; of one of the operating system without a Python object."""
+    data_file: DataFile
+    if isinstance(file, DataFile):
+        data_file = file
+        return data_file.size
+    return file.size
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def append_to(
+    file, head: cython.p_const_uchar, head_bytes: cython.Py_ssize_t, rest: cython.p_const_uchar, size: cython.Py_ssize_t
+) -> cython.int:
+    """Append two pieces of memory to any File."""
+    data_file: DataFile
+    if isinstance(file, DataFile):
+        data_file = file
+        data_file.append_batch(head, head_bytes, rest, size)
+    else:  # a simulated one
+        file.append([head[:head_bytes], rest[:size]])
+    return 0

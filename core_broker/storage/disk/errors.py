@@ -11,8 +11,8 @@ GONE = frozenset((errno.ENOENT, errno.ESTALE))  # a truncation or retention has 
 
 
 def is_passing(error: OSError | StorageError) -> bool:
-    """Whether a file call was refused for want of room (on the disk, of descriptors, of memory), or because its file is
-    gone: nothing is broken, and the same may go through later."""
+    """Whether the same file call may succeed later: it was refused for want of disk space, descriptors or memory, or
+    because its file was removed. Nothing is broken."""
     return error.errno in SHORTAGES or error.errno in GONE
 
 
@@ -25,14 +25,17 @@ class StorageError(KafkaError):
         self.errno = error.errno
 
 
-def anew(failure: KafkaError) -> KafkaError:
-    """Another error of the same reason, to be raised in its place: what is raised refers to the frames that it went
-    through, and they to a request and its memory, which whoever keeps a failure would hold for ever."""
-    twin = type(failure).__new__(type(failure), *failure.args)
-    twin.__dict__.update(failure.__dict__)
-    return twin
+def fresh_copy(failure: KafkaError) -> KafkaError:
+    """A copy of an error that is kept, to be raised in its place.
+
+    An error that was raised refers to the frames that it went through, and so to a request and its memory. Whoever
+    keeps an error keeps one that is never raised.
+    """
+    copy = type(failure).__new__(type(failure), *failure.args)
+    copy.__dict__.update(failure.__dict__)
+    return copy
 
 
-def wants_room(error: KafkaError) -> bool:
-    """Whether a file call was refused for want of room: it goes through once there is some."""
+def is_shortage(error: KafkaError) -> bool:
+    """Whether a file call was refused for want of disk space, descriptors or memory: it succeeds once there is some."""
     return isinstance(error, StorageError) and error.errno in SHORTAGES

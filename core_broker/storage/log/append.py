@@ -29,11 +29,11 @@ from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.records import BatchSummary, CorruptBatch, validate_batch, with_append_time, with_codec
 from ..disk.files import Buffer
+from ._producers import ProducerBatch, ProducerStates
+from ._segment import MAX_RELATIVE
 from .errors import NullKeys, OffsetMismatch
-from .inspection import Prepared
+from .inspection import Inspection
 from .log_config import MAX_INT64, LogConfig
-from .producers import ProducerBatch, ProducerStates
-from .segment import MAX_RELATIVE
 
 NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
@@ -84,7 +84,7 @@ def check(
     next_offset: int,
     leader_epoch: int,
     wall_ms: int,
-    prepared: Prepared | None = None,
+    prepared: Inspection | None = None,
 ) -> Plan:
     """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
 
@@ -224,7 +224,7 @@ def check(
     return parts, batches, stored, records, top_timestamp, append_time, None
 
 
-def _summary(view: memoryview, position: int, prepared: Prepared | None) -> BatchSummary:
+def _summary(view: memoryview, position: int, prepared: Inspection | None) -> BatchSummary:
     """What the records of a batch are. Raises KafkaError INVALID_RECORD, which a producer does not try again."""
     try:
         if prepared is None or position:
@@ -236,7 +236,7 @@ def _summary(view: memoryview, position: int, prepared: Prepared | None) -> Batc
         raise KafkaError.of(ErrorCode.INVALID_RECORD, error.message) from error
 
 
-def _recoded(view: memoryview, position: int, codec: int, level: int | None, prepared: Prepared | None) -> bytes:
+def _recoded(view: memoryview, position: int, codec: int, level: int | None, prepared: Inspection | None) -> bytes:
     """A batch in another codec. Raises KafkaError as `_summary`."""
     try:
         if prepared is None or position:

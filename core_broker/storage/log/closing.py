@@ -2,8 +2,8 @@
 
 Each writes its indexes, producers and leader epochs into the page cache; all of that is put on disk; then the epochs'
 files take the place of the old ones, and the directories are put on disk. Synced one by one, that is five or six
-waits for the disk a log. Many logs are synced by two calls for their whole volume, where the system has one that
-tells whether it worked.
+waits for the disk a log. Many logs are synced by two calls for their whole volume, where the system has a call that
+reports whether it worked.
 """
 
 from __future__ import annotations
@@ -11,34 +11,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ....protocol.errors import KafkaError
 from ..disk.files import Files
+from ._ranges import LogRanges
 from .epochs import EPOCH_CHECKPOINT
-from .segment import SNAPSHOT_SUFFIX, Segment, file_name
+from .file_names import SNAPSHOT_SUFFIX, file_name
 from .snapshots import remove_stray_snapshots, write_snapshot
-from .syncing import noted, sync_file, sync_name
-
-if TYPE_CHECKING:
-    from .upkeep import LogUpkeep
+from .syncing import sync_file, sync_name, with_note
 
 VOLUME_LOGS_MIN = 64  # fewer logs are not worth waiting for what others have written to the volume
 LOGS_AT_ONCE = 32  # that one thread deals with before others have their turn
 
 
+class Closable(Protocol):
+    """What a log is to `close_logs`."""
+
+    def at_rest(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Nothing is at work in the directory, appends aside, nor will be until this is left."""
+
+    def end(self) -> LogEnd | None:
+        """What is to be written before it is closed; None for nothing. It must be at rest."""
+
+    def ended(self, error: OSError | None) -> KafkaError | None:
+        """What `end` gave is on disk, or why it is not; gives the error to report."""
+
+    def abandon(self) -> None:
+        """Close it. Ranges that are being sent stay readable."""
+
+
 class LogEnd:
-    """What one log leaves. Its steps block, so they run in the pool; a log has no more of them after an error."""
+    """What one log leaves. Its steps block, so they run in the pool; after an error no other step follows."""
 
-    __slots__ = ("_epochs", "_files", "_is_unnamed", "_segments", "error", "log")
+    __slots__ = ("_epochs", "_is_unnamed", "_ranges", "error", "log")
 
-    def __init__(self, log: LogUpkeep, segments: Sequence[Segment], is_unnamed: bool) -> None:
+    def __init__(self, log: Closable, ranges: LogRanges, is_unnamed: bool) -> None:
         self.log = log
         self.error: OSError | None = None
-        self._files = log.files
-        self._segments = segments
+        self._ranges = ranges
         self._is_unnamed = is_unnamed
-        self._epochs = f"{log.directory}/{EPOCH_CHECKPOINT}" if log.epochs.dirty else None
+        self._epochs = f"{self.directory}/{EPOCH_CHECKPOINT}" if ranges.tail.epochs.dirty else None
+
+    @property
+    def directory(self) -> str:
+        """Of the log."""
+        return self._ranges.status.directory
 
     @property
     def renames(self) -> bool:
@@ -46,52 +64,52 @@ class LogEnd:
         return self._epochs is not None
 
     def write(self) -> None:
-        """All of it into the page cache, nothing in place of what a start after a crash would go by."""
-        log, files = self.log, self._files
-        log.active_segment.file.give_back()  # nobody appends any more: only what lies past the end is cut
-        log.active_segment.write_indexes(files)
-        write_snapshot(files, log.directory, log.log_end_offset, log.producers)
-        remove_stray_snapshots(files, log.directory, self._segments)
+        """All of it into the page cache, nothing in place of what a start after a crash would read."""
+        tail, files = self._ranges.tail, self._ranges.files
+        tail.active.file.give_back()  # nobody appends any more: only what lies past the end is cut
+        tail.active.write_indexes(files)
+        write_snapshot(files, self.directory, tail.log_end_offset, tail.producers)
+        remove_stray_snapshots(files, self.directory, self._ranges.segments)
         if self._epochs is not None:
             file = files.open(f"{self._epochs}.tmp")
             try:
                 if file.size:
                     file.truncate(0)
-                file.append([log.epochs.encode()])
+                file.append([tail.epochs.encode()])
             finally:
                 file.close()
 
     def sync(self) -> None:
         """What was written, to the disk: the next start believes the indexes, even after a power cut."""
-        log, files = self.log, self._files
+        tail, files = self._ranges.tail, self._ranges.files
         if self._is_unnamed:
-            sync_name(files, log.directory)
-        for segment in self._segments:
+            sync_name(files, self.directory)
+        for segment in self._ranges.segments:
             if not segment.synced:
                 segment.sync(files, True)
-        if len(log.producers):  # of none, the snapshot's checksum says whether it is there
-            sync_file(files, f"{log.directory}/{file_name(log.log_end_offset, SNAPSHOT_SUFFIX)}")
+        if len(tail.producers):  # of an empty snapshot the checksum tells whether it is whole
+            sync_file(files, f"{self.directory}/{file_name(tail.log_end_offset, SNAPSHOT_SUFFIX)}")
         if self._epochs is not None:
             sync_file(files, f"{self._epochs}.tmp")
 
     def rename(self) -> None:
         if self._epochs is not None:
-            self._files.rename(f"{self._epochs}.tmp", self._epochs)
+            self._ranges.files.rename(f"{self._epochs}.tmp", self._epochs)
 
     def sync_names(self) -> None:
-        self._files.sync_directory(self.log.directory)
+        self._ranges.files.sync_directory(self.directory)
 
 
 async def close_logs(
     files: Files,
-    logs: Sequence[LogUpkeep],
+    logs: Sequence[Closable],
     sync_volume: Callable[[], bool] = lambda: False,
     volume_logs_min: int = VOLUME_LOGS_MIN,
 ) -> list[KafkaError]:
-    """Sync and write all that makes the next start a clean one; gives the errors of the logs that could not be.
+    """Close logs: sync and write all that makes the next start a clean one. Gives the errors of those that failed.
 
-    Logs that are offline, and those that have not changed since a clean stop, are only let go. sync_volume: see
-    `Held`; asked when so many logs have something to write.
+    Of logs that are offline, and of those that have not changed since a clean stop, nothing is written. sync_volume:
+    see `Held`; used when at least `volume_logs_min` logs have something to write.
     """
     async with contextlib.AsyncExitStack() as stack:
         for log in logs:
@@ -112,7 +130,7 @@ async def close_logs(
 
 
 async def _each(files: Files, ends: Sequence[LogEnd], step: Callable[[LogEnd], None]) -> None:
-    """One step of all that have had no error, by the pool's threads."""
+    """One step of all that have had no error, in the pool."""
     sound = [end for end in ends if end.error is None]
     parts = [sound[start : start + LOGS_AT_ONCE] for start in range(0, len(sound), LOGS_AT_ONCE)]
     if len(parts) > 1:
@@ -124,6 +142,6 @@ async def _each(files: Files, ends: Sequence[LogEnd], step: Callable[[LogEnd], N
 def _some(files: Files, ends: Sequence[LogEnd], step: Callable[[LogEnd], None]) -> None:
     for end in ends:
         try:
-            noted(files, end.log.directory, step, end)
+            with_note(files, end.directory, step, end)
         except OSError as error:
             end.error = error

@@ -1,7 +1,7 @@
-"""What looking into a batch gives, found before it is appended: its records seen, and itself in the topic's codec.
+"""Looks into a batch before it is appended: validates its records, and compresses it with the topic's codec.
 
-A large batch takes milliseconds to compress, and a small compressed one may hold a large one. So whoever appends does
-that elsewhere and hands the outcome in with the same bytes. Pure functions: nothing here knows where they run.
+A large batch takes milliseconds to compress, and a small compressed one may decompress to a large one. So whoever
+appends can do this elsewhere, and pass the outcome to `Log.append` with the same bytes. All functions are pure.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ....protocol.records import BatchSummary, validate_batch, with_codec
 from ..disk.files import Buffer
 from .log_config import LogConfig
 
-SMALL_BYTES = 16 * 1024  # an uncompressed batch up to here is dealt with where it is appended
+SMALL_BYTES = 16 * 1024  # an uncompressed batch up to this size is inspected where it is appended
 
 
-class Prepared(NamedTuple):
+class Inspection(NamedTuple):
     """The outcome for one batch, under the options it was found by."""
 
     codec: int | None
@@ -26,7 +26,7 @@ class Prepared(NamedTuple):
     summary: BatchSummary | None
     error: KafkaError | None  # the batch cannot be read
 
-    def of(self, codec: int | None, level: int | None) -> Prepared | None:
+    def of(self, codec: int | None, level: int | None) -> Inspection | None:
         """This, if the options are still the same."""
         return self if (self.codec, self.level) == (codec, level) else None
 
@@ -42,7 +42,7 @@ def is_large(batch: Buffer, config: LogConfig) -> bool:
     return bool(codec) or size > SMALL_BYTES
 
 
-def prepare(batch: bytes, config: LogConfig) -> Prepared:
+def inspect_batch(batch: bytes, config: LogConfig) -> Inspection:
     """Look into one whole batch."""
     codec, level = config.codec, config.codec_level
     recoded = summary = error = None
@@ -53,4 +53,4 @@ def prepare(batch: bytes, config: LogConfig) -> Prepared:
             summary = validate_batch(batch)
     except KafkaError as refused:
         error = refused.with_traceback(None)
-    return Prepared(codec, level, recoded, summary, error)
+    return Inspection(codec, level, recoded, summary, error)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ._producers import ProducerStates
+from ._segment import Segment
 from .epochs import LeaderEpochs
-from .producers import ProducerStates
-from .segment import Segment
 
 
 @dataclass(slots=True)

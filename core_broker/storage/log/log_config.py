@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ._tail import AppendLimits
+from ._limits import AppendLimits
 
 MAX_INT64 = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
@@ -79,4 +79,14 @@ class LogConfig:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "limits", AppendLimits(self))
+        limits = AppendLimits(
+            segment_bytes=self.segment_bytes,
+            batch_bytes=min(self.max_message_bytes, self.segment_bytes),
+            index_interval_bytes=self.index_interval_bytes,
+            # With jitter it takes the segment's name to tell how long it may grow: nothing surely fits.
+            index_entries_safe=-1 if self.segment_jitter_ms else self.index_entries_safe,
+            roll_ms=self.roll_ms,
+            timestamp_after_max_ms=self.message_timestamp_after_max_ms,
+            keeps_batches=self.keeps_batches,
+        )
+        object.__setattr__(self, "limits", limits)

@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ..disk.files import Files
-from .producers import ProducerStates, SnapshotError
+from ._producers import ProducerStates, SnapshotError
+from ._segment import Segment
+from .file_names import SNAPSHOT_SUFFIX, file_name, offset_of
 from .scanning import headers
-from .segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
 from .transactions import follow_batch
 
 logger = logging.getLogger(__name__)

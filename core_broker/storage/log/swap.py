@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..disk.files import Files
-from .index import INDEX_SUFFIX, is_sane, search_offset_index
-from .segment import LOG_SUFFIX, MAX_RELATIVE, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, Segment, file_name, offset_of
+from ._segment import MAX_RELATIVE, Segment
+from .file_names import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
+from .index_files import is_sane, search_offset_index
 from .transactions import TransactionIndex
 
 CLEANED = ".cleaned"

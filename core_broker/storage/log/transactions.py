@@ -11,9 +11,10 @@ import struct
 from ....protocol.batch_layout import CONTROL, LENGTH_OVERHEAD, TRANSACTIONAL
 from ....protocol.records import CorruptBatch, decode_batch
 from ..disk.files import Files
-from .index import ABORTED_ENTRY_BYTES, AbortedTransaction, decode_aborted, encode_aborted
-from .producers import ProducerStates
-from .segment import TRANSACTION_INDEX_SUFFIX, Segment
+from ._producers import ProducerStates
+from ._segment import Segment
+from .file_names import TRANSACTION_INDEX_SUFFIX
+from .index_files import ABORTED_ENTRY, AbortedTransaction, decode_aborted, encode_aborted
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_MARKER = struct.Struct(">hi")  # version, coordinator epoch
@@ -63,7 +64,7 @@ class TransactionIndex:
             kept = [entry for entry in TransactionIndex.read(files, segment) if entry.last_offset < offset]
             file = files.open(path)
             try:
-                file.truncate(len(kept) * ABORTED_ENTRY_BYTES)
+                file.truncate(len(kept) * ABORTED_ENTRY.size)
             finally:
                 file.close()
 

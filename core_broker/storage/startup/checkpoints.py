@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
 
 from ..disk.errors import StorageError
 from ..disk.files import Files
@@ -23,9 +22,7 @@ from ..disk.small_files import (
     Offsets,
     parse_offsets,
 )
-
-if TYPE_CHECKING:
-    from ..log.log import Log
+from ..log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -152,13 +149,13 @@ class Checkpoints:
         self.high_watermarks = CheckpointFile(
             files, f"{data_dir}/{HIGH_WATERMARK_CHECKPOINT}", high_watermark, self._is_settled
         )
-        self.first_dirty_offsets = file(CLEANER_CHECKPOINT, lambda key, log: log.first_dirty_offset or None)
+        self.first_dirty_offsets = file(CLEANER_CHECKPOINT, lambda key, log: log.progress.first_dirty_offset or None)
         self._all = self.recovery_points, self.log_starts, self.high_watermarks, self.first_dirty_offsets
         self._saving = asyncio.Lock()
 
     def _is_settled(self, key: Key, log: Log) -> bool:
         """Whether its high watermark stays until there is another append; the next one tells."""
-        log.is_noted = False
+        log.tail.is_noted = False
         return self._high_watermark(key, log) >= log.log_end_offset
 
     def load(self) -> bool:

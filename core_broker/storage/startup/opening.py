@@ -13,12 +13,13 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ..disk.errors import StorageError
 from ..disk.files import Files
 from ..disk.small_files import PARTITION_METADATA, CheckpointError, parse_partition_metadata, render_partition_metadata
+from ..log._producers import ProducerStates, SnapshotError
+from ..log._segment import Segment
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from ..log.file_names import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, file_name, offset_of
 from ..log.loaded import Loaded
 from ..log.log import Log
 from ..log.log_config import LogConfig
-from ..log.producers import ProducerStates, SnapshotError
-from ..log.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name, offset_of
 from ..log.syncing import SYNC_FAILED
 from .recovery import LEFTOVERS, load
 

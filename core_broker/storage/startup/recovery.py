@@ -20,22 +20,13 @@ from ....protocol._walk import BatchScan
 from ..disk.files import File, Files
 from ..disk.small_files import CheckpointError
 from ..log import swap
-from ..log._tail import BATCHES_KEPT
+from ..log._producers import BATCHES_KEPT, ProducerStates
+from ..log._segment import MAX_RELATIVE, Segment
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from ..log.file_names import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, file_name, offset_of
 from ..log.loaded import Loaded
 from ..log.log_config import LogConfig
-from ..log.producers import ProducerStates
 from ..log.scanning import READ_BYTES, scanned, zeros_behind
-from ..log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE,
-    SEGMENT_SUFFIXES,
-    TIME_INDEX_SUFFIX,
-    Segment,
-    file_name,
-    offset_of,
-)
 from ..log.snapshots import load_producers, remove_snapshots, remove_stray_snapshots, snapshots
 from ..log.syncing import SYNC_FAILED
 from ..log.transactions import TransactionIndex, follow_batch

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING
 
 from ....protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from ..log.log import Log
+from ..log.log import Log
 
 
 async def together(works: Iterable[Coroutine[None, None, None]]) -> None:

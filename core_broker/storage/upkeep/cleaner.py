@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from ....protocol.records import CorruptBatch
 from ....runtime import Runtime
 from ...pauses import Pauses
 from ..disk.errors import StorageError
+from ..log._segment import Segment
 from ..log.log import Log
 from ..log.swap import Replacement
 from .cleaning import Plan, Round
@@ -56,7 +57,7 @@ class Candidate(NamedTuple):
 
 def first_dirty_offset(log: Log) -> int:
     """From where on a log has not been compacted, as far as what was remembered fits the log."""
-    offset = log.first_dirty_offset
+    offset = log.progress.first_dirty_offset
     return offset if log.log_start_offset <= offset <= log.log_end_offset else log.log_start_offset
 
 
@@ -183,15 +184,14 @@ class Cleaner:
 
     async def _clean(self, log: Log, plan: Plan) -> None:
         """One round. Raises KafkaError."""
-        config, loop, cuts = self.config, asyncio.get_running_loop(), log.cuts
+        config, loop, cuts = self.config, asyncio.get_running_loop(), log.ranges.cuts
         share = max(config.threads, 1)
         # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
         # point does not vouch for what is before it.
         await log.sync()
         if log.recovery_point < plan.first_uncleanable_offset:
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "what is to be compacted is not on disk yet")
-        if log.save_points is not None:
-            await log.save_points()
+        await log.status.save_points()
         try:
             offsets = new_offset_map(
                 config.map_bytes // share,
@@ -203,16 +203,16 @@ class Cleaner:
             raise CorruptBatch(f"log.cleaner.dedupe.buffer.size is too small: {error}") from None
         buffer_bytes = config.buffer_bytes // share
         work = Round(log.files, log.config, plan, offsets, self._runtime.wall_ms(), buffer_bytes)
-        work.last_records = log.last_records()
+        work.last_records = log.compaction.last_records()
         steps = work.work()
         ahead = list(plan.segments)  # those that no Replacement has taken the place of
         started, handled = loop.time(), 0
         try:
-            while (step := await log.cleaning_step(steps)) is not None:
+            while (step := await log.compaction.step(steps)) is not None:
                 if isinstance(step, Replacement):
-                    if not await log.replace_segments(step.new, step.old, cuts):
+                    if not await log.compaction.replace(step.new, step.old, cuts):
                         break
-                    work.last_records = log.last_records()
+                    work.last_records = log.compaction.last_records()
                     ahead = [each for each in ahead if each not in step.old]
                 else:
                     handled += step
@@ -228,15 +228,19 @@ class Cleaner:
                         f"log.cleaner.dedupe.buffer.size={config.map_bytes}"
                     )
                 self._finished(log, work, loop.time() - started)
-                if log.cuts == cuts:
-                    log.first_dirty_offset = work.end_offset
+                if log.ranges.cuts == cuts:
+                    log.progress.first_dirty_offset = work.end_offset
                     await self._save()
         except (CorruptBatch, StorageError):
-            if log.failure is not None or (log.cuts == cuts and all(map(log.has, ahead))):
+            if log.failure is not None or not self._is_disturbed(log, cuts, ahead):
                 raise  # else a truncation or retention took away what was read
         finally:
             if work.unfinished is not None and not self._pauses.is_stopping:
-                await log.end_cleaning(work.unfinished)
+                await log.compaction.end(work.unfinished)
+
+    def _is_disturbed(self, log: Log, cuts: int, ahead: Sequence[Segment]) -> bool:
+        """Whether the log was truncated, or lost one of these segments, since a round began."""
+        return log.ranges.cuts != cuts or not all(log.ranges.has(segment) for segment in ahead)
 
     def _finished(self, log: Log, work: Round, seconds: float) -> None:
         self.rounds += 1

@@ -22,9 +22,10 @@ from ....protocol.compaction import (
 )
 from ....protocol.records import BatchHeader, CorruptBatch, read_header, walk
 from ..disk.files import Buffer, Files
-from ..log.index import INDEX_SUFFIX, OFFSET_ENTRY, TIME_ENTRY, TIME_INDEX_SUFFIX
+from ..log._segment import MAX_RELATIVE, Segment
+from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
 from ..log.log_config import LogConfig
-from ..log.segment import MAX_RELATIVE, Segment
 from ..log.swap import CLEANED, Replacement, discard
 from ..log.transactions import TransactionIndex
 from .compacted_transactions import CompactedTransactions

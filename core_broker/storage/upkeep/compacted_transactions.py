@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 
 from ....protocol.records import BatchHeader, decode_batch
-from ..log.index import AbortedTransaction
+from ..log.index_files import AbortedTransaction
 from ..log.transactions import ABORT, COMMIT
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type

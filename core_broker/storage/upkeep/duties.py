@@ -76,7 +76,7 @@ class Duties:
     def note(self, key: Key, log: Log) -> None:
         """Its offsets or options have changed, or there was an append since it was last looked at."""
         self._retention.note(key)
-        if log.unsynced_since_ms is not None and log.config.flush_ms < MAX_INT64:
+        if log.progress.unsynced_since_ms is not None and log.config.flush_ms < MAX_INT64:
             self.aging[key] = log
             self._aging_due.set()
 
@@ -111,14 +111,14 @@ class Duties:
         for number, key in enumerate(self._retention.take(wall_ms), 1):
             log = self._logs.get(key)
             if log is not None and log.failure is None:
-                log.is_noted = False  # so that the next append tells
+                log.tail.is_noted = False  # so that the next append tells
                 try:
                     await log.enforce_retention(self._high_watermark(key, log), wall_ms)
                 except KafkaError as error:
                     logger.error("retention of %s-%d: %s", *key, error.message)
                     self._retention.note(key)
                 if self._logs.get(key) is log:
-                    self._retention.put(key, log.next_due_ms(self._high_watermark(key, log)))
+                    self._retention.put(key, log.retention.next_due_ms(self._high_watermark(key, log)))
             if not number % LOOK_AT_ONCE:
                 await asyncio.sleep(0)
 
@@ -132,7 +132,7 @@ class Duties:
                 del self._unflushed[key]
                 if log.failure is None:
                     try:
-                        await log.sync_closed()
+                        await log.syncing.sync_closed()
                     except KafkaError as error:
                         logger.error("closed segments of %s-%d: %s", *key, error.message)
 
@@ -151,7 +151,7 @@ class Duties:
         """Sync those whose oldest append that is not on disk is older than flush.ms."""
         wall_ms = self._runtime.wall_ms()
         for key, log in list(self.aging.items()):
-            since_ms = log.unsynced_since_ms
+            since_ms = log.progress.unsynced_since_ms
             if log.failure is not None or since_ms is None or log.config.flush_ms == MAX_INT64:
                 self.aging.pop(key, None)
             elif not 0 <= wall_ms - since_ms < log.config.flush_ms:  # or the clock went back

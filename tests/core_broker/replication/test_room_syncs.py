@@ -159,7 +159,7 @@ def test_nothing_is_opened_before_the_failed_sync_is_noted(world: World) -> None
         await synced(world)
         world.refuse(errno.ENOSPC, ("append", "sync"), part="/t-0/")
         error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        world.replicas.get("t", 0).log._fail(error, "cannot sync")
+        world.replicas.get("t", 0).log.status.fail(error, "cannot sync")
         before = len(world.files.calls)
         await world.tick()
         assert not [path for _, path in world.files.calls[before:] if path.endswith(".log")]

@@ -1,13 +1,17 @@
 """The session cache: epochs, its bound, and who goes when there is no slot left (KIP-227)."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
 from isthmus.core_broker.replication._leading import Leading
 from isthmus.core_broker.server._wanted import Wanted
 from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, next_epoch
+from isthmus.core_broker.storage.log._producers import ProducerStates
+from isthmus.core_broker.storage.log._segment import Segment
+from isthmus.core_broker.storage.log._tail import LogTail
+from isthmus.core_broker.storage.log.epochs import LeaderEpochs
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.fetch import EpochEndOffset, PartitionData
 
@@ -106,7 +110,7 @@ def test_only_what_is_new_is_told():
 def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
     partition = Leading()
     partition.high_watermark, partition.leader_epoch, partition.failure = 5, 0, None
-    partition.log = SimpleNamespace(log_start_offset=0, failure=None)
+    partition.tail = LogTail(LogConfig(), ProducerStates(), LeaderEpochs(), Segment(None, "t-0", 0, 0), 0, 0, 0)
     wanted = Wanted("t", bytes(16), 0, 4)
     wanted.partition = partition
     nothing = PartitionData(high_watermark=5, log_start_offset=0, records=[])

@@ -160,8 +160,11 @@ def _check_recovery(log: Log, config: LogConfig) -> None:
         assert (after.epoch, after.batches[-len(entry.batches) :]) == (entry.epoch, entry.batches)
     for name in SEGMENT_FIELDS:
         if name != "created_ms":
-            assert getattr(found._active, name) == getattr(log._active, name), name
-    for kept, before in ((found._active.offsets, log._active.offsets), (found._active.times, log._active.times)):
+            assert getattr(found.tail.active, name) == getattr(log.tail.active, name), name
+    for kept, before in (
+        (found.tail.active.offsets, log.tail.active.offsets),
+        (found.tail.active.times, log.tail.active.times),
+    ):
         assert not kept.is_whole or kept.encode() == before.encode()
 
 
@@ -206,7 +209,7 @@ AGAINST_IT = {
     "_holds_back": True,
     "isr": [],
     "least_in_sync": 2,
-    "log": SimpleNamespace(),
+    "tail": None,
 }
 
 
@@ -289,7 +292,7 @@ def test_a_file_that_may_not_grow_is_cut_back(room_bytes, tmp_path):
         answer = world.ask(11, body_of(11, ("t", 0, batch(20))), may_be_short=True)
     assert world.short == 2
     assert b"File too large" in answer and log.failure is not None  # it is none of the faults that pass
-    assert os.path.getsize(log._active.file.path) == len(before)
+    assert os.path.getsize(log.tail.active.file.path) == len(before)
     found = drive(open_log(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
     assert (contents(found), found.log_end_offset) == (before, 1)
 
@@ -315,7 +318,7 @@ def woken_by_the_first(world: World, then) -> None:
 
 
 def reading_fails(world: World) -> None:
-    woken_by_the_first(world, lambda partition: partition.log._tell_unreadable(OSError(errno.EIO, "broken")))
+    woken_by_the_first(world, lambda partition: partition.log.status.unreadable(OSError(errno.EIO, "broken")))
 
 
 def closing(world: World) -> None:

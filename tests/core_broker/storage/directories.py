@@ -6,7 +6,7 @@ import contextlib
 import random
 from pathlib import Path
 
-from isthmus.core_broker.storage.log.log import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import KafkaError

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 from isthmus.core_broker.storage.disk.files import Descriptor, File
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup import opening
 from isthmus.protocol.records import build_batch, walk
 

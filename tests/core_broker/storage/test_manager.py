@@ -10,7 +10,7 @@ import os
 import pytest
 
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log.log import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
@@ -184,7 +184,7 @@ def test_no_marker_while_a_log_is_in_doubt(files, tmp_path):
             await made.create("u", 0, TOPIC_ID, LogConfig())
         assert ".kafka_cleanshutdown" not in names(tmp_path)
         async with opened(files, tmp_path) as made:
-            made.logs["t", 0].failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+            made.logs["t", 0].tail.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
         assert ".kafka_cleanshutdown" not in names(tmp_path)
 
     run(work())

@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.protocol.errors import KafkaError

@@ -10,7 +10,10 @@ import asyncio
 import json
 from typing import Any
 
-from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.status import LogHooks
 from isthmus.core_broker.storage.startup import opening
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch
@@ -105,7 +108,7 @@ async def live(sim: Simulation, model: LogModel, log: Log, process: Process) -> 
     async def save() -> None:
         await process.files.run(save_checkpoint, process, log)
 
-    log.save_points = save
+    log.status.hooks = LogHooks(save_points=save)
     model.epoch += 1
     syncing: list[asyncio.Task[None]] = []
     for _ in range(chance.randint(10, 40)):

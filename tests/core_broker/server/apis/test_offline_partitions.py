@@ -90,7 +90,7 @@ def fail_partition(serving: Serving) -> None:
 
 
 def fail_log(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).log.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+    serving.replicas.get("t", LOST).log.tail.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
 
 
 def codes(answer: Any) -> Iterator[tuple[int, int]]:
@@ -126,7 +126,7 @@ def test_a_client_of_another_epoch_is_told_that_the_partition_is_offline(tmp_pat
 
 
 def break_disk(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).log._fail(OSError(5, "Input/output error"), "cannot append to")
+    serving.replicas.get("t", LOST).log.status.fail(OSError(5, "Input/output error"), "cannot append to")
 
 
 def placed(row: Any) -> tuple[int, int, list[int], list[int], list[int]]:

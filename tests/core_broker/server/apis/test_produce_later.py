@@ -165,7 +165,7 @@ def test_options_that_change_meanwhile_hold(tmp_path):
         await settled()
         other = await serving.topic("other", compression_type="gzip")
         assert other
-        partition.log.config = serving.replicas.get("other", 0).log.config
+        partition.log.tail.config = serving.replicas.get("other", 0).log.config
         serving.files.gate.set()
         assert told(await asked) == [(0, E.NONE, 0)]
         (header,) = [header for _, header in walk(stored(serving))]

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig, OffsetMismatch, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.errors import OffsetMismatch
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch, decode_batch, iter_records, read_header, verify_crc

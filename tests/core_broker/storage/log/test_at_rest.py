@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import Log, LogConfig
-from isthmus.core_broker.storage.log.log_config import DAY_MS
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import DAY_MS, LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.startup.opening import Wanted
 from isthmus.runtime import Runtime

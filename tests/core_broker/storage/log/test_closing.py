@@ -185,7 +185,7 @@ def test_closed_log_takes_no_more_and_one_that_is_offline_is_let_go(tmp_path):
     async def work():
         directory = await filled(tmp_path)
         logs = list(directory.manager.logs.values())
-        logs[1]._fail(OSError(errno.EIO, "Input/output error"), "cannot read from")
+        logs[1].status.fail(OSError(errno.EIO, "Input/output error"), "cannot read from")
         calls = await directory.close()
         assert not [path for kind, path in calls if path.startswith("t-1/") or path == MARKER]
         assert [log.recovery_point for log in logs] == [3, 0, 3, 3, 3, 3]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.storage.log._appended import POSITIONS_KEPT, Positions
-from isthmus.core_broker.storage.log.index import OffsetIndex, TimeIndex, search_offset_index, search_time_index
-from isthmus.core_broker.storage.log.log import LogConfig
-from isthmus.core_broker.storage.log.segment import Segment
+from isthmus.core_broker.storage.log._indexes import OffsetIndex, TimeIndex
+from isthmus.core_broker.storage.log._segment import Segment
+from isthmus.core_broker.storage.log._tail import POSITIONS_KEPT, RecentPositions
+from isthmus.core_broker.storage.log.index_files import search_offset_index, search_time_index
+from isthmus.core_broker.storage.log.log_config import LogConfig
 
 from ..support import NOW_MS, append, batch, open_log, run
 
@@ -85,7 +86,7 @@ def test_no_time_is_taken_that_is_not_after_the_last_in_the_file():
 
 
 def test_the_last_positions_of_appends_are_kept_and_no_others():
-    positions = Positions()
+    positions = RecentPositions()
     assert positions.rows() == [] and positions.get(0) is None
     for number in range(1, 2 * POSITIONS_KEPT + 2):
         positions.append(number * 10, number * 100)

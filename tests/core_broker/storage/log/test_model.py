@@ -11,7 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from isthmus.core_broker.storage.log.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.records import decode_batch
 
@@ -156,7 +158,7 @@ class Machine(RuleBasedStateMachine):
     def knows_the_last_five(self) -> None:
         for producer, known in getattr(self, "sequences", {}).items():
             entry = self.log.producers.get(producer)
-            kept = [s for s in known if s[0] >= self.log._segments[0].base_offset][-5:]
+            kept = [s for s in known if s[0] >= self.log.ranges.segments[0].base_offset][-5:]
             got = [(b.first_offset, b.first_sequence) for b in entry.batches] if entry else []
             assert got[len(got) - len(kept) :] == [s[:2] for s in kept]
 

@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
-from isthmus.core_broker.storage.log.producers import ProducerStates, SnapshotError
+from isthmus.core_broker.storage.log._producers import ProducerStates, SnapshotError
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError
 

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.storage.log._reading import NotCached
+from isthmus.core_broker.storage.log._ranges import NotCached
+from isthmus.core_broker.storage.log.cold_reads import bring
 from isthmus.core_broker.storage.log.index_window import IndexWindows
-from isthmus.core_broker.storage.log.log import Log, LogConfig
-from isthmus.core_broker.storage.log.reader import SEARCHES_MAX, LogReader
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.timestamps import SEARCHES_MAX, TimestampSearch
 from isthmus.core_broker.storage.upkeep.cleaner import Cleaner, CleanerConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch, iter_records
@@ -172,7 +174,7 @@ def begin_anew(log: Log) -> None:
 
 
 def roll(log: Log) -> None:
-    log._roll(log.log_end_offset, NOW_MS)
+    log.rolling.roll(log.log_end_offset, NOW_MS)
 
 
 def delete(log: Log) -> None:
@@ -215,7 +217,7 @@ def every_moment(
     """(n, bench, answer) for each n, up to the first at which the reader was through before."""
     for number in range(500):
         bench = benches()
-        bench.files.race(lambda bench=bench: action(bench.log), number, bench.log._maintenance.locked)
+        bench.files.race(lambda bench=bench: action(bench.log), number, bench.log.locks.maintenance.locked)
         answer = outcome(lambda bench=bench: read(bench))
         bench.files.trap = lambda kind, path: None
         if not bench.files.has_raced:
@@ -258,7 +260,7 @@ def test_a_search_by_timestamp_answers_as_one_that_came_later(
 def test_control_a_search_that_does_not_look_back_fails(
     benches: Callable[[], Bench], action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LogReader, "has", lambda self, segment: True)
+    monkeypatch.setattr(TimestampSearch, "_has_changed", lambda *_: False)
     assert wrong_searches(benches, "timestamp of offset 5", action)
 
 
@@ -268,7 +270,7 @@ def test_searches_that_are_always_disturbed_end(benches: Callable[[], Bench]) ->
 
     async def disturbed(work: Callable[..., Any], *arguments: Any) -> Any:
         searched.append(work)
-        bench.log.cuts += 1
+        bench.log.ranges.cuts += 1
         return work(*arguments)
 
     bench.files.run = disturbed  # type: ignore[method-assign]
@@ -284,11 +286,11 @@ def test_searches_that_are_always_disturbed_end(benches: Callable[[], Bench]) ->
 def fetch(bench: Bench, offset: int) -> bytes | None:
     """What a fetch from an offset on is given; the index is read by the pool first."""
     log = bench.log
-    log.windows = IndexWindows()
+    log.ranges.windows = IndexWindows()
     try:
         part = log.read(offset, 400, may_wait=False)
     except NotCached as missing:
-        run(log.bring(missing))
+        run(bring(missing))
         bench.files.trap = lambda kind, path: None
         part = log.read(offset, 400)
     return b"".join(piece.read() for piece in part.ranges)
@@ -300,7 +302,7 @@ def test_a_cold_fetch_reads_what_one_that_came_later_does(
     benches: Callable[[], Bench], offset: int, action: str
 ) -> None:
     for number, bench, answer in every_moment(benches, lambda bench: fetch(bench, offset), ACTIONS[action]):
-        bench.log.windows = IndexWindows()
+        bench.log.ranges.windows = IndexWindows()
         later = outcome(lambda bench=bench: fetch(bench, offset))
         assert answer == later, f"before call {number}"
         assert (bench.log.failure is not None) == (action == "the topic is deleted")
@@ -370,5 +372,5 @@ def test_a_round_of_compaction_ends_in_peace(
 def test_control_a_round_that_tells_what_retention_took_as_an_error_is_seen(
     benches: Callable[[], Bench], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LogReader, "has", lambda self, segment: True)
+    monkeypatch.setattr(Cleaner, "_is_disturbed", lambda *_: False)
     assert wrong_rounds(benches, "retention of some segments", caplog)

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from isthmus.core_broker.storage.disk.files import FileRange
-from isthmus.core_broker.storage.log._reading import ANY_OFFSET, NotCached
+from isthmus.core_broker.storage.log._ranges import ANY_OFFSET, NotCached
+from isthmus.core_broker.storage.log._segment import Segment
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.cold_reads import bring
 from isthmus.core_broker.storage.log.index_window import IndexWindow
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
-from isthmus.core_broker.storage.log.segment import Segment
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import CorruptBatch, iter_records, walk
 
@@ -50,7 +52,7 @@ def test_a_search_by_headers_finds_what_a_walk_finds(files, tmp_path, sizes):
     log = open_log(files, tmp_path)
     for size in sizes:
         append(log, batch(2, size=size))
-    segment = log._active
+    segment = log.tail.active
     batches = list(segment.batches())
     assert [each.base_offset for each in batches] == list(range(0, 2 * len(sizes), 2))
     for number, start in enumerate(batches):
@@ -97,7 +99,7 @@ ROOM = 120_000
 def read_whole(log, offset):
     """What a fetch with room for so much gives."""
     part = log.read(offset, ROOM)
-    left_out = log.end_with_batch(offset, part.ranges) if part.size_bytes == ROOM else 0
+    left_out = log.ranges.end_with_batch(offset, part.ranges) if part.size_bytes == ROOM else 0
     assert left_out == part.size_bytes - sum(map(len, part.ranges))
     return part.ranges
 
@@ -112,8 +114,8 @@ def test_what_has_no_room_for_all_ends_with_a_batch(files, tmp_path, sizes, segm
     while log.size_bytes < 3 << 20:
         append(log, batch(1, size=picks.randint(*sizes)))
     assert (log.segments_count > 1) == (segment_bytes < 3 << 20)
-    for segment in log._segments[:-1]:  # as `locate` has it in memory once a reader asked
-        log.windows.keep(segment, IndexWindow.load(files, segment, 0))
+    for segment in log.ranges.segments[:-1]:  # as `locate` has it in memory once a reader asked
+        log.ranges.windows.keep(segment, IndexWindow.load(files, segment, 0))
     interval = log.config.index_interval_bytes
     everything = contents(log)
     ends = [0, *accumulate(header.size_bytes for _, header in walk(everything))]
@@ -136,13 +138,13 @@ def test_what_has_no_room_for_all_is_cut_where_an_index_does_not_know_better(fil
     for size in [1_000] * 300:
         append(log, batch(1, size=size))
     assert sum(map(len, read_whole(log, 0))) == ROOM  # few intervals
-    log.config = LogConfig()
+    log.tail.config = LogConfig()
     assert sum(map(len, read_whole(log, 0))) == ROOM  # an index that was written with others: what is behind may fit
-    file = log._active.file
+    file = log.tail.active.file
     for refused in (_not_cached, _refused):
-        log._active.file = SimpleNamespace(size=file.size, pread_cached=refused)
-        assert log.end_with_batch(0, [FileRange(log._active.file, 0, ROOM)]) == 0  # it cannot be looked at
-    log._active.file = file
+        log.tail.active.file = SimpleNamespace(size=file.size, pread_cached=refused)
+        assert log.ranges.end_with_batch(0, [FileRange(log.tail.active.file, 0, ROOM)]) == 0  # it cannot be looked at
+    log.tail.active.file = file
     append(log, batch(1, size=300_000))
     append(log, batch(1, size=300_000))
     assert sum(map(len, read_whole(log, 200))) < 100 * 1_100  # the control: it does not fit
@@ -161,15 +163,15 @@ def test_a_first_batch_that_fits_to_the_byte_is_given_where_none_has_to_be(files
 
 def test_where_a_position_is_remembered_the_first_batch_is_given_whole(files, tmp_path):
     log = filled(files, tmp_path)
-    size, position = len(contents(log, 117)), log._positions.get(117)
+    size, position = len(contents(log, 117)), log.tail.recent.get(117)
     assert position is not None
     for limit in (0, 1, size - 1, size, size + 1):
         assert log.read(117, limit).size_bytes == size
-    file = log._active.file
-    log._active.file = SimpleNamespace(size=file.size, pread_cached=_not_cached)
+    file = log.tail.active.file
+    log.tail.active.file = SimpleNamespace(size=file.size, pread_cached=_not_cached)
     with pytest.raises(NotCached):
         log.read(117, 1, may_wait=False)
-    log._active.file = file
+    log.tail.active.file = file
     os.truncate(file.path, position)
     with pytest.raises(KafkaError) as caught:
         log.read(117, 1)
@@ -183,12 +185,12 @@ def _not_cached(n, position):
 def test_a_read_looks_for_nothing_that_it_does_not_need(files, tmp_path):
     """It may not wait; of all segments but the first nothing can be found without the disk."""
     log = filled(files, tmp_path)
-    size, active, file = log.read(117, 1).size_bytes, log._active, log._active.file
-    (first, second), whole = log._segments[:2], log._segments[0].file.size
-    run(log.bring(NotCached(log, first, 0)))
+    size, active, file = log.read(117, 1).size_bytes, log.tail.active, log.tail.active.file
+    (first, second), whole = log.ranges.segments[:2], log.ranges.segments[0].file.size
+    run(bring(NotCached(log.ranges, first, 0)))
     active.file = SimpleNamespace(size=file.size, pread_cached=_not_cached)
     assert log.read(117, size, may_wait=False).size_bytes == size  # where it begins is remembered
-    log._positions = None
+    log.tail.recent = None
     assert log.read(0, whole, 118, may_wait=False).size_bytes == whole
     assert log.read(0, 1 << 20, second.base_offset, may_wait=False).size_bytes == whole
     for offset, limit, upper in ((117, 0, 120), (117, 100, 117), (120, 100, 120), (120, 100, 130)):
@@ -201,21 +203,21 @@ def test_a_read_looks_for_nothing_that_it_does_not_need(files, tmp_path):
 
 def test_a_first_batch_is_looked_at_once(files, tmp_path):
     log = filled(files, tmp_path)
-    file, looks = log._segments[0].file, []
-    log._segments[0].file = SimpleNamespace(
+    file, looks = log.ranges.segments[0].file, []
+    log.ranges.segments[0].file = SimpleNamespace(
         size=file.size, pread=lambda n, position: looks.append(position) or file.pread(n, position)
     )
     assert log.read(3, 1).size_bytes > 1
     assert len(looks) == 1
-    log._segments[0].file = file
+    log.ranges.segments[0].file = file
 
 
 def test_an_offset_before_the_first_segment_reads_on_from_there(files, tmp_path):
     log = filled(files, tmp_path)
-    gone = log._segments[:2]
-    del log._segments[:2], log._bases[:2]
-    assert contents(log, 0) == contents(log, log._segments[0].base_offset) != b""
-    log._segments[:0], log._bases[:0] = gone, [each.base_offset for each in gone]
+    gone = log.ranges.segments[:2]
+    del log.ranges.segments[:2], log.ranges.bases[:2]
+    assert contents(log, 0) == contents(log, log.ranges.segments[0].base_offset) != b""
+    log.ranges.segments[:0], log.ranges.bases[:0] = gone, [each.base_offset for each in gone]
 
 
 def test_hole_in_the_offsets_reads_on_after_it(files, tmp_path):
@@ -231,7 +233,7 @@ def test_hole_at_the_beginning_of_a_segment_reads_on_after_it(files, tmp_path):
     log = open_log(files, tmp_path, LogConfig(segment_bytes=100))
     for offset in (0, 10, 20):
         append(log, at(batch(2), offset), origin=Origin.MIRROR)
-    assert log._bases == [0, 2, 12]
+    assert log.ranges.bases == [0, 2, 12]
     for offset in range(2, 10):
         [part] = log.read(offset, 1).ranges
         assert spans(part.read()) == [(10, 11)]
@@ -240,13 +242,13 @@ def test_hole_at_the_beginning_of_a_segment_reads_on_after_it(files, tmp_path):
 def test_where_a_segment_ends_before_an_offset_the_next_is_read(files, tmp_path):
     """As where compaction has left nothing of its last batches."""
     log = filled(files, tmp_path)
-    gone = log._segments.pop(1), log._bases.pop(1)
-    following = log._segments[1].base_offset
+    gone = log.ranges.segments.pop(1), log.ranges.bases.pop(1)
+    following = log.ranges.segments[1].base_offset
     for offset in range(gone[1], following):
         [part] = log.read(offset, 1).ranges
         assert spans(part.read()) == [(following, following + 2)]
-    log._segments.insert(1, gone[0])
-    log._bases.insert(1, gone[1])
+    log.ranges.segments.insert(1, gone[0])
+    log.ranges.bases.insert(1, gone[1])
 
 
 def test_whoever_cannot_read_a_range_tells_the_log(files, tmp_path):
@@ -328,12 +330,12 @@ def test_time_in_a_batch_that_nobody_can_decode_gives_the_batch(files, tmp_path,
     def refuse(*args, **more):
         raise CorruptBatch("unknown codec")
 
-    monkeypatch.setattr("isthmus.core_broker.storage.log.reader.decode_batch", refuse)
+    monkeypatch.setattr("isthmus.core_broker.storage.log.timestamps.decode_batch", refuse)
     assert run(log.offset_for_timestamp(2001)).offset == 3
 
 
 def test_search_by_time_does_not_unpack_a_bomb(files, tmp_path, monkeypatch):
-    monkeypatch.setattr("isthmus.core_broker.storage.log.reader.SEARCH_BYTES_MAX", 1000)
+    monkeypatch.setattr("isthmus.core_broker.storage.log.timestamps.SEARCH_BYTES_MAX", 1000)
     log = open_log(files, tmp_path)
     append(log, batch(2, timestamp=NOW_MS))
     append(log, batch(50, timestamp=NOW_MS + 10, size=1000, codec="zstd"))

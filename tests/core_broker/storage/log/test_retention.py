@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.status import LogHooks
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from ..support import NOW_MS, append, at, batch, contents, open_log, run
@@ -15,14 +18,13 @@ HOUR = 3_600_000
 
 
 def bases(log):
-    return [int(path.stem) for path in sorted((log.path).glob("*.log"))]
+    return [int(path.stem) for path in sorted((Path(log.directory)).glob("*.log"))]
 
 
 @pytest.fixture
 def make(files, tmp_path):
     def make(batches=0, **config):
         log = open_log(files, tmp_path, LogConfig(**{"segment_bytes": 300, **config}))
-        log.path = tmp_path / "t-0"
         for n in range(batches):
             append(log, batch(1, timestamp=NOW_MS - HOUR + n * 1000))  # 85 bytes: three a segment
         return log
@@ -62,7 +64,7 @@ def test_segment_ends_when_its_index_is_full(make):
     for n in range(20):
         append(log, batch(1, timestamp=NOW_MS - n))
     assert len(bases(log)) > 2
-    assert all(path.stat().st_size <= 64 for path in log.path.glob("*.index"))
+    assert all(path.stat().st_size <= 64 for path in Path(log.directory).glob("*.index"))
 
 
 def test_time_retention_counts_from_the_largest_record_time(make):
@@ -95,7 +97,7 @@ def test_size_retention_keeps_at_least_what_is_asked(make):
     log = make(9, retention_ms=-1, retention_bytes=5 * size)
     assert run(log.enforce_retention(9, NOW_MS)) == 1
     assert log.size_bytes == 6 * size
-    log.config = LogConfig(retention_ms=-1, retention_bytes=1)
+    log.tail.config = LogConfig(retention_ms=-1, retention_bytes=1)
     run(log.enforce_retention(9, NOW_MS))
     assert bases(log) == [6]  # the active segment stays
 
@@ -118,7 +120,7 @@ def test_compacted_topic_is_not_deleted_by_time_or_size_but_below_its_start(make
     log.advance_start(7)
     assert run(log.enforce_retention(9, NOW_MS)) == 2
     assert (log.log_start_offset, bases(log)) == (7, [6])
-    log.config = LogConfig(retention_ms=1, cleanup_policy="compact,delete")
+    log.tail.config = LogConfig(retention_ms=1, cleanup_policy="compact,delete")
     assert run(log.enforce_retention(9, NOW_MS * 2)) == 1
 
 
@@ -143,7 +145,7 @@ def test_epochs_and_snapshots_of_deleted_segments_go(make, files, tmp_path):
     run(log.enforce_retention(6, NOW_MS + 2000))
     assert log.log_start_offset == 6
     assert log.epochs.entries() == [(3, 6), (4, 8)]
-    assert sorted(path.stem for path in log.path.glob("*.snapshot")) == ["00000000000000000006"]
+    assert sorted(path.stem for path in Path(log.directory).glob("*.snapshot")) == ["00000000000000000006"]
     run(log.close())
     again = open_log(files, tmp_path, clean=True)
     assert (again.log_start_offset, again.epochs.entries()) == (6, [(3, 6), (4, 8)])
@@ -174,7 +176,7 @@ def test_truncation_saves_the_lowered_recovery_point_before_it_cuts(files, tmp_p
     async def save():
         seen.append((log.recovery_point, log.log_end_offset))
 
-    log.save_points = save
+    log.status.hooks = LogHooks(save_points=save)
     run(log.truncate_to(7))
     assert seen == [(6, 9)]
     assert (log.recovery_point, log.log_end_offset) == (6, 7)

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.records import build_batch
 
 from ..support import NOW_MS, append, at, batch, open_log, run

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.checkpoints import CheckpointFile
 from isthmus.protocol.errors import KafkaError
 

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from isthmus.core_broker.storage.log.epochs import EPOCH_CHECKPOINT
-from isthmus.core_broker.storage.log.log import Log, LogConfig
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import OfOtherTopic, Points, Wanted, open_one, opened_clean
 from isthmus.core_broker.storage.startup.recovery import load
 from isthmus.protocol.errors import KafkaError
@@ -269,7 +270,7 @@ def test_log_is_cut_within_what_only_the_file_of_its_index_has(files, tmp_path):
 
 
 def contents_of(log):
-    return b"".join(segment.file.path and open(segment.file.path, "rb").read() for segment in log._segments)
+    return b"".join(segment.file.path and open(segment.file.path, "rb").read() for segment in log.ranges.segments)
 
 
 def test_epochs_without_records_need_no_file(files, tmp_path):

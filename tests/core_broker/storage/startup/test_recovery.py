@@ -12,7 +12,8 @@ from isthmus.core_broker.storage.check.partition import check_partition
 from isthmus.core_broker.storage.disk._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.records import build_batch
 
@@ -408,5 +409,5 @@ def test_snapshots_of_earlier_closes_do_not_pile_up(files, tmp_path):
         run(log.close())
     log = open_log(files, tmp_path, LogConfig(segment_bytes=300), clean=True)
     found = sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot"))
-    assert found == sorted({segment.base_offset for segment in log._segments} - {0} | {6})
+    assert found == sorted({segment.base_offset for segment in log.ranges.segments} - {0} | {6})
     assert log.producers.get(7).last_sequence == 5

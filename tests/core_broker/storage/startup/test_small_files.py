@@ -23,9 +23,10 @@ from isthmus.core_broker.storage.disk.small_files import (
     parse_offsets,
     parse_partition_metadata,
 )
+from isthmus.core_broker.storage.log._producers import ProducerStates, SnapshotError
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.log.epochs import LeaderEpochs
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
-from isthmus.core_broker.storage.log.producers import ProducerStates, SnapshotError
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.checkpoints import CHECKPOINTS
 from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE, LENGTH_OVERHEAD
 from isthmus.protocol.crc import crc32c

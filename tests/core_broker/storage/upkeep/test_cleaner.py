@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.storage.disk.errors import StorageError
-from isthmus.core_broker.storage.log.log import LogConfig, Origin
-from isthmus.core_broker.storage.log.log_config import DAY_MS, MAX_INT64
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.compaction_swap import CompactionSwap
+from isthmus.core_broker.storage.log.log_config import DAY_MS, MAX_INT64, LogConfig
 from isthmus.core_broker.storage.startup import opening
 from isthmus.core_broker.storage.upkeep.cleaner import Cleaner, CleanerConfig, assess
 from isthmus.protocol.compaction import delete_horizon_ms
@@ -31,7 +32,7 @@ def test_last_record_of_each_key_stays_with_its_offset_and_the_active_segment_is
     kept = [r for r in bench.records() if r[0] < active]
     assert kept == [(n, b"k%d" % (n % 3), b"v%d" % n) for n in range(active - 3, active)]
     assert [r[0] for r in bench.records() if r[0] >= active] == list(range(active, 30))
-    assert bench.log.first_dirty_offset == active
+    assert bench.log.progress.first_dirty_offset == active
     assert (bench.log.log_start_offset, bench.log.log_end_offset) == (0, 30)
     assert not bench.clean()
 
@@ -131,7 +132,7 @@ def test_nothing_undecided_is_looked_at(bench: Bench) -> None:
     limit = max(s.base_offset for s in bench.log.closed_segments() if s.base_offset <= 9)
     assert bench.clean()
     assert bench.spans() == [(n, n) for n in range(limit - 1, 20)]
-    assert bench.log.first_dirty_offset == limit
+    assert bench.log.progress.first_dirty_offset == limit
 
 
 def test_min_compaction_lag_spares_young_segments(tmp_path: Path) -> None:
@@ -157,9 +158,9 @@ def test_dirty_part_must_be_large_enough_unless_it_is_late(tmp_path: Path) -> No
     found = assess(bench.log, MAX_INT64, bench.now_ms)
     assert found is not None and 0.1 < found.dirty_ratio < 0.2
     assert not bench.clean()
-    bench.log.config = replace(config, max_compaction_lag_ms=60_001)
+    bench.log.tail.config = replace(config, max_compaction_lag_ms=60_001)
     assert not bench.clean()
-    bench.log.config = replace(config, max_compaction_lag_ms=59_999)
+    bench.log.tail.config = replace(config, max_compaction_lag_ms=59_999)
     assert bench.clean()
 
 
@@ -186,11 +187,11 @@ def test_dirtiest_log_goes_first(tmp_path: Path) -> None:
         {("t", 0): bench.log, ("u", 0): other}, SMALL_STEPS, bench.runtime, lambda key, log: log.log_end_offset,
         bench.save,
     )  # fmt: skip
-    bench.log.first_dirty_offset = 1
+    bench.log.progress.first_dirty_offset = 1
     assert run(cleaner.clean_filthiest())
-    assert (bench.log.first_dirty_offset, other.first_dirty_offset) == (1, 3)
+    assert (bench.log.progress.first_dirty_offset, other.progress.first_dirty_offset) == (1, 3)
     assert run(cleaner.clean_filthiest())
-    assert bench.log.first_dirty_offset == 3
+    assert bench.log.progress.first_dirty_offset == 3
     assert not run(cleaner.clean_filthiest())
 
 
@@ -201,7 +202,7 @@ def test_small_segments_are_joined_up_to_segment_bytes(bench: Bench) -> None:
     for n in range(60):
         bench.put((b"k%d" % (n % 4), b"v"))
     assert bench.log.segments_count > 10
-    bench.log.config = ROOMY
+    bench.log.tail.config = ROOMY
     assert bench.clean()
     assert bench.log.segments_count == 2
     names = sorted(path.name for path in (bench.path / "t-0").glob("*.log*"))
@@ -215,11 +216,11 @@ def test_map_that_is_full_cleans_what_it_holds_and_the_rest_in_further_rounds(tm
     for n in range(40):
         bench.put((b"k%d" % (n % 20), b"v%d" % n))
     active = bench.log.active_segment.base_offset
-    assert bench.clean() and bench.log.first_dirty_offset == 7
+    assert bench.clean() and bench.log.progress.first_dirty_offset == 7
     assert [r[0] for r in bench.records()] == list(range(40))
     while bench.clean():
         pass
-    assert bench.log.first_dirty_offset == active
+    assert bench.log.progress.first_dirty_offset == active
     kept = {n % 20: n for n in range(active)}
     assert [r[0] for r in bench.records() if r[0] < active] == sorted(kept.values())
 
@@ -250,7 +251,7 @@ def test_segment_that_would_stay_as_it_is_is_not_written_again(bench: Bench) -> 
     inodes = {path.name: path.stat().st_ino for path in (bench.path / "t-0").glob("*.log")}
     assert bench.clean()
     assert {path.name: path.stat().st_ino for path in (bench.path / "t-0").glob("*.log")} == inodes
-    assert bench.log.first_dirty_offset == 2
+    assert bench.log.progress.first_dirty_offset == 2
 
 
 def test_speed_is_bounded(tmp_path: Path) -> None:
@@ -297,24 +298,24 @@ def test_reads_and_searches_work_in_every_hole(bench: Bench) -> None:
         assert (found and found.offset) == expected
 
 
-def test_truncation_during_a_round_throws_its_work_away(bench: Bench) -> None:
+def test_truncation_during_a_round_throws_its_work_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(30):
         bench.put((b"k%d" % (n % 3), b"v%d" % n))
 
-    real = bench.log.cleaning_step
+    real = CompactionSwap.step
 
-    async def cut_first(work: Any) -> Any:
-        if bench.log.cuts == 0:
+    async def cut_first(compaction: CompactionSwap, work: Any) -> Any:
+        if bench.log.ranges.cuts == 0:
             await bench.log.truncate_to(12)
             for n in range(12, 24):
                 bench.put((b"z%d" % n, b"other"))
-        return await real(work)
+        return await real(compaction, work)
 
-    bench.log.cleaning_step = cut_first  # type: ignore[method-assign]
+    monkeypatch.setattr(CompactionSwap, "step", cut_first)
     bench.clean()
     assert [r[0] for r in bench.records()] == list(range(24))
     assert not list((bench.path / "t-0").glob("*.cleaned"))
-    assert bench.log.first_dirty_offset <= 12
+    assert bench.log.progress.first_dirty_offset <= 12
     assert bench.clean()
     keys = {key for _, key, _ in bench.records()}
     assert keys == {b"k0", b"k1", b"k2"} | {b"z%d" % n for n in range(12, 24)}
@@ -333,7 +334,7 @@ def test_compact_and_delete_together(tmp_path: Path) -> None:
 def test_index_of_a_cleaned_segment_is_sparse_and_right(bench: Bench) -> None:
     for n in range(200):
         bench.put((b"k%d" % (n % 60), b"v" * 40))
-    bench.log.config = replace(ROOMY, index_interval_bytes=1000)
+    bench.log.tail.config = replace(ROOMY, index_interval_bytes=1000)
     assert bench.clean()
     [closed] = bench.log.closed_segments()
     index = (bench.path / "t-0" / f"{closed.base_offset:020d}.index").read_bytes()

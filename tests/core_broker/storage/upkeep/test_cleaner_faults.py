@@ -131,9 +131,9 @@ def test_lost_epoch_checkpoint_does_not_make_holes_of_compaction_look_like_a_los
     for n in range(24, 40):
         bench.put((b"k%d" % (n % 2), b"v%d" % n), (b"k5", b"x"))
         last |= {b"k%d" % (n % 2): b"v%d" % n, b"k5": b"x"}
-    bench.log.config = replace(COMPACT, segment_bytes=200)
+    bench.log.tail.config = replace(COMPACT, segment_bytes=200)
     assert bench.clean()
-    dirty = bench.log.first_dirty_offset
+    dirty = bench.log.progress.first_dirty_offset
     (bench.path / "t-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     for points in ({"recovery_point": 50}, {"first_dirty_offset": dirty}):
         bench.use(open_log(bench.files, bench.path, COMPACT, **points))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from isthmus.core_broker.storage.log.log import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import ManagerConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.core_broker.ticked import TickedPauses
@@ -75,7 +75,7 @@ def test_retention_of_one_log_that_fails_does_not_stop_the_others(files, tmp_pat
                 log = await made.create("t", index, TOPIC_ID, LogConfig(segment_bytes=100, retention_ms=0))
                 append(log, batch(1, timestamp=5))
                 logs.append(log)
-            logs[0].failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+            logs[0].tail.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
             await made.enforce_retention()
             assert [log.log_start_offset for log in logs] == [0, 1]
 
@@ -88,13 +88,13 @@ def test_retention_that_waited_while_its_topic_was_deleted_does_not_touch_the_ne
         await made.open(1)
         old = await made.create("t", 0, bytes(16), LogConfig(retention_ms=1))
         append(old, batch(3, timestamp=1))
-        await old._maintenance.acquire()  # as a long sync does
+        await old.locks.maintenance.acquire()  # as a long sync does
         retaining = asyncio.ensure_future(old.enforce_retention(3, NOW_MS))
         await asyncio.sleep(0)
         deleting = asyncio.ensure_future(made.delete("t", 0))
         await asyncio.sleep(0)
         assert made.get("t", 0) is None
-        old._maintenance.release()
+        old.locks.maintenance.release()
         with pytest.raises(KafkaError):
             await retaining
         await deleting

@@ -1,35 +1,27 @@
-# C declarations for _appended.py, read by the compiler only, as protocol/_records.pxd is.
+# C declarations for _indexes.py, read by the compiler only, as protocol/_records.pxd is.
 
 from cpython.array cimport array, resize_smart
 
-cdef long long _POSITIONS_KEPT
 
-
-cdef class OffsetTail:
+cdef class OffsetIndex:
     cdef public Py_ssize_t _before
+    cdef public Py_ssize_t _written
     cdef public array _positions
     cdef public array _relative
 
-    cdef int take(self, long long relative_offset, long long position) except? -1
+    cpdef int append(self, long long relative_offset, long long position) except? -1
     cpdef long long lookup(self, long long relative_offset) noexcept
     cpdef long long position_before(self, long long position) noexcept
 
 
-cdef class TimeTail:
+cdef class TimeIndex:
     cdef public Py_ssize_t _before
+    cdef public Py_ssize_t _written
     cdef public tuple _last_before
     cdef public array _relative
     cdef public array _timestamps
 
-    cdef int take(self, long long timestamp, long long relative_offset) except? -1
-
-
-cdef class Positions:
-    cdef long long _count
-    cdef long long _offsets[64]
-    cdef long long _positions[64]
-
-    cdef void take(self, long long offset, long long position) noexcept
+    cpdef int append(self, long long timestamp, long long relative_offset) except? -1
 
 
 cdef int _push_int(array values, long long value) except? -1

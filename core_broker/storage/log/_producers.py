@@ -1,3 +1,5 @@
+# cython: auto_pickle=False
+# mypy: ignore-errors
 """What idempotent producers last wrote to a log (KIP-98, KIP-360), so that retries are known and gaps refused.
 
 The last five batches of each producer id are remembered. They follow from the log's headers; snapshot files, in
@@ -11,10 +13,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....protocol.batch_layout import SEQUENCE_MASK
+import cython
+
+from ....protocol.batch_layout import SEQUENCE_MASK  # a C variable when compiled, see _producers.pxd
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
-from ._tail import ProducerTail, ProducerTails
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = struct.Struct(">hI")  # version, CRC32C of the rest
@@ -22,6 +25,9 @@ _COUNT = struct.Struct(">i")
 # producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, transaction's first offset
 _ENTRY = struct.Struct(">qhiqiqiq")
 NO_EPOCH = -1
+BATCHES_KEPT = 5  # a producer has at most five requests in flight
+
+_BATCHES_KEPT = BATCHES_KEPT  # a C variable when compiled
 
 
 class SnapshotError(Exception):
@@ -38,28 +44,124 @@ class ProducerBatch(NamedTuple):
     timestamp: int
 
 
-class ProducerEntry(ProducerTail):
-    """One producer id's state."""
+@cython.cclass
+class ProducerEntry:
+    """One producer id's state: its epoch, and its last batches of that epoch."""
 
-    __slots__ = ()
+    epoch: cython.longlong
+    timestamp: cython.longlong  # wall time of the last write, what expiry counts from; -1 for none
+    coordinator_epoch: cython.longlong
+    transaction_start: cython.longlong  # first offset of the open transaction, -1 when there is none
+    kept: cython.int  # how many batches are remembered
+    # Of each batch, oldest first, BATCHES_KEPT of them.
+    _first_sequences: cython.longlong[5]
+    _last_sequences: cython.longlong[5]
+    _first_offsets: cython.longlong[5]
+    _last_offsets: cython.longlong[5]
+    _timestamps: cython.longlong[5]
+
+    __slots__ = (
+        "_first_offsets",
+        "_first_sequences",
+        "_last_offsets",
+        "_last_sequences",
+        "_timestamps",
+        "coordinator_epoch",
+        "epoch",
+        "kept",
+        "timestamp",
+        "transaction_start",
+    )
+
+    def __init__(self, epoch: cython.longlong) -> None:
+        self.epoch = epoch
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.transaction_start = -1
+        self.kept = 0
+        if not cython.compiled:
+            self._first_sequences, self._last_sequences = [0] * _BATCHES_KEPT, [0] * _BATCHES_KEPT
+            self._first_offsets, self._last_offsets = [0] * _BATCHES_KEPT, [0] * _BATCHES_KEPT
+            self._timestamps = [0] * _BATCHES_KEPT
+
+    def begin(self, epoch: cython.longlong) -> None:
+        """A new epoch: nothing is remembered of the one before."""
+        self.epoch = epoch
+        self.kept = 0
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def take(
+        self,
+        base_sequence: cython.longlong,
+        base_offset: cython.longlong,
+        last_offset: cython.longlong,
+        timestamp: cython.longlong,
+    ) -> cython.int:
+        """Remember a batch, and forget the oldest when there are enough."""
+        i: cython.int
+        at: cython.int = self.kept
+        if at == _BATCHES_KEPT:
+            at -= 1
+            for i in range(at):
+                self._first_sequences[i] = self._first_sequences[i + 1]
+                self._last_sequences[i] = self._last_sequences[i + 1]
+                self._first_offsets[i] = self._first_offsets[i + 1]
+                self._last_offsets[i] = self._last_offsets[i + 1]
+                self._timestamps[i] = self._timestamps[i + 1]
+        self._first_sequences[at] = base_sequence
+        self._last_sequences[at] = (base_sequence + (last_offset - base_offset)) & SEQUENCE_MASK
+        self._first_offsets[at] = base_offset
+        self._last_offsets[at] = last_offset
+        self._timestamps[at] = timestamp
+        self.kept = at + 1
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def next_sequence(self) -> cython.longlong:
+        """What the next batch of this epoch begins with. A batch must be remembered."""
+        return (self._last_sequences[self.kept - 1] + 1) & SEQUENCE_MASK
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch, -1 when none is remembered."""
+        return self._last_sequences[self.kept - 1] if self.kept else -1
 
     @property
     def batches(self) -> list[ProducerBatch]:
         """Those that are remembered, of the current epoch, oldest first."""
-        return [ProducerBatch(*row) for row in self.rows()]
+        i: cython.int
+        found: list = []
+        for i in range(self.kept):
+            found.append(
+                ProducerBatch(
+                    self._first_sequences[i], self._last_sequences[i], self._first_offsets[i], self._last_offsets[i],
+                    self._timestamps[i],
+                )
+            )  # fmt: skip
+        return found
 
 
-class ProducerStates(ProducerTails):
-    """All producers of one log."""
+@cython.cclass
+class ProducerStates:
+    """All producers of one log.
 
-    __slots__ = ()
+    complete: all that the log ever held is still there to be read, and a crash has taken its end. Then a producer that
+    is unknown and goes on with a later sequence has lost records, and gets an error; Kafka takes any sequence from an
+    unknown producer.
+    """
+
+    entries: dict[int, ProducerEntry]  # by producer id
+    open_transactions: dict[int, int]  # first offset of the open transaction, by producer id
+    complete: cython.bint
+
+    __slots__ = ("complete", "entries", "open_transactions")
 
     def __init__(self) -> None:
-        # After a crash, when all that the log ever held is still there to be read: a producer that is unknown and goes
-        # on with a later sequence has lost its records, and must be told. Kafka takes any sequence from the unknown.
         self.complete = False
         self.entries = {}
-        self.open = {}
+        self.open_transactions = {}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -67,7 +169,7 @@ class ProducerStates(ProducerTails):
     @property
     def oldest_ms(self) -> int | None:
         """When the one wrote that expires first; None where none can."""
-        return min((each.timestamp for each in self.entries.values() if each.transaction_start < 0), default=None)
+        return min([each.timestamp for each in self.entries.values() if each.transaction_start < 0], default=None)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         return self.entries.get(producer_id)
@@ -140,7 +242,7 @@ class ProducerStates(ProducerTails):
         """Take a producer's transactional batch; the first since its last marker begins a transaction."""
         entry = self.entries[producer_id]
         if entry.transaction_start < 0:
-            entry.transaction_start = self.open[producer_id] = first_offset
+            entry.transaction_start = self.open_transactions[producer_id] = first_offset
 
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """Take a commit or abort marker; gives the transaction's first offset, -1 when it wrote nothing here."""
@@ -150,7 +252,7 @@ class ProducerStates(ProducerTails):
         elif entry.epoch != epoch:
             entry.begin(epoch)
         start, entry.transaction_start = entry.transaction_start, -1
-        self.open.pop(producer_id, None)
+        self.open_transactions.pop(producer_id, None)
         entry.coordinator_epoch = coordinator_epoch
         entry.timestamp = timestamp
         return start
@@ -158,7 +260,7 @@ class ProducerStates(ProducerTails):
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the earliest open transaction begins."""
-        return min(self.open.values()) if self.open else None
+        return min(self.open_transactions.values()) if self.open_transactions else None
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
         """Forget producers that wrote nothing for so long and have no open transaction."""
@@ -180,7 +282,7 @@ class ProducerStates(ProducerTails):
 
     def clear(self) -> None:
         self.entries.clear()
-        self.open.clear()
+        self.open_transactions.clear()
 
     # --- Snapshots --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,10 @@
+# cython: auto_pickle=False
+# ruff: noqa: F821  (names declared in _segment.pxd)
+# mypy: ignore-errors
 """A segment: one `.log` file of whole record batches with its two indexes.
 
 Knows bytes, offsets and positions; decides nothing. Batches are seen by their headers only. Offsets in a segment fit
-in 31 bits above its base, as Kafka's index format wants.
+in 31 bits above its base, as Kafka's index format requires.
 """
 
 from __future__ import annotations
@@ -10,36 +13,52 @@ import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....protocol.batch_layout import BOUNDS, HEADER_SIZE, LENGTH_OVERHEAD
-from ....protocol.crc import crc32c
+import cython
+
+from ....protocol.batch_layout import (  # C variables when compiled, see _segment.pxd
+    BOUNDS,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_AT,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+)
+from ....protocol.records import OFFSET_MAX
 from ..disk.files import File, Files
-from ._tail import SCAN_BYTES, SegmentTail
-from .index import (
+from ._indexes import OffsetIndex, TimeIndex
+from ._limits import AppendLimits
+from .file_names import (
     INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_name,
+)
+from .index_files import (
     NO_TIME,
     OFFSET_ENTRY,
     TIME_ENTRY,
-    TIME_INDEX_SUFFIX,
-    AbortedTransaction,
-    OffsetIndex,
-    TimeIndex,
     glance,
     is_within,
     search_offset_index,
     search_time_index,
 )
-from .log_config import MAX_INT64, LogConfig
 
-LOG_SUFFIX = ".log"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+if not cython.compiled:
+    from ..disk._data_file import size_of
 
-MAX_RELATIVE = 2**31 - 1
+COMPILED = cython.compiled
+
+MAX_RELATIVE = 2**31 - 1  # of offsets in a segment above its base
+SCAN_BYTES = 4096  # read at once by a walk from batch to batch: what an index entry covers by default
+
+# C variables when compiled, see _segment.pxd.
+_MAX_RELATIVE = MAX_RELATIVE
+_SCAN_BYTES = SCAN_BYTES
 
 
 class BatchAt(NamedTuple):
-    """Where a batch is, and what a search wants to know of it."""
+    """Where a batch is, and what searches compare."""
 
     position: int
     size_bytes: int
@@ -48,51 +67,65 @@ class BatchAt(NamedTuple):
     max_timestamp: int  # of its records: -1 where compaction has left none, whatever the header says
 
 
-def file_name(offset: int, suffix: str) -> str:
-    return f"{offset:020d}{suffix}"
+@cython.cclass
+class Segment:
+    """Batches from `base_offset` on."""
 
-
-def offset_of(name: str) -> int | None:
-    """The offset in the name of a segment's or snapshot's file; None for other names."""
-    stem = name.partition(".")[0]
-    if len(stem) != 20 or not stem.isascii() or not stem.isdigit():
-        return None
-    offset = int(stem)
-    return offset if offset <= MAX_INT64 else None
-
-
-class Segment(SegmentTail):
-    """Batches from `base_offset` on. What an append touches of it is in SegmentTail."""
+    file: File  # the log
+    directory: str
+    tail: str  # of its files' names while a compaction writes it, see swap.py
+    offsets: OffsetIndex | None  # indexes of the active segment; None when it is closed: the files are searched then
+    times: TimeIndex | None
+    base_offset: cython.longlong
+    created_ms: cython.longlong  # wall time; stands in for timestamps where no record has one
+    last_offset: cython.longlong
+    max_timestamp: cython.longlong
+    max_timestamp_offset: cython.longlong  # the last offset of the batch that has it
+    first_timestamp: cython.longlong  # of the first batch; segment.ms counts from it
+    bytes_since_index: cython.longlong  # since the last entry of the indexes
+    synced: cython.bint  # a closed segment: all its files are on disk
+    aborted: list[AbortedTransaction] | None  # while the file that has them changes its name
+    has_aborted: bool | None  # whether there is a transaction index; None: not known yet
 
     __slots__ = (
         "__weakref__",
         "aborted",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
         "directory",
+        "file",
+        "first_timestamp",
         "has_aborted",
+        "last_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offsets",
         "synced",
         "tail",
+        "times",
     )
 
     def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, tail: str = "") -> None:
         self.file = file
         self.directory = directory
         self.base_offset = base_offset
-        self.tail = tail  # of its files' names while it is in the making, see swap.py
+        self.tail = tail
         self.created_ms = created_ms
         self.last_offset = base_offset - 1
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
         self.bytes_since_index = 0
-        self.synced = False  # a closed segment: all its files are on disk
+        self.synced = False
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
-        self.aborted: list[AbortedTransaction] | None = None  # what its index has, while that file changes its name
-        self.has_aborted: bool | None = None  # whether there is such an index; None: nobody has looked
+        self.aborted = None
+        self.has_aborted = None
 
     @classmethod
     def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int, tail: str = "") -> Segment:
-        """A new, empty segment; what an older crash left under its names goes."""
+        """A new, empty segment. What a crash has left under its names is removed."""
         for suffix in SEGMENT_SUFFIXES[1:]:
             path = f"{directory}/{file_name(base_offset, suffix)}{tail}"
             if files.exists(path):
@@ -104,7 +137,7 @@ class Segment(SegmentTail):
 
     @property
     def size_bytes(self) -> int:
-        return self.file.size
+        return size_of(self.file)
 
     @property
     def newest_ms(self) -> int:
@@ -112,35 +145,62 @@ class Segment(SegmentTail):
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     def path(self, suffix: str) -> str:
+        """Of one of its files."""
         return f"{self.directory}/{file_name(self.base_offset, suffix)}{self.tail}"
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(LOG_SUFFIX)!r}, {self.size_bytes} bytes, last offset {self.last_offset})"
 
     # --- Growing ----------------------------------------------------------------------------------------------------
 
-    def must_roll(self, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp: int, wall_ms: int) -> bool:
-        """Whether an append of this size and reach belongs into the next segment."""
-        size = self.file.size
-        if size + size_bytes > config.segment_bytes and size:
-            return True
-        if last_offset - self.base_offset > MAX_RELATIVE:
-            return True
-        if not size:
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def surely_fits(
+        self,
+        limits: AppendLimits,
+        size: cython.longlong,
+        last: cython.longlong,
+        stamp: cython.longlong,
+        wall_ms: cython.longlong,
+    ) -> cython.bint:
+        """Whether a batch belongs into this segment, by what is cheap to compare; else see `rolling.must_roll`."""
+        held: cython.longlong = size_of(self.file)
+        if last - self.base_offset > _MAX_RELATIVE:
             return False
-        assert self.offsets is not None
-        if len(self.offsets) > config.index_entries_safe and self._has_full_index(config.segment_index_bytes):
+        if not held:
             return True
-        roll_ms = config.roll_ms
-        if config.segment_jitter_ms:
-            # Spread over segments without a random source: the same for one however often it is asked.
-            roll_ms -= crc32c(self.path("").encode()) % max(1, min(config.segment_jitter_ms, roll_ms))
-        if self.first_timestamp >= 0 and max_timestamp >= 0:
-            return max_timestamp - self.first_timestamp > roll_ms
-        return wall_ms - self.created_ms > roll_ms
+        if held + size > limits.segment_bytes or len(self.offsets) > limits.index_entries_safe:
+            return False
+        if self.first_timestamp >= 0 and stamp >= 0:
+            return stamp - self.first_timestamp <= limits.roll_ms
+        return wall_ms - self.created_ms <= limits.roll_ms
 
-    def _has_full_index(self, limit_bytes: int) -> bool:
-        assert self.offsets is not None and self.times is not None
-        offsets_bytes = (len(self.offsets) + 1) * OFFSET_ENTRY.size
-        times_bytes = (len(self.times) + 2) * TIME_ENTRY.size
-        return offsets_bytes > limit_bytes or times_bytes > limit_bytes
+    @cython.ccall
+    @cython.exceptval(-1)
+    def note(
+        self,
+        position: cython.longlong,
+        size_bytes: cython.longlong,
+        last_offset: cython.longlong,
+        max_timestamp: cython.longlong,
+        interval_bytes: cython.longlong,
+    ) -> cython.int:
+        """Take a batch that was written at `position` into the indexes."""
+        if not position:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > interval_bytes:
+            assert self.offsets is not None and self.times is not None
+            self.offsets.append(last_offset - self.base_offset, position)
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size_bytes
+        self.last_offset = last_offset
+        return 0
+
+    # --- Indexes ----------------------------------------------------------------------------------------------------
 
     def write_indexes(self, files: Files) -> None:
         """Bring the index files up to the memory; the time index gets its last entry, as a closing segment's does."""
@@ -153,6 +213,10 @@ class Segment(SegmentTail):
     def close_indexes(self, files: Files) -> None:
         """The segment is closed: its indexes go to their files and out of memory."""
         self.write_indexes(files)
+        self.drop_indexes()
+
+    def drop_indexes(self) -> None:
+        """The files have all of the indexes: memory need not."""
         self.offsets = self.times = None
 
     def load_indexes(self, files: Files) -> None:
@@ -185,6 +249,60 @@ class Segment(SegmentTail):
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
+    @cython.ccall
+    @cython.exceptval(-2)
+    def start_of(self, offset: cython.longlong) -> cython.longlong:
+        """The position at which a search for an offset begins, by the index in memory; -1 when its file must be asked.
+
+        The end of the log where the offset is past all that a segment can hold.
+        """
+        relative: cython.longlong = offset - self.base_offset
+        offsets: OffsetIndex = self.offsets  # another thread may search while the segment closes
+        if relative > _MAX_RELATIVE:
+            return size_of(self.file)
+        return -1 if offsets is None else offsets.lookup(relative)
+
+    @cython.ccall
+    @cython.exceptval(-2)
+    def indexed_before(self, position: cython.longlong) -> cython.longlong:
+        """The last batch at or before a position that the index in memory knows; -1 where there is none."""
+        offsets: OffsetIndex = self.offsets
+        return -1 if offsets is None else offsets.position_before(position)
+
+    @cython.ccall
+    def seek(self, offset: cython.longlong, position: cython.longlong, may_wait: cython.bint) -> tuple:
+        """(position, size in bytes) of the first batch whose last offset is `offset` or later, (end of the log, 0) if
+        there is none. position: of the batch at which the search begins.
+
+        Raises BlockingIOError for what is not in the page cache, if it may not wait for the disk.
+        """
+        file = self.file
+        end: cython.longlong = size_of(file)
+        chunk: bytes = b""
+        chunk_start: cython.longlong = position
+        at: cython.longlong
+        last: cython.longlong
+        length: cython.longlong
+        while end - position >= HEADER_SIZE:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk = (file.pread if may_wait else file.pread_cached)(min(_SCAN_BYTES, end - position), position)
+                chunk_start, at = position, 0
+                if len(chunk) < HEADER_SIZE:
+                    break
+            if cython.compiled:
+                b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(chunk)) + at
+                last, length = _int64(b, 0) + _int32(b, LAST_OFFSET_DELTA_AT), _int32(b, LENGTH_AT)
+            else:
+                base, length, delta, _, _ = BOUNDS.unpack_from(chunk, at)
+                last = base + delta
+            if length < HEADER_SIZE - LENGTH_OVERHEAD or position + length + LENGTH_OVERHEAD > end:
+                break
+            if last >= offset:
+                return position, length + LENGTH_OVERHEAD
+            position += length + LENGTH_OVERHEAD
+        return end, 0
+
     def batches(self, position: int = 0) -> Iterator[BatchAt]:
         """The batches from a position, which must be a batch's, to the end, by their headers. May wait for the disk."""
         file = self.file
@@ -194,19 +312,19 @@ class Segment(SegmentTail):
         while end - position >= HEADER_SIZE:
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
-                chunk = file.pread(min(SCAN_BYTES, end - position), position)
+                chunk = file.pread(min(_SCAN_BYTES, end - position), position)
                 chunk_start, at = position, 0
                 if len(chunk) < HEADER_SIZE:
                     return
             base, length, delta, max_timestamp, count = BOUNDS.unpack_from(chunk, at)
             size = length + LENGTH_OVERHEAD
-            if size < HEADER_SIZE or position + size > end or not 0 <= base <= base + delta <= MAX_INT64:
+            if size < HEADER_SIZE or position + size > end or not 0 <= base <= base + delta <= OFFSET_MAX:
                 return
             yield BatchAt(position, size, base, base + delta, max_timestamp if count else -1)
             position += size
 
     def start_on_disk(self, files: Files, offset: int) -> int:
-        """`start_of`, by the index' file."""
+        """`start_of`, by the file of the index."""
         return search_offset_index(files, self.path(INDEX_SUFFIX), offset - self.base_offset)
 
     def find(self, files: Files, offset: int) -> BatchAt | None:
@@ -231,13 +349,16 @@ class Segment(SegmentTail):
                 return batch
         return None
 
-    # --- Opening, cutting, ending -----------------------------------------------------------------------------------
+    # --- Opening, truncating, removing ------------------------------------------------------------------------------
 
     @classmethod
     def open_trusted(
         cls, files: Files, directory: str, base_offset: int, wall_ms: int, following: int | None
     ) -> Segment | None:
-        """A segment by its index files; None when they cannot be. `following` is the base of the next one, if any."""
+        """A segment as its index files describe it; None when they do not fit its log.
+
+        following: the base offset of the next segment, if there is one.
+        """
         file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=False)
         segment = cls(file, directory, base_offset, wall_ms)
         index = glance(files, segment.path(INDEX_SUFFIX), OFFSET_ENTRY)
@@ -251,7 +372,9 @@ class Segment(SegmentTail):
         start = index[1][1] if index[1] else 0
         end = 0
         if start:
-            segment.first_timestamp = next((batch.max_timestamp for batch in segment.batches()), -1)
+            for batch in segment.batches():
+                segment.first_timestamp = batch.max_timestamp
+                break
         for batch in segment.batches(start):
             if not batch.position:
                 segment.first_timestamp = batch.max_timestamp
@@ -283,7 +406,7 @@ class Segment(SegmentTail):
         if not batch.position:
             self.first_timestamp = -1
         self.bytes_since_index = 0
-        start = max(self.offsets.lookup(MAX_RELATIVE), 0)
+        start = max(self.offsets.lookup(_MAX_RELATIVE), 0)
         for kept in self.batches(start):
             self.last_offset = kept.last_offset
             if kept.max_timestamp > self.max_timestamp:
@@ -292,12 +415,9 @@ class Segment(SegmentTail):
 
     def unlink(self, files: Files) -> None:
         """Remove the files, the log first. Ranges that are being sent keep the log readable."""
-        with contextlib.suppress(OSError):  # if it cannot be opened now, who still wants to read it cannot either
+        with contextlib.suppress(OSError):  # if it cannot be opened now, whoever still wants to read it cannot either
             self.file.keep()
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if files.exists(path):
                 files.unlink(path)
-
-    def __repr__(self) -> str:
-        return f"Segment({self.path(LOG_SUFFIX)!r}, {self.size_bytes} bytes, last offset {self.last_offset})"
