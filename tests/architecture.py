@@ -162,6 +162,7 @@ METHODS = {  # banned whatever the object is
     "sock_connect": "protocols and transports, not loop.sock_*",
     "sock_accept": "protocols and transports, not loop.sock_*",
 }
+CIRCLE_RULE = "modules import each other in a circle"
 SET_RULE = "no order out of a set: sort it, or use a dict"
 STATE_RULE = "no module-level mutable state"
 ORDER_FREE = frozenset("any all sum min max len set frozenset sorted".split())
@@ -405,6 +406,56 @@ def _iterations(node: ast.AST, known: frozenset[str]) -> Iterator[tuple[int, str
                         yield node.lineno, ast.unparse(node)
 
 
+# --- Circles --------------------------------------------------------------------------------------------------------
+
+
+def circles(modules: dict[str, Module]) -> Iterator[Breach]:
+    """An import of each circle that modules make. Imports for types alone and those inside functions count, too."""
+    graph = {
+        name: {target: line for line, target in reversed(module.imports) if line not in module.waived}
+        for name, module in modules.items()
+    }
+    for group in _groups_of_circles({name: [t for t in graph[name] if t in modules and t != name] for name in graph}):
+        name = group[0]
+        target = next(each for each in group if each in graph[name])
+        what = f"{name} imports {target}, in a circle of {len(group)}: {', '.join(group)}"
+        yield Breach(modules[name].path, graph[name][target], CIRCLE_RULE, what)
+
+
+def _groups_of_circles(graph: dict[str, list[str]]) -> list[list[str]]:
+    """The names that reach each other, in groups, each sorted: Tarjan's strongly connected components of more than
+    one."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+    for root in graph:
+        walk = [(root, iter(graph[root]))] if root not in number else []
+        if walk:
+            number[root] = lowest[root] = len(number)
+            path.append(root)
+        while walk:
+            name, targets = walk[-1]
+            for target in targets:
+                if target not in number:
+                    number[target] = lowest[target] = len(number)
+                    path.append(target)
+                    walk.append((target, iter(graph[target])))
+                    break
+                if target in path:
+                    lowest[name] = min(lowest[name], number[target])
+            else:
+                walk.pop()
+                if walk:
+                    lowest[walk[-1][0]] = min(lowest[walk[-1][0]], lowest[name])
+                if lowest[name] == number[name]:
+                    at = path.index(name)
+                    if len(path) - at > 1:
+                        found.append(sorted(path[at:]))
+                    del path[at:]
+    return found
+
+
 # --- The whole ------------------------------------------------------------------------------------------------------
 
 
@@ -412,8 +463,12 @@ def check(sources: dict[str, tuple[str, str, bool]]) -> list[Breach]:
     """All breaches in modules given as name -> (path, source, is a package)."""
     known = frozenset(sources)
     found: list[Breach] = []
-    for name, (path, source, is_package) in sources.items():
-        found += Module(name, path, source, known, is_package).breaches()
+    modules = {
+        name: Module(name, path, source, known, is_package) for name, (path, source, is_package) in sources.items()
+    }
+    for module in modules.values():
+        found += module.breaches()
+    found += circles(modules)
     return sorted(set(found))
 
 
