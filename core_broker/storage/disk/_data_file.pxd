@@ -85,7 +85,13 @@ cdef long long _ZEROS_BYTES
 
 
 cdef class DataFile:
+    cdef object __weakref__
     cdef public object _descriptor
+    cdef public object _open_files
+    cdef public unsigned long long _inode
+    cdef public bint _is_new
+    cdef public bint _is_closed
+    cdef public bint is_kept
     cdef public bint is_used
     cdef public str path
     cdef public long long size

@@ -1,15 +1,24 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 # ruff: noqa: F821  (names declared in _data_file.pxd)
 # mypy: ignore-errors
-"""What requests do with a file of the operating system: append a batch, read, and look whether a read need not wait.
+"""A file of the operating system: what `real_files.RealFiles` opens.
 
-`RealFile` is made of `DataFile` and of all that is done less often.
+Compiled are an append of a batch, a read, and the look whether a read has to wait for the disk.
 """
+
+from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import cython
+
+from .descriptor import Descriptor
+from .errors import TornWrite
+
+Buffer = bytes | bytearray | memoryview
 
 # C variables when compiled, see _data_file.pxd.
 _CACHED_BYTES_MIN = 4096
@@ -29,22 +38,52 @@ KNOWN_MS = _KNOWN_MS  # and does not look again for so long where it found all
 AHEAD_FROM_BYTES = _AHEAD_FROM_BYTES  # a smaller file asks for no space ahead of what it writes
 AHEAD_SHARE = _AHEAD_SHARE  # a larger one asks for one part in so many of what it has,
 AHEAD_BYTES_MAX = _AHEAD_BYTES_MAX  # and at most for so much
+IOV_MAX = 1024  # buffers in one writev (Linux)
+_READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 ZEROS_BYTES = _ZEROS_BYTES  # appends to such a file bring zeros behind its end, up to a multiple of so many
+
+
+class OpenedFiles(Protocol):
+    """Where a file is opened: bounds how many are. See `real_files.OpenFiles`."""
+
+    def open(self, path: str, flags: int) -> tuple[Descriptor, os.stat_result]: ...
+
+    def admit(self, file: DataFile) -> None: ...
+
+    def forget(self, file: DataFile) -> None: ...
+
+    def keep(self, file: DataFile) -> None: ...
 
 
 @cython.cclass
 class DataFile:
-    """A file by its name, and its descriptor while it is open.
+    """A file of the operating system, by its name, and its descriptor while it is open."""
 
-    size: what this object has written or found; is_used: see OpenFiles. asked_end: up to where the file system was
-    asked for space; zeros_end: up to where zeros were written behind the end. tells_cached: its file system has said of
-    one place whether it is cached. known_start, known_end: all between was cached when that was asked, which counts
-    until known_until_ms.
-    """
+    path: str
+    size: cython.longlong  # what this object has written or found
+    is_used: cython.bint  # since OpenFiles last looked for one to close
+    is_kept: cython.bint  # it stays open whatever the bound
+    asked_end: cython.longlong  # up to where the file system was asked for space
+    zeros_end: cython.longlong  # up to where zeros were written behind the end
+    tells_cached: cython.bint  # the file system has said of one place whether it is cached
+    known_start: cython.longlong  # all from here
+    known_end: cython.longlong  # to here was cached when that was asked,
+    known_until_ms: cython.longlong  # which counts until then
+    _descriptor: Descriptor | None
+    _open_files: OpenedFiles
+    _inode: cython.ulonglong  # 0: the file does not exist yet
+    _is_new: cython.bint  # its name may not be on disk
+    _is_closed: cython.bint
 
     __slots__ = (
+        "__weakref__",
         "_descriptor",
+        "_inode",
+        "_is_closed",
+        "_is_new",
+        "_open_files",
         "asked_end",
+        "is_kept",
         "is_used",
         "known_end",
         "known_start",
@@ -55,14 +94,39 @@ class DataFile:
         "zeros_end",
     )
 
+    def __init__(self, path: str, open_files: OpenedFiles, *, create: bool, later: bool = False) -> None:
+        """create: make the file if it does not exist. later: it does not, and is made when it is first used."""
+        self._descriptor = None
+        self._open_files = open_files
+        self._is_new = self._is_closed = False
+        self.is_kept = False
+        self.is_used = False
+        self.tells_cached = False
+        self.path = path
+        self.size = self.asked_end = self.zeros_end = 0
+        self.known_start = self.known_end = self.known_until_ms = 0
+        self._inode = 0
+        if later:
+            return
+        try:
+            self._descriptor, about = open_files.open(path, _READ_WRITE)
+        except FileNotFoundError:
+            if not create:
+                raise
+            self._descriptor, about = open_files.open(path, _READ_WRITE | os.O_CREAT)
+            self._is_new = True
+        self.size = about.st_size
+        self._inode = about.st_ino
+        open_files.admit(self)
+
     @cython.cfunc
     def opened(self):
-        """The Descriptor. Whoever refers to it keeps it open, though another thread may take it from here."""
+        """The Descriptor. Whoever refers to it keeps it open, though another thread may close the file meanwhile."""
         held = self._descriptor
         self.is_used = True
         return self._open_again() if held is None else held
 
-    def hold(self):
+    def hold(self) -> Descriptor:
         return self.opened()
 
     @cython.cfunc
@@ -118,7 +182,7 @@ class DataFile:
                 _space_ahead(fd, start, ahead)
         self.asked_end = start + ahead
 
-    def pread(self, n: cython.Py_ssize_t, position: cython.longlong):
+    def pread(self, n: cython.Py_ssize_t, position: cython.longlong) -> bytes:
         held = self.opened()
         got: cython.Py_ssize_t
         data: bytes
@@ -139,7 +203,7 @@ class DataFile:
             error.filename = self.path
             raise
 
-    def pread_cached(self, n: cython.Py_ssize_t, position: cython.longlong):
+    def pread_cached(self, n: cython.Py_ssize_t, position: cython.longlong) -> bytes:
         held = self.opened()
         data = _memory(n)
         got: cython.Py_ssize_t = _read_now(held.fd, data, n, position)
@@ -151,7 +215,7 @@ class DataFile:
             raise OSError(-got, os.strerror(-got), self.path)
         return bytes(data) if got == n else bytes(memoryview(data)[:got])  # bytes of bytes: the same
 
-    def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0):
+    def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0) -> bool:
         """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
 
         So where the system counts what it has, it is asked that first. Where it has all, some may be being read by now,
@@ -216,6 +280,126 @@ class DataFile:
         self.known_until_ms = _now_ms() + _KNOWN_MS
         return True
 
+    def _open_again(self) -> Descriptor:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
+        size = self.size  # another thread may append or cut meanwhile: it has this size then, or the one it has after
+        try:
+            held, about = self._open_files.open(self.path, flags)
+            if not self._inode:
+                self._inode, self._is_new = about.st_ino, True
+            elif about.st_ino != self._inode or about.st_size < min(size, self.size):  # numbers come again
+                raise OSError(errno.ESTALE, "another file has taken its name", self.path)
+        except OSError:
+            kept = self._descriptor  # by another thread, which then took the name away
+            if kept is None:
+                raise
+            return kept
+        self._descriptor = held
+        if not self.is_kept:
+            self._open_files.admit(self)
+        return held
+
+    def let_go(self) -> None:
+        """Close it for now."""
+        self._descriptor = None
+
+    def keep(self) -> None:
+        if self._inode:
+            self._open_files.keep(self)
+            self.opened()
+
+    def renamed(self, path: str) -> None:
+        self.path = path
+        if self.is_kept:
+            self.is_kept = False
+            self._open_files.admit(self)
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        start = self.size
+        total = sum(map(len, parts))
+        held = self.opened()
+        try:
+            written = os.pwritev(held.fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
+            if written != total:
+                self._write_rest(held.fd, parts, start, written, total)
+        except OSError as error:
+            self.asked_end = self.zeros_end = 0
+            try:
+                os.ftruncate(held.fd, start)
+            except OSError as second:
+                raise TornWrite(
+                    error.errno,
+                    f"{os.strerror(error.errno or 0)}, then {second.strerror} on cutting it back",
+                    self.path,
+                ) from error
+            raise OSError(error.errno, os.strerror(error.errno or 0), self.path) from error
+        self.size = start + total
+
+    def _write_rest(self, fd: int, parts: Sequence[Buffer], start: int, written: int, total: int) -> None:
+        """The short write of a full disk, a signal or more buffers than one call takes: go on until all or an error."""
+        skip = written
+        for part in parts:
+            view = memoryview(part)
+            if skip >= len(view):
+                skip -= len(view)
+                continue
+            view = view[skip:]
+            skip = 0
+            while len(view):
+                n = os.pwrite(fd, view, start + written)
+                if n == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+                written += n
+                view = view[n:]
+        assert written == total
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        held = self.opened()
+        view = memoryview(data)
+        try:
+            while len(view):
+                n = os.pwrite(held.fd, view, position)
+                position += n
+                view = view[n:]
+        except OSError as error:
+            error.filename = self.path
+            raise
+        self.size = max(self.size, position)
+
+    def truncate(self, size: int) -> None:
+        held = self.opened()
+        try:
+            os.ftruncate(held.fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
+        self.size = size
+        self.asked_end = self.zeros_end = self.known_end = 0
+
+    def give_back(self) -> None:
+        if self.size >= _AHEAD_FROM_BYTES:
+            self.truncate(self.size)  # and zeros behind it; also what was asked for before a crash
+
+    def sync(self) -> None:
+        held = self.opened()
+        try:
+            os.fdatasync(held.fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+        if self._is_new:
+            sync_directory(os.path.dirname(self.path))
+            self._is_new = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._descriptor = None
+        self._open_files.forget(self)
+
+    def __del__(self) -> None:
+        self._open_files.forget(self)
+
 
 @cython.final
 @cython.cclass
@@ -227,7 +411,13 @@ class FileRange:
 
     __slots__ = ("file", "position", "size_bytes", "unreadable")
 
-    def __init__(self, file, position: cython.longlong, size_bytes: cython.Py_ssize_t, unreadable=None):
+    def __init__(
+        self,
+        file: object,
+        position: cython.longlong,
+        size_bytes: cython.Py_ssize_t,
+        unreadable: Callable[[OSError], None] | None = None,
+    ) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
@@ -300,3 +490,12 @@ def append_to(
     else:  # a simulated one
         file.append([head[:head_bytes], rest[:size]])
     return 0
+
+
+def sync_directory(path: str) -> None:
+    """Put the names in a directory on disk. Raises OSError."""
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -16,6 +16,10 @@ def is_passing(error: OSError | StorageError) -> bool:
     return error.errno in SHORTAGES or error.errno in GONE
 
 
+class TornWrite(OSError):
+    """An append failed half-way and what it left could not be cut off: the file's end is not to be trusted."""
+
+
 class StorageError(KafkaError):
     """A file call failed. `errno` is the system's."""
 

@@ -7,22 +7,18 @@ long (fsync, cold reads, scans) goes through `Files.run`; what ends in the page 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ._data_file import FileRange as FileRange  # compiled, as what sends it is
+from ._data_file import Buffer as Buffer
+from ._data_file import FileRange as FileRange
+from .descriptor import Descriptor as Descriptor
 
-Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 
 class DirectoryLocked(Exception):
     """Another process holds the data directory."""
-
-
-class TornWrite(OSError):
-    """An append failed half-way and what it left could not be cut off: the file's end is not to be trusted."""
 
 
 class File(Protocol):
@@ -141,15 +137,3 @@ class Files(Protocol):
 
     async def compute(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args), which takes long for want of a processor, not of the disk."""
-
-
-class Descriptor:
-    """An open file of the operating system, closed as soon as nobody refers to it."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.fd)

@@ -1,8 +1,8 @@
-"""The operating system's files: the only place of the broker that opens, reads, writes, syncs or renames one, and the
-only one with threads; with `_data_file.py`, which has what requests do with a file.
+"""The operating system's files: with `_data_file.py`, which is one of them, the only place of the broker that opens,
+reads, writes, syncs or renames a file. It is also the only place with threads.
 
-A `RealFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
-sake is opened again by its name when it is used. So partitions may be more than descriptors.
+A `DataFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
+sake is opened again by its name when it is used. So there may be more partitions than descriptors.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ import stat
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ._data_file import AHEAD_FROM_BYTES, DataFile
-from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, TornWrite, Volume
+from ._data_file import DataFile, sync_directory
+from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, Volume
 
 MAX_THREADS = 4  # of a host's pool of blocking file work
 READ_THREADS = 4  # of its pool for reads that clients wait for
 COMPUTE_THREADS = 2  # of its pool for what takes a processor long
 MAX_OPEN = 10_000  # files that are held open, if nothing else is said
 READ_BYTES = 4096  # of a small file at once
-_READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 _IN_PLACE = {  # of a file; by what the system says of its kind
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a FIFO",
@@ -40,7 +39,6 @@ _IN_PLACE = {  # of a file; by what the system says of its kind
     stat.S_IFBLK: "a device",
 }
 _NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # what is told of some of these
-IOV_MAX = 1024  # buffers in one writev (Linux)
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
 
 
@@ -55,7 +53,7 @@ class OpenFiles:
 
     def __init__(self, limit: int) -> None:
         self.limit = max(limit, 1)
-        self._files: OrderedDict[int, weakref.ref[RealFile]] = OrderedDict()
+        self._files: OrderedDict[int, weakref.ref[DataFile]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -85,18 +83,18 @@ class OpenFiles:
                 ) from None
             raise
 
-    def admit(self, file: RealFile) -> None:
+    def admit(self, file: DataFile) -> None:
         """It was opened."""
         with self._lock:
             self._files[id(file)] = weakref.ref(file)
         if len(self._files) > self.limit:
             self._shrink(self.limit)
 
-    def forget(self, file: RealFile) -> None:
+    def forget(self, file: DataFile) -> None:
         """It is closed, and was not by this object."""
         self._files.pop(id(file), None)
 
-    def keep(self, file: RealFile) -> None:
+    def keep(self, file: DataFile) -> None:
         """From now on it is not for this object to close."""
         with self._lock:  # else it may be about to
             file.is_kept = True
@@ -116,164 +114,6 @@ class OpenFiles:
                     self._files[key] = reference
                 else:
                     file.let_go()
-
-
-class RealFile(DataFile):
-    """A file of the operating system. What requests do with it is in DataFile."""
-
-    __slots__ = (
-        "__weakref__",
-        "_inode",
-        "_is_closed",
-        "_is_new",
-        "_open_files",
-        "is_kept",
-    )
-
-    def __init__(self, path: str, open_files: OpenFiles, *, create: bool, later: bool = False) -> None:
-        """create: make it if it is not there; later: which it is not, and need not be until it is used."""
-        self._descriptor: Descriptor | None = None
-        self._open_files = open_files
-        self._is_new = self._is_closed = False
-        self.is_kept = False  # it stays open whatever the bound
-        self.is_used = False  # since it was last looked at by who looks for one to close
-        self.tells_cached = False
-        self.path = path
-        self.size = self.asked_end = self.zeros_end = 0
-        self.known_start = self.known_end = self.known_until_ms = 0
-        self._inode = 0  # none: it is not there
-        if later:
-            return
-        try:
-            self._descriptor, about = open_files.open(path, _READ_WRITE)
-        except FileNotFoundError:
-            if not create:
-                raise
-            self._descriptor, about = open_files.open(path, _READ_WRITE | os.O_CREAT)
-            self._is_new = True
-        self.size = about.st_size
-        self._inode = about.st_ino
-        open_files.admit(self)
-
-    def _open_again(self) -> Descriptor:
-        if self._is_closed:
-            raise OSError(errno.EBADF, "the file is closed", self.path)
-        flags = _READ_WRITE if self._inode else _READ_WRITE | os.O_CREAT
-        size = self.size  # another thread may append or cut meanwhile: it has this size then, or the one it has after
-        try:
-            held, about = self._open_files.open(self.path, flags)
-            if not self._inode:
-                self._inode, self._is_new = about.st_ino, True
-            elif about.st_ino != self._inode or about.st_size < min(size, self.size):  # numbers come again
-                raise OSError(errno.ESTALE, "another file has taken its name", self.path)
-        except OSError:
-            kept = self._descriptor  # by another thread, which then took the name away
-            if kept is None:
-                raise
-            return kept
-        self._descriptor = held
-        if not self.is_kept:
-            self._open_files.admit(self)
-        return held
-
-    def let_go(self) -> None:
-        """Close it for now."""
-        self._descriptor = None
-
-    def keep(self) -> None:
-        if self._inode:
-            self._open_files.keep(self)
-            self.hold()
-
-    def renamed(self, path: str) -> None:
-        self.path = path
-        if self.is_kept:
-            self.is_kept = False
-            self._open_files.admit(self)
-
-    def append(self, parts: Sequence[Buffer]) -> None:
-        start = self.size
-        total = sum(map(len, parts))
-        held = self.hold()
-        try:
-            written = os.pwritev(held.fd, parts if len(parts) <= IOV_MAX else parts[:IOV_MAX], start)
-            if written != total:
-                self._write_rest(held.fd, parts, start, written, total)
-        except OSError as error:
-            self.asked_end = self.zeros_end = 0
-            try:
-                os.ftruncate(held.fd, start)
-            except OSError as second:
-                raise TornWrite(
-                    error.errno,
-                    f"{os.strerror(error.errno or 0)}, then {second.strerror} on cutting it back",
-                    self.path,
-                ) from error
-            raise OSError(error.errno, os.strerror(error.errno or 0), self.path) from error
-        self.size = start + total
-
-    def _write_rest(self, fd: int, parts: Sequence[Buffer], start: int, written: int, total: int) -> None:
-        """The short write of a full disk, a signal or more buffers than one call takes: go on until all or an error."""
-        skip = written
-        for part in parts:
-            view = memoryview(part)
-            if skip >= len(view):
-                skip -= len(view)
-                continue
-            view = view[skip:]
-            skip = 0
-            while len(view):
-                n = os.pwrite(fd, view, start + written)
-                if n == 0:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-                written += n
-                view = view[n:]
-        assert written == total
-
-    def pwrite(self, data: Buffer, position: int) -> None:
-        held = self.hold()
-        view = memoryview(data)
-        try:
-            while len(view):
-                n = os.pwrite(held.fd, view, position)
-                position += n
-                view = view[n:]
-        except OSError as error:
-            error.filename = self.path
-            raise
-        self.size = max(self.size, position)
-
-    def truncate(self, size: int) -> None:
-        held = self.hold()
-        try:
-            os.ftruncate(held.fd, size)
-        except OSError as error:
-            error.filename = self.path
-            raise
-        self.size = size
-        self.asked_end = self.zeros_end = self.known_end = 0
-
-    def give_back(self) -> None:
-        if self.size >= AHEAD_FROM_BYTES:
-            self.truncate(self.size)  # and zeros behind it; also what was asked for before a crash
-
-    def sync(self) -> None:
-        held = self.hold()
-        try:
-            os.fdatasync(held.fd)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, self.path) from error
-        if self._is_new:
-            _sync_directory(os.path.dirname(self.path))
-            self._is_new = False
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._descriptor = None
-        self._open_files.forget(self)
-
-    def __del__(self) -> None:
-        self._open_files.forget(self)
 
 
 class _RealLock:
@@ -325,10 +165,10 @@ class RealFiles:
         self._computers = ThreadPoolExecutor(compute_threads, thread_name_prefix="computes")
 
     def open(self, path: str, *, create: bool = True) -> File:
-        return RealFile(path, self.open_files, create=create)
+        return DataFile(path, self.open_files, create=create)
 
     def new(self, path: str) -> File:
-        return RealFile(path, self.open_files, create=True, later=True)
+        return DataFile(path, self.open_files, create=True, later=True)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -380,11 +220,11 @@ class RealFiles:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise OSError(error.errno, error.strerror, path) from error
-        _sync_directory(os.path.dirname(path))
+        sync_directory(os.path.dirname(path))
 
     def sync_directory(self, path: str) -> None:
         try:
-            _sync_directory(path)
+            sync_directory(path)
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from error
 
@@ -422,11 +262,3 @@ def _open_regular(path: str, flags: int) -> tuple[Descriptor, os.stat_result]:
     what = _IN_PLACE.get(stat.S_IFMT(about.st_mode), "no file")
     number = errno.EISDIR if stat.S_ISDIR(about.st_mode) else errno.EINVAL
     raise OSError(number, f"{what} is in its place: move it away, and put the file back if you have it", path)
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from ....protocol.crc import crc32c
-from ..disk.errors import StorageError
-from ..disk.files import TornWrite
+from ..disk.errors import StorageError, TornWrite
 from ._ranges import LogRanges
 from ._segment import MAX_RELATIVE, Segment
 from .index_files import OFFSET_ENTRY, TIME_ENTRY

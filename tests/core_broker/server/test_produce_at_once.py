@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.disk.files import TornWrite
+from isthmus.core_broker.storage.disk.errors import TornWrite
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log

@@ -9,8 +9,7 @@ import weakref
 
 import pytest
 
-from isthmus.core_broker.storage.disk.errors import StorageError
-from isthmus.core_broker.storage.disk.files import TornWrite
+from isthmus.core_broker.storage.disk.errors import StorageError, TornWrite
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.log.status import LogHooks
 from isthmus.protocol.errors import ErrorCode, KafkaError

@@ -12,7 +12,8 @@ from types import FunctionType
 import pytest
 
 from isthmus.core_broker.storage.disk._data_file import KNOWN_BYTES, LOOK_BYTES, DataFile
-from isthmus.core_broker.storage.disk.files import Descriptor, DirectoryLocked, FileRange, TornWrite
+from isthmus.core_broker.storage.disk.errors import TornWrite
+from isthmus.core_broker.storage.disk.files import Descriptor, DirectoryLocked, FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 from ..support import NO_FILES, files_may_have, run
