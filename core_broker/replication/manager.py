@@ -25,7 +25,7 @@ from ..storage.disk.files import Volume
 from ..storage.log.log import Log
 from ..storage.log.log_config import LogConfig
 from ..storage.manager import LogManager
-from ..storage.startup.opening import Wanted
+from ..storage.startup.opening import LogToOpen
 from ..storage.upkeep.at_once import sync_logs
 from .partition import Partition
 from .room import Key, WantOfRoom
@@ -127,7 +127,7 @@ class ReplicaManager:
         for name in delta.deleted:
             if name in delta.changed:
                 log.info("topic %s was deleted and created again", name)
-        opening: list[Wanted] = []
+        opening: list[LogToOpen] = []
         for name, indexes in delta.changed.items():
             topic = self._image.topics[name]
             present = self.partitions.get(name, {})
@@ -137,7 +137,7 @@ class ReplicaManager:
                 if partition is None:
                     if topic.partitions[index].leader == self._node_id:
                         config = config or self._log_config(topic)
-                        opening.append(Wanted(name, index, topic.id, config))
+                        opening.append(LogToOpen(name, index, topic.id, config))
                 else:
                     _follow(partition, topic.partitions[index])
         for name in self._image.topics if self._options_changed(delta) else delta.reconfigured:
@@ -174,7 +174,7 @@ class ReplicaManager:
             self._lose(name, index)
             self._room.waits((name, index))
 
-    async def _let_go(self, wanted: list[Wanted]) -> list[Wanted]:
+    async def _let_go(self, wanted: list[LogToOpen]) -> list[LogToOpen]:
         """Those that can be opened, now that logs that went offline for want of room are let go."""
         ready = []
         for each in wanted:
@@ -188,12 +188,12 @@ class ReplicaManager:
             ready.append(each)
         return ready
 
-    async def _open(self, wanted: list[Wanted]) -> None:
+    async def _open(self, wanted: list[LogToOpen]) -> None:
         wanted = await self._let_go(wanted)
         options: dict[str, dict[str, Any]] = {}  # one for all partitions of a topic
-        behind: dict[Log, Wanted] = {}  # logs that a kill left in the page cache alone
+        behind: dict[Log, LogToOpen] = {}  # logs that a kill left in the page cache alone
 
-        def opened(each: Wanted, found: Log | KafkaError) -> None:
+        def opened(each: LogToOpen, found: Log | KafkaError) -> None:
             if isinstance(found, KafkaError):
                 self._take_offline(each, found)
                 return
@@ -225,7 +225,7 @@ class ReplicaManager:
         # Before they are served: whoever sends such records again is answered at once.
         await sync_logs(behind, self._config["file.pool.threads"], synced)
 
-    def _wanting(self, each: Wanted) -> TopicImage | None:
+    def _wanting(self, each: LogToOpen) -> TopicImage | None:
         """The topic of a partition that is to be served here; None where it is not any more."""
         topic = self._image.topics.get(each.topic)
         if topic is None or topic.id != each.topic_id:
@@ -233,7 +233,7 @@ class ReplicaManager:
         image = topic.partitions.get(each.partition)
         return topic if image is not None and image.leader == self._node_id else None
 
-    def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
+    def _take_offline(self, wanted: LogToOpen, error: KafkaError) -> None:
         """Of a log that could not be opened, or not be synced once it was."""
         key = wanted.topic, wanted.partition
         comes_back = is_shortage(error)
@@ -252,7 +252,7 @@ class ReplicaManager:
         for name, index in keys:
             topic = self._image.topics.get(name)
             if topic is not None:
-                each = Wanted(name, index, topic.id, self._log_config(topic))
+                each = LogToOpen(name, index, topic.id, self._log_config(topic))
                 if self._wanting(each) is not None:
                     wanted.append(each)
         try:

@@ -2,7 +2,7 @@
 
 A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
 how far each log is on disk, where it starts and what its high watermark was (checkpoint_files.py). A marker left by a
-clean shutdown lets the next start believe what it finds. What recurs is in duties.py and cleaner.py.
+clean shutdown lets the next start believe what it finds. Periodic work is in upkeep/.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .log.syncing import write_note
 from .startup.checkpoints import Checkpoints
 from .startup.directories import DELETE_SUFFIX, PartitionDirectories
 from .startup.identity import identify
-from .startup.opening import OfOtherTopic, Points, Wanted, open_or_make
+from .startup.opening import LogToOpen, OfOtherTopic, Points, open_or_make
 from .upkeep.at_once import together
 from .upkeep.cleaner import Cleaner, CleanerConfig
 from .upkeep.duties import Duties, Job
@@ -39,9 +39,10 @@ METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies h
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
 PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
-DELETE_AT_ONCE = 128  # logs that are let go in one turn of the loop, and renamed by one call of the pool
+DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
 
 Key = tuple[str, int]  # topic, partition
+Opened = Callable[[LogToOpen, Log | KafkaError], None]  # gets each log that was to be opened, or why it cannot be
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -65,9 +66,9 @@ class LogManager:
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
-    is_broken: set by the same, told of a log that went offline until the next start.
-    on_shortage: set by the same, told of a log that went offline for want of disk space, descriptors or memory:
-    `let_go` of it, and open it once there is some.
+    is_broken: set by the same; called for a log that went offline until the next start.
+    on_shortage: set by the same; called for a log that went offline for want of disk space, descriptors or memory. The
+    owner calls `let_go`, and opens it again once there is some.
     removed: set before logs are opened; ids of topics that are known to be deleted.
     """
 
@@ -91,7 +92,7 @@ class LogManager:
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
-        self._doubtful: dict[Key, KafkaError] = {}  # went offline so, were let go and are to be opened once more
+        self._doubtful: dict[Key, KafkaError] = {}  # went offline by these, were closed and are to be opened again
         self._compacted: dict[Key, Log] = {}
         self.duties = Duties(
             self.logs,
@@ -193,10 +194,8 @@ class LogManager:
     def get(self, topic: str, index: int) -> Log | None:
         return self.logs.get((topic, index))
 
-    async def open_logs(
-        self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None] = lambda each, log: None
-    ) -> None:
-        """Open logs, made where they are not there; `opened` is told of each, and of why one cannot be.
+    async def open_logs(self, wanted: Sequence[LogToOpen], opened: Opened = lambda each, log: None) -> None:
+        """Open logs, made where they do not exist; `opened` is called for each with the log or why it cannot be opened.
 
         A directory of another topic gives way, see `set_aside`.
         """
@@ -206,13 +205,13 @@ class LogManager:
             # Each may have gigabytes to read: then the pool's threads share the logs in parts that end together.
             at_once = max(1, min(at_once, len(wanted) // (self.config.recovery_threads * PARTS_A_THREAD)))
 
-        async def open_some(some: Sequence[Wanted]) -> None:
+        async def open_some(some: Sequence[LogToOpen]) -> None:
             async with threads:
                 await self._open_some(some, opened)
 
         await together(open_some(wanted[start : start + at_once]) for start in range(0, len(wanted), at_once))
 
-    async def _open_some(self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None]) -> None:
+    async def _open_some(self, wanted: Sequence[LogToOpen], opened: Opened) -> None:
         jobs = []
         for each in wanted:
             key = each.topic, each.partition
@@ -270,7 +269,7 @@ class LogManager:
     async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:
         """The open log of a partition, made if it is not there. Raises KafkaError."""
         results: list[Log | KafkaError] = []
-        await self.open_logs([Wanted(topic, index, topic_id, config)], lambda each, log: results.append(log))
+        await self.open_logs([LogToOpen(topic, index, topic_id, config)], lambda each, log: results.append(log))
         (result,) = results
         if isinstance(result, KafkaError):
             raise result
@@ -279,8 +278,8 @@ class LogManager:
     async def let_go(self, topic: str, index: int) -> None:
         """Of a log that went offline: the next `open_logs` finds in its directory what a start would.
 
-        It reads from the recovery point on, and puts a copy of that on disk: after a sync that failed nobody knows what
-        the disk has. Nobody may use the old log any more. Raises StorageError while there is no disk space for that
+        It reads from the recovery point on, and puts a copy of that on disk: after a failed sync it is not known what
+        the disk has. The old log must not be used any more. Raises StorageError while there is no disk space for that
         note.
         """
         key = topic, index
@@ -342,7 +341,7 @@ class LogManager:
             raise StorageError(error, self.data_dir, "cannot sync") from error
 
     async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
-        """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
+        """Rename the directories that are not open and `is_stray`; gives their new names.
 
         Their data is kept: what does not know them may be what is wrong. Those of topics whose ids are among the
         `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;

@@ -14,12 +14,12 @@ class Kind(StrEnum):
     TORN = "torn"  # bytes that are no batch: the same
     OVERLAP = "overlap"  # a batch's offsets begin before the end of the one before: the same
     GAP = "gap"  # offsets are missing where the topic has no holes: stays, since readers go past it
-    EPOCH = "epoch"  # leader epochs that fall (the log is cut), or that their checkpoint tells otherwise (made anew)
-    INDEX = "index"  # .index, .timeindex, .txnindex: made anew
+    EPOCH = "epoch"  # leader epochs that fall (the log is cut), or that differ from their checkpoint (rebuilt)
+    INDEX = "index"  # .index, .timeindex, .txnindex: rebuilt
     SNAPSHOT = "snapshot"  # a producer snapshot: removed, the log says the same
     ORPHAN = "orphan"  # a file that belongs to no segment: removed
     CHECKPOINT = "checkpoint"  # a checkpoint of the data directory: made to fit the log
-    IDENTITY = "identity"  # partition.metadata, missing or damaged: made anew where the topic's id is known
+    IDENTITY = "identity"  # partition.metadata, missing or damaged: written again where the topic's id is known
     FOREIGN = "foreign"  # partition.metadata names another topic: stays, the next start sets the directory aside
     MISSING = "missing"  # a partition without directory: stays, the next start makes it empty
     STRAY = "stray"  # a directory that belongs to no topic: stays, the next start sets it aside
@@ -104,7 +104,7 @@ class PartitionReport:
     notes: list[str] = field(default_factory=list)
     cut: Cut | None = None
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (epoch, first offset) as the batches have them
-    bad_files: dict[str, None] = field(default_factory=dict)  # indexes and snapshots to be made anew, orphans
+    bad_files: dict[str, None] = field(default_factory=dict)  # indexes and snapshots to be rebuilt, orphans
 
     def add(self, kind: Kind, file: str, text: str, position: int = -1, offset: int = -1) -> None:
         self.problems.append(Finding(kind, file, text, position, offset))

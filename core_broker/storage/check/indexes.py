@@ -20,7 +20,7 @@ SPARSE_BYTES = 16 << 20  # a stretch of log without an entry that makes a read w
 class IndexCheck:
     """Call `batch` for each valid batch of the segment in order, then `end`.
 
-    refused: is told of a file that the system refuses to read; the other is checked without it.
+    refused: called for a file that the system refuses to read; the other is checked without it.
     """
 
     def __init__(self, files: Files, directory: str, base_offset: int, refused: Callable[[str, OSError], None]) -> None:
@@ -41,8 +41,8 @@ class IndexCheck:
         max_timestamp: int,
         is_emptied: bool = False,
     ) -> None:
-        """max_timestamp: as its header says; is_emptied: compaction has left none of its records, so that nobody looks
-        for its time. An index may tell of it nevertheless, as one does that was made anew by Kafka."""
+        """max_timestamp: as its header says; is_emptied: compaction has left none of its records, so that no
+        search is for its time. An index may list it nevertheless, as one does that Kafka has rebuilt."""
         offsets, times = self._offsets, self._times
         while offsets.key < position:
             offsets.wrong(f"no batch begins at position {offsets.key}")

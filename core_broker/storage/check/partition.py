@@ -48,14 +48,14 @@ _MAGIC_BYTE = bytes([MAGIC])
 
 
 def check_partition(files: Files, directory: str, known: Known) -> PartitionReport:
-    """Everything that is wrong in a partition's directory. Nobody may write to it meanwhile."""
+    """Everything that is wrong in a partition's directory. It must not be written to meanwhile."""
     report = PartitionReport(directory.rpartition("/")[2])
     try:
         _Check(files, directory, known, report).run()
     except OSError as error:
         report.refused(file_of(error, directory), error)
     if report.has(Kind.UNREADABLE):
-        report.cut = None  # nobody knows what a repair would cut off, and none is made
+        report.cut = None  # it is not known what a repair would cut off, so none is made
     return report
 
 
@@ -117,7 +117,7 @@ class _Check:
             self._refused(name, error)
 
     def _refused(self, name: str, error: OSError) -> None:
-        """A file that the system refuses to read is told of, and the others are checked without it."""
+        """Report a file that the system refuses to read; the others are checked without it."""
         self.report.refused(name, error)
         if name.endswith(LOG_SUFFIX):
             self.after_break, self.replay_is_complete = True, False
@@ -178,7 +178,7 @@ class _Check:
             self.expected, self.replay_is_complete = base, False
         file = self.files.open(f"{self.directory}/{name}", create=False)
         self.sizes.append((base, file.size))
-        # The indexes of other segments are made anew by the next start, whatever they hold.
+        # The indexes of other segments are rebuilt by the next start, whatever they hold.
         trusted = known.clean or (following is not None and following <= (known.recovery_point or 0))
         indexes = IndexCheck(self.files, self.directory, base, self._refused) if trusted else None
         aborted: list[AbortedTransaction] = []
@@ -307,13 +307,13 @@ class _Check:
             report.add(Kind.TORN, name, text, position, self.expected)
         return after
 
-    def _plausible(self, data: bytes, at: int, base: int, room: int) -> Header | None:
-        """The header at data[at:], if a batch of this segment could have it and fit into `room` bytes."""
+    def _plausible(self, data: bytes, at: int, base: int, bytes_left: int) -> Header | None:
+        """The header at data[at:], if a batch of this segment could have it and fit into `bytes_left`."""
         if len(data) - at < HEADER_SIZE:
             return None
         header: Header = HEADER.unpack_from(data, at)
         first, length, delta, count = header[0], header[1], header[6], header[12]
-        if header[3] != MAGIC or delta < 0 or count < 0 or not HEADER_SIZE <= length + LENGTH_OVERHEAD <= room:
+        if header[3] != MAGIC or delta < 0 or count < 0 or not HEADER_SIZE <= length + LENGTH_OVERHEAD <= bytes_left:
             return None
         return header if max(base, self.expected) <= first <= base + MAX_RELATIVE else None
 
@@ -382,7 +382,7 @@ class _Check:
                 self.states = ProducerStates.decode(self.files.read(path), path)
                 return
             except (SnapshotError, OSError):
-                pass  # told by _check_snapshots
+                pass  # reported by _check_snapshots
         self.replay_is_complete = False
 
     def _follow(

@@ -1,4 +1,4 @@
-"""Mends a partition's directory after a check: cuts the log before what is broken, makes anew what follows from it.
+"""Repairs a partition's directory after a check: cuts the log before what is broken, rebuilds what follows from it.
 
 What is cut off is gone. All else (indexes, snapshots, checkpoints, leader epochs) follows from the batches that stay,
 and the log's own recovery makes it: a repair removes what is wrong and closes the log as a broker does.

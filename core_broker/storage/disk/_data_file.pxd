@@ -52,17 +52,17 @@ cdef extern from *:
         return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
     }
 
-    /* What the page cache does not have of a range, in whole pages; -1 where that cannot be told. Reads nothing. */
+    /* What the page cache does not have of a range, in whole pages; -1 where that is not known. Reads nothing. */
     static inline long long isthmus_bytes_missing(int fd, long long position, long long n)
     {
         struct {uint64_t position, n;} range = {(uint64_t)position, (uint64_t)n};
-        struct {uint64_t cached, dirty, writeback, evicted, recently_evicted;} told;
+        struct {uint64_t cached, dirty, writeback, evicted, recently_evicted;} counted;
         long long page = getpagesize();
         if (n <= 0)
             return 0;
-        if (syscall(SYS_cachestat, fd, &range, &told, 0))
+        if (syscall(SYS_cachestat, fd, &range, &counted, 0))
             return -1;
-        return ((position + n - 1) / page - position / page + 1 - (long long)told.cached) * page;
+        return ((position + n - 1) / page - position / page + 1 - (long long)counted.cached) * page;
     }
     """
     Py_ssize_t _write_two "isthmus_write_two" (

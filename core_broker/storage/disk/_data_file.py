@@ -216,11 +216,11 @@ class DataFile:
         return bytes(data) if got == n else bytes(memoryview(data)[:got])  # bytes of bytes: the same
 
     def is_cached(self, position: cython.longlong, n: cython.longlong, missing_max_bytes: cython.longlong = 0) -> bool:
-        """See `File`. To read what need not be waited for tells most, but makes the system read what is not there.
+        """See `File`. A read that does not wait tells most, but makes the system read what is not cached.
 
-        So where the system counts what it has, it is asked that first. Where it has all, some may be being read by now,
-        in order: a look at both ends tells, but for a gap between what two readers have. An overlay counts nothing at
-        all, and is known by what it says to a read. What was found with a piece before is not asked again for a while.
+        So where the system counts cached pages, the count is asked first. Where all are there, some may be being read
+        just now, in order: a look at both ends shows that, but for a gap between what two readers have. An overlay
+        counts nothing, and is recognised by its answer to a read. What was found is not asked again for a while.
         """
         end: cython.longlong = position + n
         if (
@@ -248,7 +248,7 @@ class DataFile:
         while position < end:
             got = _read_now(fd, look, 1, position)
             if got < 0 and got != -errno.EAGAIN:
-                return True  # it cannot be told, or who reads it is told what is wrong
+                return True  # it is not known, or the read will report what is wrong
             self.tells_cached = True
             if got < 0:
                 return False
@@ -406,7 +406,7 @@ class DataFile:
 class FileRange:
     """Bytes of a file to be sent or read. Holding the range holds the file open, even one deleted meanwhile.
 
-    unreadable: is told when the disk refuses to read it.
+    unreadable: called with the OSError when the disk refuses to read it.
     """
 
     __slots__ = ("file", "position", "size_bytes", "unreadable")
@@ -421,7 +421,7 @@ class FileRange:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
-        self.unreadable = _tell_nobody if unreadable is None else unreadable
+        self.unreadable = _ignore if unreadable is None else unreadable
 
     def __len__(self):
         return self.size_bytes
@@ -438,14 +438,14 @@ class FileRange:
             raise
 
 
-def _tell_nobody(error):
+def _ignore(error):
     pass
 
 
 @cython.cfunc
 @cython.inline
 def _memory(n: cython.Py_ssize_t):
-    """Room for n bytes to be read: where compiled it is what will be given, neither zeroed nor copied."""
+    """A buffer for n bytes to be read. Where compiled it is the bytes object itself, neither zeroed nor copied."""
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.NULL, n)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Descriptor:
-    """An open file of the operating system, closed as soon as nobody refers to it."""
+    """An open file of the operating system, closed with the last reference to it."""
 
     __slots__ = ("fd",)
 

@@ -24,7 +24,7 @@ class DirectoryLocked(Exception):
 class File(Protocol):
     """One file, read and written. `size` is what this object has written or found, never stat'ed again.
 
-    It may be closed while nobody uses it, and is then found again by its name: who is about to take the name away
+    It may be closed while it is not in use, and is then opened again by its name: whoever is about to remove the name
     calls `keep`. A file that is kept lives as long as someone refers to it: who deletes a segment drops its reference,
     and ranges still being sent keep it readable although its name is gone.
     """
@@ -86,8 +86,8 @@ class Held(Protocol):
     def sync_volume(self) -> bool:
         """Put on disk all that anybody has written to the volume of the lock's file, names too, by one call.
 
-        False where there is none that tells of each error since the lock was taken, or it told of one: then files are
-        to be synced one by one, which says what is wrong with whom. May wait for long.
+        False where the system has no call that reports each error since the lock was taken, or it reported one: then
+        files are to be synced one by one, which shows which of them failed. May wait for long.
         """
 
 

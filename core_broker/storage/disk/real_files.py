@@ -38,7 +38,7 @@ _IN_PLACE = {  # of a file; by what the system says of its kind
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # what is told of some of these
+_NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # how the system refuses some of these
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
 
 

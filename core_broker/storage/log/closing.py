@@ -66,7 +66,7 @@ class LogEnd:
     def write(self) -> None:
         """All of it into the page cache, nothing in place of what a start after a crash would read."""
         tail, files = self._ranges.tail, self._ranges.files
-        tail.active.file.give_back()  # nobody appends any more: only what lies past the end is cut
+        tail.active.file.give_back()  # no appends follow: only what lies past the end is cut
         tail.active.write_indexes(files)
         write_snapshot(files, self.directory, tail.log_end_offset, tail.producers)
         remove_stray_snapshots(files, self.directory, self._ranges.segments)

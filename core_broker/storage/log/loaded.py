@@ -20,7 +20,7 @@ class Loaded:
     log_end_offset: int
     recovery_point: int
     first_dirty_offset: int
-    notes: list[str] = field(default_factory=list)  # what was cut off or made anew
+    notes: list[str] = field(default_factory=list)  # what was cut off or rebuilt
     is_closed: bool = False  # the files are as a clean stop leaves them: one that follows has nothing to write
     is_new: bool = False  # the file that says which topic it is of may not be on disk yet
     has_new_names: bool = False  # of files that the process before has made, which may not be on disk either

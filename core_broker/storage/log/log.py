@@ -415,6 +415,6 @@ class Log:
             for segment in self.ranges.segments:
                 with contextlib.suppress(OSError):
                     segment.file.keep()
-        # Others may refer to this log for long. Its files are to close as soon as nobody reads them.
+        # Others may refer to this log for long. Its files must close as soon as the last reader is done.
         del self.tail.active
         self.ranges.segments.clear()

@@ -50,22 +50,22 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
     """The scan after each piece of a segment, up to the first batch that is not whole or not valid."""
     while not scan.stopped and file.size - scan.end >= HEADER_SIZE:
         position, size, crc = scan.end, scan.wanted, -1
-        room = file.size - position
+        left = file.size - position
         if size > READ_BYTES:
             crc = _crc_of(file, position + CRC_FROM, position + size)
             if crc < 0:
                 return
-        data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, room), position)
-        scan.take(data, room, crc)
+        data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, left), position)
+        scan.take(data, left, crc)
         if scan.end == position and scan.wanted <= READ_BYTES:
             return  # not valid, or less is there than the file's size says
         yield scan
 
 
 def zeros_behind(file: File, end: int, next_offset: int, recovery_point: int, following: int | None) -> bool:
-    """Whether behind the last batch lies nothing but what an append may have brought, see `DataFile`.
+    """Whether all bytes behind the last batch are zeros that an append has written, see `DataFile.append_batch`.
 
-    Not where records are missed: those before the recovery point, or before the segment that follows.
+    Not where records are missing: those before the recovery point, or before the segment that follows.
     """
     n = file.size - end
     is_whole = next_offset >= recovery_point if following is None else next_offset == following

@@ -1,7 +1,7 @@
 """What transactions leave in a log: producer state that follows data and markers, and the index of aborted ones.
 
 The `.txnindex` of a segment has, for each abort marker in it, the transaction's producer and span (KIP-98), in Kafka's
-format. It follows from the log: it is made anew whenever its segment is recovered, never copied from elsewhere.
+format. It follows from the log: it is rebuilt whenever its segment is recovered, and never copied from elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checkpoint files of a data directory, each one number a log: what they say, and what has changed since.
 
-A save costs what has changed, not what there is: thousands of logs at rest are neither asked nor written out anew line
-by line. The files are Kafka's, and so is their format (checkpoints.py).
+A save costs what has changed, not what there is: the lines of thousands of logs at rest are neither computed nor
+formatted again. The files are Kafka's, and so is their format (checkpoints.py).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CheckpointFile:
             self._is_behind = True
 
     def leave(self, key: Key) -> None:
-        """The log is let go, and comes back: what it says now is its entry until then."""
+        """The log is closed and will be opened again: its entry stays what it is now until then."""
         self.take_up()
         self._changed.pop(key, None)
 
@@ -181,7 +181,7 @@ class Checkpoints:
             each.forget(key)
 
     def leave(self, key: Key) -> None:
-        """The log is let go, and comes back: its entries stay what they are now."""
+        """The log is closed and will be opened again: its entries stay what they are now."""
         for each in self._all:
             each.leave(key)
 

@@ -1,7 +1,7 @@
-"""Partitions' directories: where each is, which topic it names, and what it is called once it is nobody's.
+"""Directories of partitions: where each is, which topic it names, and its name once it belongs to no topic.
 
 `t-0` is a partition's, `t-0.<unique>-delete` is on its way out (removals.py), and `t-0.<unique>-stray` is kept for
-people to look at, since what does not know it may be what is wrong.
+people to look at: the metadata that does not know it may be what is wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PartitionDirectories:
         return f"{self._data_dir}/{self._aside(key, DELETE_SUFFIX)}"
 
     def keep_aside(self, key: Key, why: str) -> str:
-        """Rename one that nobody has open, and say why; gives its new name. Raises StorageError."""
+        """Rename one that is not open, and log why; gives its new name. Raises StorageError."""
         directory = self.path(key)
         name = self._aside(key, STRAY_SUFFIX)
         try:

@@ -1,4 +1,4 @@
-"""Whose a data directory is: `meta.properties`, in Kafka's format. It belongs to one node of one cluster for good."""
+"""The identity of a data directory: `meta.properties`, in Kafka's format. It belongs to one node of one cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
 
 
 def _refuse_nameless(files: Files, path: str) -> None:
-    """The file is written before all else: what is there without it belongs to a cluster that nobody knows."""
+    """The file is written before all else: partitions without it belong to an unknown cluster."""
     directory = path.rpartition("/")[0]
     found = [name for name in files.listdir(directory) if partition_of(name) is not None]
     if found:

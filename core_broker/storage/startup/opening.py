@@ -1,7 +1,7 @@
-"""Partitions' directories that are new, or as a clean stop left them: opened by the few calls that tell so.
+"""Opens the logs of partitions, whose directories are mostly new or as a clean stop left them: few calls show that.
 
-A broker has thousands of them. Whatever is not just as it should be is for `recovery.load` to look through. It blocks,
-so it runs by `Files.run`, many partitions at a time.
+A broker has thousands of them. A directory in any other state is left to `recovery.load`. All of it blocks, so it runs
+by `Files.run`, many partitions at a time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ NEVER_WRITTEN = {PARTITION_METADATA, EPOCH_CHECKPOINT}  # what a directory has w
 
 
 class Points(NamedTuple):
-    """What is known of a log: by the checkpoints three offsets. is_clean: it was closed, so no check is needed.
+    """What is known of a log before it is opened: three offsets from the checkpoints.
 
-    is_named: what is there of its directory is on disk, unless it was made just now.
+    is_clean: it was closed, so no check is needed. is_named: if its directory exists, its name and the file that names
+    its topic are on disk.
     """
 
     recovery_point: int = 0
@@ -39,8 +40,8 @@ class Points(NamedTuple):
     is_named: bool = True
 
 
-class Wanted(NamedTuple):
-    """A partition's log that is to be opened, or made if it is not there."""
+class LogToOpen(NamedTuple):
+    """The log of a partition that is to be opened, or made if it does not exist."""
 
     topic: str
     partition: int
@@ -49,7 +50,7 @@ class Wanted(NamedTuple):
 
 
 class OfOtherTopic(Exception):
-    """A directory of this name is there, and belongs to an earlier topic of the name."""
+    """A directory of this name exists and belongs to an earlier topic of the name."""
 
 
 async def open_log(
@@ -79,7 +80,7 @@ async def open_log(
 
 
 def open_or_make(
-    files: Files, data_dir: str, jobs: Iterable[tuple[str, Wanted, Points]], wall_ms: int
+    files: Files, data_dir: str, jobs: Iterable[tuple[str, LogToOpen, Points]], wall_ms: int
 ) -> list[Loaded | KafkaError | OfOtherTopic]:
     """Logs one after the other, each in its directory. What is new is on disk by name when this returns."""
     found: list[Loaded | KafkaError | OfOtherTopic] = []
@@ -97,7 +98,7 @@ def open_or_make(
     return found
 
 
-def open_one(files: Files, directory: str, wanted: Wanted, points: Points, wall_ms: int) -> Loaded:
+def open_one(files: Files, directory: str, wanted: LogToOpen, points: Points, wall_ms: int) -> Loaded:
     """A partition's log, whatever there is of it. Raises StorageError, KafkaError, OfOtherTopic."""
     try:
         was_there = True
@@ -112,7 +113,7 @@ def open_one(files: Files, directory: str, wanted: Wanted, points: Points, wall_
         loaded = None
         if set(names) <= NEVER_WRITTEN and not any(points[:3]):
             loaded = _new(files, directory, wall_ms)
-            # A crash has taken all there was: producers that go on must be told, see ProducerStates.
+            # A crash has taken all records: producers that go on must get an error, see ProducerStates.
             loaded.producers.complete = was_there and not points.is_clean
         elif points.is_clean:
             loaded = opened_clean(files, directory, names, points, wall_ms)

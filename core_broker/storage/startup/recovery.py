@@ -2,7 +2,7 @@
 
 After a clean shutdown indexes and snapshots are believed. After anything else every batch from the recovery point's
 segment on is read and its CRC checked; the log ends after the last whole valid batch, what follows is cut off, and
-indexes, leader epochs and producer state are made anew from what is left. It blocks, so it runs by `Files.run`.
+indexes, leader epochs and producer state are rebuilt from what is left. It blocks, so it runs by `Files.run`.
 
 A sync that failed leaves the file `sync-failed`. What is read after it may be in the page cache alone, whose pages the
 system takes for written: a copy is synced and takes the place of the file, and only then is the log opened. To write
@@ -160,7 +160,7 @@ class _Loader:
             file.sync()
         except OSError:
             with contextlib.suppress(OSError):
-                self.files.unlink(file.path)  # where there is no room it takes some
+                self.files.unlink(file.path)  # it takes disk space that may be short
             raise
         file.keep()
         self.files.rename(file.path, path)
@@ -238,7 +238,7 @@ class _Loader:
                 self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
                 self._remove(base)
                 return False
-        # After one that was read through all are: epochs and aborted transactions from it on are made anew.
+        # After one that was read through all are: epochs and aborted transactions from it on are rebuilt.
         is_trusted = self.clean or (following is not None and following <= self.recovery_point)
         if is_trusted and self.recovered_from is None:
             segment = Segment.open_trusted(self.files, self.directory, base, self.wall_ms, following)

@@ -1,5 +1,5 @@
-"""Work on many logs at once, with as many tasks as the pool has threads for it: thousands of logs are no thousands of
-tasks."""
+"""Work on many logs at once, with as many tasks as the pool has threads for it: thousands of logs do not need
+thousands of tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def together(works: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def sync_logs(logs: Iterable[Log], at_once: int, synced: Callable[[Log, KafkaError | None], None]) -> None:
-    """Put logs on disk, so many at once; `synced` is told of each, and of why one cannot be."""
+    """Put logs on disk, so many at once; `synced` is called for each, with the error if there was one."""
     waiting = iter(logs)
 
     async def sync_some() -> None:

@@ -16,7 +16,7 @@ from ....runtime import Runtime
 from ...pauses import Pauses
 from ..log.log import Log
 from ..log.log_config import MAX_INT64
-from .due import Due
+from .schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Duties:
         self._runtime = runtime
         self._high_watermark = high_watermark
         self._jobs = [*jobs, Job("retention", retention_interval_ms, self.enforce_retention)]
-        self._retention = Due[Key]()
+        self._retention = Schedule[Key]()
         self._aging_due = asyncio.Event()
         self._unflushed: dict[Key, Log] = {}  # logs with a closed segment that may not be on disk
         self._flush_due = asyncio.Event()
@@ -137,7 +137,7 @@ class Duties:
                         logger.error("closed segments of %s-%d: %s", *key, error.message)
 
     async def _flush_by_age(self) -> None:
-        """Keep flush.ms of the logs that have it and have appends that are not on disk; nobody looks at the others."""
+        """Keep flush.ms of the logs that have it and appends that are not on disk; others are not looked at."""
         while not self._pauses.is_stopping:
             if not self.aging:
                 self._aging_due.clear()

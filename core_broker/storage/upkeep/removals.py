@@ -2,7 +2,7 @@
 
 A deletion is over for everybody else when a directory has its `-delete` name on disk. What is left of it is removed
 when `log.segment.delete.delay.ms` has passed, as in Kafka; a stop leaves the rest to the next start, which finds it by
-the name and lets the delay pass anew.
+the name and waits for the whole delay again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Removals:
         self._pauses.wake()
 
     def add(self, directory: str) -> None:
-        """It is nobody's any more, and its name is on disk."""
+        """It belongs to no partition any more, and its `-delete` name is on disk."""
         self._waiting.append((asyncio.get_running_loop().time(), directory))
         self._pauses.wake()
 
@@ -91,17 +91,17 @@ def remove_piece(files: Files, directories: Sequence[str]) -> tuple[int, list[St
 
     Gives how many are done with, and why some of these cannot be removed.
     """
-    room = PIECE_FILES
+    files_left = PIECE_FILES
     failures: list[StorageError] = []
     for number, directory in enumerate(directories):
         try:
             names = files.listdir(directory)
-            if len(names) <= room:
+            if len(names) <= files_left:
                 files.rmtree(directory)
-                room -= len(names)
+                files_left -= len(names)
                 continue
             if number == 0:
-                for name in names[:room]:
+                for name in names[:files_left]:
                     files.unlink(f"{directory}/{name}")
             return number, failures
         except OSError as error:

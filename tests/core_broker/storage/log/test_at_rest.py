@@ -13,7 +13,7 @@ import pytest
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import DAY_MS, LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.startup.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.runtime import Runtime
 
 from ..support import NOW_MS, BrokenFiles, append, batch, run
@@ -45,7 +45,7 @@ class World:
 
     async def open(self) -> None:
         await self.manager.open(1)
-        await self.manager.open_logs([Wanted("t", index, TOPIC_ID, self.config) for index in range(self.count)])
+        await self.manager.open_logs([LogToOpen("t", index, TOPIC_ID, self.config) for index in range(self.count)])
 
     def log(self, index) -> Log:
         return self.manager.logs["t", index]

@@ -12,7 +12,7 @@ from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.real_volume import sync_volume
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.startup.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 
@@ -37,7 +37,7 @@ class Directory:
         runtime = Runtime(random.Random(1), lambda: NOW_MS, lambda: 0)
         self.manager = LogManager(self.files, str(self.path), runtime, self.config)
         await self.manager.open(1)
-        await self.manager.open_logs([Wanted("t", index, TOPIC_ID, LogConfig()) for index in range(COUNT)])
+        await self.manager.open_logs([LogToOpen("t", index, TOPIC_ID, LogConfig()) for index in range(COUNT)])
         self.manager._lock.sync_volume = self._sync_volume  # type: ignore[union-attr, method-assign]
         return self.manager
 

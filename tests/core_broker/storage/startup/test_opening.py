@@ -11,7 +11,7 @@ import pytest
 from isthmus.core_broker.storage.log.epochs import EPOCH_CHECKPOINT
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
-from isthmus.core_broker.storage.startup.opening import OfOtherTopic, Points, Wanted, open_one, opened_clean
+from isthmus.core_broker.storage.startup.opening import LogToOpen, OfOtherTopic, Points, open_one, opened_clean
 from isthmus.core_broker.storage.startup.recovery import load
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.primitives import uuid_to_str
@@ -25,7 +25,7 @@ WRITES = {"append", "pwrite", "truncate", "sync", "rename", "unlink", "makedirs"
 
 
 def wanted(config=SMALL, topic_id=TOPIC_ID):
-    return Wanted("t", 0, topic_id, config)
+    return LogToOpen("t", 0, topic_id, config)
 
 
 def opened(files, path, points=NOTHING, config=SMALL):

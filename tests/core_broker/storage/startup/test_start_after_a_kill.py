@@ -10,7 +10,7 @@ import pytest
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup import recovery
-from isthmus.core_broker.storage.startup.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.runtime import Runtime
 
 from ..support import NOW_MS, BrokenFiles, append, batch, contents, open_log, run
@@ -160,7 +160,7 @@ def test_many_partitions_after_a_kill(tmp_path):
     async def work():
         files = BrokenFiles()
         runtime = Runtime(random.Random(1), lambda: NOW_MS, lambda: 0)
-        wanted = [Wanted("t", index, TOPIC_ID, LogConfig()) for index in range(20)]
+        wanted = [LogToOpen("t", index, TOPIC_ID, LogConfig()) for index in range(20)]
         manager = LogManager(files, str(tmp_path), runtime)
         await manager.open(1)
         await manager.open_logs(wanted)

@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.startup.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.core_broker.storage.upkeep.removals import PIECE_DIRECTORIES, PIECE_FILES, remove_piece
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
@@ -33,7 +33,7 @@ async def opened(files, path, delay_ms: int = HOUR_MS) -> LogManager:
 
 async def filled(files, path, **more) -> LogManager:
     manager = await opened(files, path, **more)
-    await manager.open_logs([Wanted(*key, TOPIC_ID, LogConfig()) for key in KEYS])
+    await manager.open_logs([LogToOpen(*key, TOPIC_ID, LogConfig()) for key in KEYS])
     for log in manager.logs.values():
         append(log, batch(1))
     return manager

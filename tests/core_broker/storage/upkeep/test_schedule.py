@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from isthmus.core_broker.storage.upkeep.due import STALE_SHARE, Due
+from isthmus.core_broker.storage.upkeep.schedule import STALE_SHARE, Schedule
 
 
 def test_those_that_changed_come_once():
-    due = Due[str]()
+    due = Schedule[str]()
     due.note("b")
     due.note("a")
     due.note("b")
@@ -17,7 +17,7 @@ def test_those_that_changed_come_once():
 
 
 def test_those_whose_time_has_come():
-    due = Due[str]()
+    due = Schedule[str]()
     due.put("late", 200)
     due.put("early", 100)
     due.put("never", None)
@@ -28,7 +28,7 @@ def test_those_whose_time_has_come():
 
 
 def test_the_last_word_counts():
-    due = Due[str]()
+    due = Schedule[str]()
     due.put("a", 100)
     due.put("a", 300)
     due.put("b", 100)
@@ -40,7 +40,7 @@ def test_the_last_word_counts():
 
 
 def test_forgotten_ones_do_not_come():
-    due = Due[str]()
+    due = Schedule[str]()
     due.put("a", 100)
     due.note("a")
     due.forget("a")
@@ -49,7 +49,7 @@ def test_forgotten_ones_do_not_come():
 
 def test_against_a_table_that_looks_at_all():
     chance = random.Random(3)
-    due, table = Due[int](), dict[int, int]()
+    due, table = Schedule[int](), dict[int, int]()
     for now in range(2000):
         for _ in range(chance.randint(0, 3)):
             key, at = chance.randint(0, 30), chance.choice((None, now + chance.randint(0, 200)))

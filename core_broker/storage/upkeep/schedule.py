@@ -9,10 +9,10 @@ import heapq
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
-STALE_SHARE = 4  # the heap is made anew when it holds so many times what counts
+STALE_SHARE = 4  # the heap is rebuilt when it holds so many times the entries that count
 
 
-class Due(Generic[K]):
+class Schedule(Generic[K]):
     """Keys by the wall time in ms from which on they are to be looked at."""
 
     def __init__(self) -> None:
