@@ -1,7 +1,7 @@
-"""What is checked and changed before batches enter a log: by whom they come, in one table.
+"""What is checked and changed in batches before they enter a log. One table has the rules by their origin.
 
 Nothing here writes or remembers. Batches are seen by their 61-byte headers; the CRC runs over the rest in hardware.
-Base offset and leader epoch are outside the CRC, so that assigning them leaves the batch's bytes as they came.
+Base offset and leader epoch are outside the CRC: they are assigned without a change of other bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
 
 
 class Origin(IntEnum):
-    """By whom an append comes."""
+    """Where an append comes from."""
 
     CLIENT = 0  # a producer's request
     COORDINATOR = 1  # this broker's own coordinators and controller
@@ -84,11 +84,11 @@ def check(
     next_offset: int,
     leader_epoch: int,
     wall_ms: int,
-    prepared: Inspection | None = None,
+    inspection: Inspection | None = None,
 ) -> Plan:
     """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
 
-    prepared: what `prepare` has found of the first, which then is not looked into here.
+    inspection: what `inspect_batch` has found in the first, which is not inspected again then.
     A batch that is cut off at the end of the buffer, as fetches have it, is left out.
     """
     assigns, checks_producers, checks_client, limits_size = RULES[origin]
@@ -106,8 +106,8 @@ def check(
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
     looks_at_records = checks_client and (config.compacts or (earliest >= 0 and not stamps))
-    if prepared is not None:
-        prepared = prepared.of(config.codec, config.codec_level)
+    if inspection is not None:
+        inspection = inspection.of(config.codec, config.codec_level)
     tentative: ProducerStates | None = None
     while total - position >= HEADER_SIZE:
         (
@@ -153,7 +153,7 @@ def check(
                     base_sequence, wall_ms,
                 )  # fmt: skip
             if looks_at_records:
-                _check_records(_summary(view, position, prepared), name, config, base, wall_ms)
+                _check_records(_summary(view, position, inspection), name, config, base, wall_ms)
         if producer_id >= 0 and checks_producers and base_sequence >= 0:
             known = producers
             if tentative is not None:
@@ -182,7 +182,7 @@ def check(
             batch_epoch = leader_epoch
             source, start, stop = view, position, end
             if codec is not None and attributes & CODEC_MASK != codec and not attributes & CONTROL:
-                source = memoryview(_recoded(view, position, codec, config.codec_level, prepared))
+                source = memoryview(_recoded(view, position, codec, config.codec_level, inspection))
                 start, stop = 0, len(source)
                 size, length = stop, stop - LENGTH_OVERHEAD
                 if limits_size and size > config.max_message_bytes:
@@ -224,26 +224,26 @@ def check(
     return parts, batches, stored, records, top_timestamp, append_time, None
 
 
-def _summary(view: memoryview, position: int, prepared: Inspection | None) -> BatchSummary:
+def _summary(view: memoryview, position: int, inspection: Inspection | None) -> BatchSummary:
     """What the records of a batch are. Raises KafkaError INVALID_RECORD, which a producer does not try again."""
     try:
-        if prepared is None or position:
+        if inspection is None or position:
             return validate_batch(view, position)
-        if prepared.error is not None:
-            raise prepared.error
-        return prepared.summary or validate_batch(view)
+        if inspection.error is not None:
+            raise inspection.error
+        return inspection.summary or validate_batch(view)
     except CorruptBatch as error:
         raise KafkaError.of(ErrorCode.INVALID_RECORD, error.message) from error
 
 
-def _recoded(view: memoryview, position: int, codec: int, level: int | None, prepared: Inspection | None) -> bytes:
+def _recoded(view: memoryview, position: int, codec: int, level: int | None, inspection: Inspection | None) -> bytes:
     """A batch in another codec. Raises KafkaError as `_summary`."""
     try:
-        if prepared is None or position:
+        if inspection is None or position:
             return with_codec(view, position, codec, level)[0]
-        if prepared.error is not None:
-            raise prepared.error
-        return prepared.recoded or with_codec(view, position, codec, level)[0]
+        if inspection.error is not None:
+            raise inspection.error
+        return inspection.recoded or with_codec(view, position, codec, level)[0]
     except CorruptBatch as error:
         raise KafkaError.of(ErrorCode.INVALID_RECORD, error.message) from error
 

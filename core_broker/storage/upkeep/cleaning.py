@@ -1,8 +1,8 @@
 """One round of compaction over one log: the dirty part's keys into a map, then all closed segments copied by it.
 
 `Round.work()` handles a bounded number of bytes a step, so that it can run in the files' pool while the loop goes on;
-it reads closed segments and writes `.cleaned` files only. What it hands out, a `Replacement`, the log takes over or,
-when it has changed meanwhile, throws away. Semantics are those of Kafka's log cleaner.
+it reads closed segments and writes `.cleaned` files only. It gives a `Replacement`, which the log takes over, or
+removes when the log has changed meanwhile. Semantics are those of Kafka's log cleaner.
 """
 
 from __future__ import annotations

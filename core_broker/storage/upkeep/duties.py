@@ -1,7 +1,7 @@
-"""What is done for the logs of a data directory now and then: saves, retention, flush.ms, syncs of closed segments.
+"""The periodic work for the logs of a data directory: saves, retention, flush.ms, syncs of closed segments.
 
-One task each for all logs. Who owns the logs tells of changes (`note`, `rolled`); a log that is at rest and not due is
-never looked at, so thousands of them cost nothing.
+One task each for all logs. The owner of the logs reports changes (`note`, `rolled`); a log without changes that is not
+due is never looked at, so thousands of them cost nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .schedule import Schedule
 logger = logging.getLogger(__name__)
 
 FLUSH_TICK_MS = 50  # flush.ms is kept to within this
-FIRST_MS = 30_000  # what recurs is first done then, or sooner by its interval; Kafka: log.initial.task.delay.ms
+FIRST_MS = 30_000  # until periodic work is first done, or its interval if less; Kafka: log.initial.task.delay.ms
 LOOK_AT_ONCE = 32  # logs that retention looks at in one turn of the loop
 
 Key = tuple[str, int]  # topic, partition
 
 
 class Job(NamedTuple):
-    """What recurs, for all logs together. Errors are logged."""
+    """Periodic work for all logs together. Errors are logged."""
 
     name: str
     interval_ms: int

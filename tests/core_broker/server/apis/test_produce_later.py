@@ -8,8 +8,7 @@ import pytest
 
 from isthmus.core_broker.server.context import CloseConnection
 from isthmus.core_broker.storage.disk.real_files import RealFiles
-from isthmus.core_broker.storage.log import append
-from isthmus.core_broker.storage.log import inspection as preparing
+from isthmus.core_broker.storage.log import append, inspection
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import produce as m
 from isthmus.protocol.records import build_batch, iter_records, walk
@@ -47,7 +46,7 @@ def where(monkeypatch):
 
         return wrapped
 
-    for module in (append, preparing):
+    for module in (append, inspection):
         for name in ("with_codec", "validate_batch"):
             monkeypatch.setattr(module, name, told(getattr(module, name)))
     return seen
