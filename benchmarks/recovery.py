@@ -15,9 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.log import Log, Origin
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol._walk import COMPILED
 from isthmus.protocol.records import build_batch
 
@@ -40,7 +42,7 @@ def one_batch(size_bytes: int) -> tuple[bytes, int]:
 
 async def write(files: RealFiles, directory: str, config: LogConfig, total_bytes: int, batch_bytes: int) -> int:
     """Fill a log and leave it; gives its end. Sequences are not checked, as in a follower: each batch begins at 0."""
-    log = await Log.open(files, directory, config, wall_ms=1)
+    log = await open_log(files, directory, config, wall_ms=1)
     batch, count = one_batch(batch_bytes)
     written = 0
     while written < total_bytes:
@@ -58,7 +60,7 @@ async def write(files: RealFiles, directory: str, config: LogConfig, total_bytes
 async def start(files: RealFiles, directory: str, config: LogConfig, recovery_point: int) -> tuple[float, float, Log]:
     """Seconds and CPU-seconds of a start, and the log."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    log = await Log.open(files, directory, config, wall_ms=2, recovery_point=recovery_point)
+    log = await open_log(files, directory, config, wall_ms=2, recovery_point=recovery_point)
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     log.abandon()
     return seconds, cpu_s, log
@@ -81,8 +83,8 @@ async def measure(folder: str, total_bytes: int, past_bytes: int, batch_bytes: i
     # A segment ends where the last --past-mb begin, as after a roll: closed segments are synced at once.
     config = LogConfig(segment_bytes=SEGMENT_BYTES, max_message_bytes=1 << 30)
     end = await write(files, directory, config, total_bytes - past_bytes, batch_bytes)
-    log = await Log.open(files, directory, config, wall_ms=1, recovery_point=end)
-    log._roll(end, 1)
+    log = await open_log(files, directory, config, wall_ms=1, recovery_point=end)
+    log.rolling.roll(end, 1)
     parts = [(end + n * count).to_bytes(8, "big") + batch[8:12] + bytes(4) + batch[16:] for n in range(past)]
     for first in range(0, past, max(1, APPEND_BYTES // len(batch))):
         log.append(b"".join(parts[first : first + max(1, APPEND_BYTES // len(batch))]), Origin.REPLICATION, 0, 1)

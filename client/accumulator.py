@@ -20,6 +20,7 @@ import struct
 from collections import deque
 from itertools import takewhile
 
+from ..protocol.batch_layout import CRC, CRC_AT, CRC_FROM, PRODUCER_ID_AT, SEQUENCE_MASK
 from ..protocol.crc import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchBuilder, Record, decode_batch, read_header
@@ -29,13 +30,10 @@ from .types import RecordMetadata, TopicPartition
 OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 KNOWN_FOR_S = 300.0  # a producer that has written nothing for so long may be forgotten
 IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
-SEQUENCE_MASK = 0x7FFFFFFF
 AHEAD_MAX = 1 << 30  # sequences go round: what is further ahead than that is behind
 EPOCH_MAX = 32766
 
-_CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
 _PRODUCER = struct.Struct(">qhi")
-_CRC = struct.Struct(">I")
 
 
 class Batch:
@@ -404,6 +402,6 @@ def _plain_bytes(record: Record) -> int:
 def renumbered(data: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
     """A batch's bytes with another producer id, epoch and base sequence, and their CRC."""
     out = bytearray(data)
-    _PRODUCER.pack_into(out, _PRODUCER_AT, producer_id, epoch, sequence)
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
+    _PRODUCER.pack_into(out, PRODUCER_ID_AT, producer_id, epoch, sequence)
+    CRC.pack_into(out, CRC_AT, crc32c(memoryview(out)[CRC_FROM:]))
     return bytes(out)

@@ -222,7 +222,7 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        from .consumer import fetch_committed
+        from .consumer import fetch_committed  # allowed: a Consumer has an Admin
 
         return await fetch_committed(self._member(group), None)
 

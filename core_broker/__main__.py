@@ -27,7 +27,7 @@ from ..protocol.errors import KafkaError
 from . import loggers
 from .broker import Broker, StartError
 from .config import BrokerConfig, ConfigError, broker_option
-from .storage.real_files import RealFiles
+from .storage.disk.real_files import RealFiles
 
 log = logging.getLogger("isthmus.core_broker.broker")
 

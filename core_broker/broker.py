@@ -33,10 +33,10 @@ from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, host_and_port, parse_address
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
-from .storage.cleaner import CleanerConfig
-from .storage.errors import StorageError
-from .storage.files import Files
+from .storage.disk.errors import StorageError
+from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
+from .storage.upkeep.cleaner import CleanerConfig
 
 if TYPE_CHECKING:
     from .metrics.monitor import Monitor
@@ -77,7 +77,7 @@ class Broker:
         self._state = State.NOT_RUNNING
         self._purgatory = Purgatory(config["max.pending.requests"])
         self._server = Server(config)
-        self._loading = Loading([*handler_modules(), f"{__package__}.storage.real_volume"])
+        self._loading = Loading([*handler_modules(), f"{__package__}.storage.disk.real_volume"])
         self._monitor: Monitor | None = None
         self._logs: LogManager | None = None
         self._controller: Controller | None = None

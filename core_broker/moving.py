@@ -25,7 +25,9 @@ from .cluster.image import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, Inconsist
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS
-from .storage.checkpoints import (
+from .storage.disk.files import DirectoryLocked, Files
+from .storage.disk.real_files import RealFiles
+from .storage.disk.small_files import (
     CLEAN_SHUTDOWN,
     FORMAT,
     LOCK_FILE,
@@ -34,10 +36,8 @@ from .storage.checkpoints import (
     parse_meta_properties,
     render_properties,
 )
-from .storage.epochs import EPOCH_CHECKPOINT, LeaderEpochs
-from .storage.files import DirectoryLocked, Files
-from .storage.real_files import RealFiles
-from .storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
+from .storage.log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
+from .storage.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 
 METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh
 EXIT_DONE, EXIT_FAILED = 0, 1

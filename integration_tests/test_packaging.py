@@ -27,11 +27,12 @@ batch = records.build_batch([(1, b"key", b"value", ())], codec="lz4")
 [record] = records.decode_batch(batch)
 assert (record.timestamp_ms, bytes(record.key), bytes(record.value)) == (1, b"key", b"value")
 from isthmus.core_broker.server._produce import COMPILED
-from isthmus.core_broker.storage.log import Log, Origin
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.core_broker.storage.log.log import Origin
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 assert COMPILED == records.COMPILED
 with tempfile.TemporaryDirectory() as folder:
-    log = asyncio.run(Log.open(RealFiles(), f"{folder}/t-0"))
+    log = asyncio.run(open_log(RealFiles(), f"{folder}/t-0"))
     for number in range(3):
         assert log.append(batch, Origin.CLIENT, 0, 1).first_offset == number
 print(compiled_or_not.__file__)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from ..client import Client, TopicPartition
 from ..client.raw import fetch_raw
 from ..protocol import records
+from ..protocol.batch_layout import DELETE_HORIZON
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.records import BatchHeader
 from .partition import PartitionMirror
-
-DELETE_HORIZON = 0x40  # attribute that a cleaner sets, which changes the CRC
 
 
 def difference(ours: BatchHeader | None, theirs: BatchHeader | None, each: PartitionMirror) -> str | None:

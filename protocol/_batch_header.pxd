@@ -2,8 +2,27 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
-cdef Py_ssize_t _HEADER_SIZE
+cdef Py_ssize_t LENGTH_AT
+cdef Py_ssize_t LEADER_EPOCH_AT
+cdef Py_ssize_t MAGIC_AT
+cdef Py_ssize_t CRC_AT
+cdef Py_ssize_t ATTRIBUTES_AT
+cdef Py_ssize_t LAST_OFFSET_DELTA_AT
+cdef Py_ssize_t BASE_TIMESTAMP_AT
+cdef Py_ssize_t MAX_TIMESTAMP_AT
+cdef Py_ssize_t PRODUCER_ID_AT
+cdef Py_ssize_t PRODUCER_EPOCH_AT
+cdef Py_ssize_t BASE_SEQUENCE_AT
+cdef Py_ssize_t RECORDS_COUNT_AT
+cdef Py_ssize_t HEADER_SIZE
+cdef Py_ssize_t LENGTH_OVERHEAD
 cdef Py_ssize_t _LENGTH_MIN
+cdef int MAGIC
+cdef int CODEC_MASK
+cdef int LOG_APPEND_TIME
+cdef int TRANSACTIONAL
+cdef int CONTROL
+cdef long long SEQUENCE_MASK
 cdef long long _OFFSET_MAX
 
 # Also used by the other compiled modules.

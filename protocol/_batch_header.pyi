@@ -4,8 +4,6 @@ from typing_extensions import Buffer
 
 from .errors import KafkaError
 
-HEADER_SIZE: int
-
 class CorruptBatch(KafkaError):
     def __init__(self, message: str) -> None: ...
 

@@ -12,7 +12,7 @@ cdef unsigned long long _INIT_0
 cdef unsigned long long _INIT_1
 cdef unsigned long long _INIT_2
 cdef unsigned long long _INIT_3
-cdef Py_ssize_t _HEADER_ROOM
+cdef Py_ssize_t HEADER_SIZE
 cdef Py_ssize_t _GROWTH
 
 

@@ -12,6 +12,8 @@ from array import array
 
 import cython
 
+from .batch_layout import HEADER_SIZE
+
 if not cython.compiled:
     from ._records import Section
     from ._writing import _minus, _put_varint, _varint_size
@@ -26,7 +28,6 @@ _INIT_0 = 0x736F6D6570736575
 _INIT_1 = 0x646F72616E646F6D
 _INIT_2 = 0x6C7967656E657261
 _INIT_3 = 0x7465646279746573
-_HEADER_ROOM = 61
 _GROWTH = 16  # bytes that a record's length and timestamp delta may grow by
 
 
@@ -227,9 +228,9 @@ def rewrite_records(
     kept: how many are marked, at least one. size_bytes: of all the section's records. Offset deltas stay; timestamp
     deltas count from `base_timestamp` if `has_base`, else from the first record that is kept.
     """
-    out: bytearray = bytearray(_HEADER_ROOM + size_bytes + kept * _GROWTH)
+    out: bytearray = bytearray(HEADER_SIZE + size_bytes + kept * _GROWTH)
     o: cython.p_uchar
-    at: cython.Py_ssize_t = _HEADER_ROOM
+    at: cython.Py_ssize_t = HEADER_SIZE
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
     room: cython.Py_ssize_t = len(out)

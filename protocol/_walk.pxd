@@ -4,10 +4,20 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from ._batch_header cimport _int16, _int32, _int64, _uint32
 
-cdef Py_ssize_t _HEADER_SIZE
-cdef Py_ssize_t _OVERHEAD
-cdef Py_ssize_t _CRC_FROM
-cdef int _MAGIC
+cdef Py_ssize_t LENGTH_AT
+cdef Py_ssize_t LEADER_EPOCH_AT
+cdef Py_ssize_t MAGIC_AT
+cdef Py_ssize_t CRC_AT
+cdef Py_ssize_t CRC_FROM
+cdef Py_ssize_t ATTRIBUTES_AT
+cdef Py_ssize_t LAST_OFFSET_DELTA_AT
+cdef Py_ssize_t MAX_TIMESTAMP_AT
+cdef Py_ssize_t PRODUCER_ID_AT
+cdef Py_ssize_t BASE_SEQUENCE_AT
+cdef Py_ssize_t RECORDS_COUNT_AT
+cdef Py_ssize_t HEADER_SIZE
+cdef Py_ssize_t LENGTH_OVERHEAD
+cdef int MAGIC
 cdef int _UNDECIDED
 cdef long long _MAX_RELATIVE
 

@@ -4,7 +4,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.string cimport memcpy
 
-cdef Py_ssize_t _HEADER_SIZE
+cdef Py_ssize_t HEADER_SIZE
 cdef Py_ssize_t _RECORD_MAX
 
 # Also used by the other compiled modules.

@@ -11,10 +11,9 @@ Compiled, one core, records of 100 B: 12 million appended one by one per second;
 
 import cython
 
-from ._batch_header import HEADER_SIZE
+from .batch_layout import HEADER_SIZE
 
 # C variables when compiled, see _writing.pxd.
-_HEADER_SIZE = HEADER_SIZE
 _RECORD_MAX = 2**31 - 256  # sizes are int32 on the wire; the rest is for the header and the record's own varints
 
 
@@ -146,11 +145,11 @@ class RecordsWriter:
 
     def __init__(self, max_bytes: cython.Py_ssize_t):
         self.max_bytes = max_bytes
-        self.size_bytes = _HEADER_SIZE
+        self.size_bytes = HEADER_SIZE
         self.count = 0
         self.base_timestamp = -1
         self.max_timestamp = -1
-        self._capacity = min(max(max_bytes, 256), 16384) + _HEADER_SIZE
+        self._capacity = min(max(max_bytes, 256), 16384) + HEADER_SIZE
         self._out = bytearray(self._capacity)
 
     def append(self, timestamp_ms: cython.longlong, key, value, headers=()) -> bool:

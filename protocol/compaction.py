@@ -7,12 +7,23 @@ timestamp. Which batches are looked at, and in which order, is for `core_broker/
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._batch_header import HEADER_SIZE, BatchHeader
+from ._batch_header import BatchHeader
 from ._compaction import COMPILED, SLOT_BYTES, OffsetMap, map_records, mark_records, rewrite_records
 from ._records import Section
+from .batch_layout import (
+    CODEC_MASK,
+    CRC,
+    CRC_AT,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+)
 from .compression import DECOMPRESSED_BYTES_MAX, compress
 from .crc import crc32c
 from .records import plain_records
@@ -20,18 +31,8 @@ from .records import plain_records
 if TYPE_CHECKING:
     import random
 
-__all__ = ["COMPILED", "DELETE_HORIZON", "Filtered", "OffsetMap", "delete_horizon_ms", "empty_batch", "filter_batch",
+__all__ = ["COMPILED", "Filtered", "OffsetMap", "delete_horizon_ms", "empty_batch", "filter_batch",
            "map_batch", "new_offset_map", "with_delete_horizon"]  # fmt: skip
-
-DELETE_HORIZON = 0x40  # attribute bit 6: the base timestamp is the time from which tombstones may go
-CODEC = 0x07
-NO_TIMESTAMP = -1
-
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC = struct.Struct(">I")
-_CRC_AT = 17
-_CRC_FROM = 21
-_MAGIC = 2
 
 
 class Filtered(NamedTuple):
@@ -125,7 +126,7 @@ def _rewrite(
 def empty_batch(header: BatchHeader) -> bytes:
     """The batch without its records: it still says its offsets and its producer's last sequence."""
     out = bytearray(HEADER_SIZE)
-    attributes = header.attributes & ~(DELETE_HORIZON | CODEC)
+    attributes = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
     _pack_header(out, header, attributes, NO_TIMESTAMP, header.max_timestamp, 0)
     return bytes(out)
 
@@ -133,13 +134,13 @@ def empty_batch(header: BatchHeader) -> bytes:
 def _pack_header(
     out: bytearray, header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> None:
-    _HEADER.pack_into(
+    HEADER.pack_into(
         out,
         0,
         header.base_offset,
-        len(out) - 12,
+        len(out) - LENGTH_OVERHEAD,
         header.partition_leader_epoch,
-        _MAGIC,
+        MAGIC,
         0,
         attributes,
         header.last_offset_delta,
@@ -150,4 +151,4 @@ def _pack_header(
         header.base_sequence,
         count,
     )
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
+    CRC.pack_into(out, CRC_AT, crc32c(memoryview(out)[CRC_FROM:]))

@@ -15,10 +15,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _records
-from ._batch_header import HEADER_SIZE, BatchHeader, CorruptBatch, read_header
+from ._batch_header import BatchHeader, CorruptBatch, read_header
 from ._columns import ColumnBuffers
 from ._records import COMPILED, Record
 from ._writing import RecordsWriter
+from .batch_layout import (
+    ATTRIBUTES,
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL,
+    CRC,
+    CRC_AT,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    KNOWN_ATTRIBUTES,
+    LENGTH,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    PREFIX,
+    TRANSACTIONAL,
+)
 from .compression import DECOMPRESSED_BYTES_MAX, CompressionError, codec_id, compress, decompress
 from .crc import crc32c
 
@@ -54,13 +74,6 @@ __all__ = [
 
 OFFSET_MAX = 2**63 - 1
 
-_CRC_AT = 17
-_CRC_FROM = 21  # attributes to the end; offsets and leader epoch may change without a new CRC
-_PREFIX = struct.Struct(">qii")
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC = struct.Struct(">I")
-_LENGTH = struct.Struct(">i")
-_ATTRIBUTES = struct.Struct(">h")
 _APPEND_TIME = struct.Struct(">hiqq")  # attributes, last offset delta, base and max timestamp
 _COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's Binary has int32 offsets
 
@@ -95,17 +108,13 @@ def verify_crc(buf: Buffer, position: int, size_bytes: int) -> bool:
 def _crc_matches(data: memoryview, position: int, size_bytes: int) -> bool:
     if size_bytes < HEADER_SIZE or position < 0 or position + size_bytes > len(data):
         return False
-    (crc,) = _CRC.unpack_from(data, position + _CRC_AT)
-    return crc32c(data[position + _CRC_FROM : position + size_bytes]) == crc
+    (crc,) = CRC.unpack_from(data, position + CRC_AT)
+    return crc32c(data[position + CRC_FROM : position + size_bytes]) == crc
 
 
 def batch_prefix(base_offset: int, length: int, partition_leader_epoch: int) -> bytes:
-    """The first 16 bytes of a batch, which its CRC does not cover: what a leader writes anew."""
-    return _PREFIX.pack(base_offset, length, partition_leader_epoch)
-
-
-_KNOWN_ATTRIBUTES = 0x7F  # what else a producer set is gone once a batch is written anew, as in Kafka
-_CODEC_AND_DELETE_HORIZON = 0x47  # of these a batch that is compressed anew has but the new codec, as in Kafka
+    """The first 16 bytes of a batch, which its CRC does not cover: what a leader overwrites."""
+    return PREFIX.pack(base_offset, length, partition_leader_epoch)
 
 
 def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
@@ -113,10 +122,12 @@ def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
     header = read_header(buf, position)
     data = _bytes_view(buf)
     out = bytearray(data[position : position + HEADER_SIZE])
-    attributes = header.attributes & _KNOWN_ATTRIBUTES | 8
-    _APPEND_TIME.pack_into(out, 21, attributes, header.last_offset_delta, header.base_timestamp, timestamp_ms)
+    attributes = header.attributes & KNOWN_ATTRIBUTES | LOG_APPEND_TIME  # as in Kafka, others are dropped
+    _APPEND_TIME.pack_into(
+        out, ATTRIBUTES_AT, attributes, header.last_offset_delta, header.base_timestamp, timestamp_ms
+    )
     tail = data[position + HEADER_SIZE : position + header.size_bytes]
-    _CRC.pack_into(out, _CRC_AT, crc32c(tail, crc32c(memoryview(out)[_CRC_FROM:])))
+    CRC.pack_into(out, CRC_AT, crc32c(tail, crc32c(memoryview(out)[CRC_FROM:])))
     return bytes(out)
 
 
@@ -159,9 +170,10 @@ def with_codec(
     out = bytearray(HEADER_SIZE + len(packed))
     out[:HEADER_SIZE] = data[position : position + HEADER_SIZE]
     out[HEADER_SIZE:] = packed
-    _LENGTH.pack_into(out, 8, len(out) - 12)
-    _ATTRIBUTES.pack_into(out, _CRC_FROM, header.attributes & _KNOWN_ATTRIBUTES & ~_CODEC_AND_DELETE_HORIZON | number)
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_CRC_FROM:]))
+    LENGTH.pack_into(out, LENGTH_AT, len(out) - LENGTH_OVERHEAD)
+    kept = header.attributes & KNOWN_ATTRIBUTES & ~(CODEC_MASK | DELETE_HORIZON)  # as in Kafka
+    ATTRIBUTES.pack_into(out, ATTRIBUTES_AT, kept | number)
+    CRC.pack_into(out, CRC_AT, crc32c(memoryview(out)[CRC_FROM:]))
     return bytes(out), summary
 
 
@@ -428,24 +440,24 @@ class BatchBuilder(RecordsWriter):
         buffer = self.buffer()
         if not self.codec:
             self._pack_header(buffer, len(buffer))
-            _CRC.pack_into(buffer, _CRC_AT, crc32c(buffer[_CRC_FROM:]))
+            CRC.pack_into(buffer, CRC_AT, crc32c(buffer[CRC_FROM:]))
             return bytes(buffer)
         data = compress(self.codec, buffer[HEADER_SIZE:])
         header = bytearray(HEADER_SIZE)
         self._pack_header(header, HEADER_SIZE + len(data))
-        _CRC.pack_into(header, _CRC_AT, crc32c(data, crc32c(memoryview(header)[_CRC_FROM:])))
+        CRC.pack_into(header, CRC_AT, crc32c(data, crc32c(memoryview(header)[CRC_FROM:])))
         return b"".join((header, data))
 
     def _pack_header(self, out: bytearray | memoryview, size_bytes: int) -> None:
-        _HEADER.pack_into(
+        HEADER.pack_into(
             out,
             0,
             self.base_offset,
-            size_bytes - 12,
+            size_bytes - LENGTH_OVERHEAD,
             self.partition_leader_epoch,
-            2,
+            MAGIC,
             0,
-            self.codec | (16 if self.transactional else 0) | (32 if self.control else 0),
+            self.codec | (TRANSACTIONAL if self.transactional else 0) | (CONTROL if self.control else 0),
             self.count - 1,
             self.base_timestamp,
             self.max_timestamp,

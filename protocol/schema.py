@@ -227,7 +227,7 @@ class Codec:
     def decoder(self, version: int) -> Decoder:
         """The compiled function `(buf, offset) -> (message, end)` of one version."""
         if version not in self._decoders:
-            from .codegen_decode import DecoderSource
+            from .codegen_decode import DecoderSource  # allowed: it reads the Codec that it compiles
 
             self._check(version, DecodeError)
             self._decoders[version] = DecoderSource(self, version).compile("decode")
@@ -236,7 +236,7 @@ class Codec:
     def encoder(self, version: int) -> Encoder:
         """The compiled function `(message) -> parts` of one version."""
         if version not in self._encoders:
-            from .codegen_encode import EncoderSource
+            from .codegen_encode import EncoderSource  # allowed: it reads the Codec that it compiles
 
             self._check(version, EncodeError)
             self._encoders[version] = EncoderSource(self, version).compile("encode")

@@ -24,11 +24,13 @@ WAIVER = "# allowed: "
 # and the modules in it are open to all. A name that is not here may import nothing of the project.
 _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
-_STORAGE = ("isthmus.protocol",)
-_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", *_STORAGE)
+_DISK = f"{_BROKER}.storage.disk"
+_LOG = (f"{_BROKER}.storage.log", _DISK, "isthmus.protocol")
+_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", "isthmus.protocol")
 _CLUSTER = (
     f"{_BROKER}.cluster.image",
     f"{_BROKER}.config",
+    f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
     *_CONFIG,
@@ -59,7 +61,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     _BROKER: (),
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.loading": (),
-    f"{_BROKER}.storage": _STORAGE,
+    f"{_BROKER}.pauses": (),
+    f"{_BROKER}.storage": (f"{_BROKER}.storage.upkeep", f"{_BROKER}.storage.startup", *_LOG),
+    f"{_BROKER}.storage.upkeep": (f"{_BROKER}.pauses", *_LOG),
+    f"{_BROKER}.storage.startup": _LOG,
+    f"{_BROKER}.storage.check": (f"{_BROKER}.storage.startup", *_LOG),
+    f"{_BROKER}.storage.log": (_DISK, "isthmus.protocol"),
+    _DISK: ("isthmus.protocol",),
     f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.kafka_only": (),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
@@ -102,8 +110,8 @@ _EDGES = (
     "isthmus.testing",
     "__main__",
 )  # what a person starts; `__main__`: the file of any room
-_FILES = f"{_BROKER}.storage.real_files"
-_DATA_FILE = f"{_BROKER}.storage._data_file"
+_FILES = f"{_BROKER}.storage.disk.real_files"
+_DATA_FILE = f"{_BROKER}.storage.disk._data_file"
 BANS = (
     Ban(
         "clocks and chance come from isthmus.runtime",
@@ -131,7 +139,7 @@ BANS = (
         ("isthmus.client", _BROKER, "isthmus.mirror", "isthmus.streams", "isthmus.connectors"),
     ),
     Ban(
-        "a broker's files are touched in storage/real_files.py and _data_file.py only",
+        "a broker's files are touched in storage/disk/real_files.py and _data_file.py only",
         (
             "open io.open io.FileIO pathlib.Path shutil tempfile mmap glob os.open os.fdopen os.read os.write os.pread "
             "os.pwrite os.preadv os.pwritev os.readv os.writev os.fsync os.fdatasync os.rename os.replace os.unlink "
@@ -154,6 +162,7 @@ METHODS = {  # banned whatever the object is
     "sock_connect": "protocols and transports, not loop.sock_*",
     "sock_accept": "protocols and transports, not loop.sock_*",
 }
+CIRCLE_RULE = "modules import each other in a circle"
 SET_RULE = "no order out of a set: sort it, or use a dict"
 STATE_RULE = "no module-level mutable state"
 ORDER_FREE = frozenset("any all sum min max len set frozenset sorted".split())
@@ -397,6 +406,56 @@ def _iterations(node: ast.AST, known: frozenset[str]) -> Iterator[tuple[int, str
                         yield node.lineno, ast.unparse(node)
 
 
+# --- Circles --------------------------------------------------------------------------------------------------------
+
+
+def circles(modules: dict[str, Module]) -> Iterator[Breach]:
+    """An import of each circle that modules make. Imports for types alone and those inside functions count, too."""
+    graph = {
+        name: {target: line for line, target in reversed(module.imports) if line not in module.waived}
+        for name, module in modules.items()
+    }
+    for group in _groups_of_circles({name: [t for t in graph[name] if t in modules and t != name] for name in graph}):
+        name = group[0]
+        target = next(each for each in group if each in graph[name])
+        what = f"{name} imports {target}, in a circle of {len(group)}: {', '.join(group)}"
+        yield Breach(modules[name].path, graph[name][target], CIRCLE_RULE, what)
+
+
+def _groups_of_circles(graph: dict[str, list[str]]) -> list[list[str]]:
+    """The names that reach each other, in groups, each sorted: Tarjan's strongly connected components of more than
+    one."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+    for root in graph:
+        walk = [(root, iter(graph[root]))] if root not in number else []
+        if walk:
+            number[root] = lowest[root] = len(number)
+            path.append(root)
+        while walk:
+            name, targets = walk[-1]
+            for target in targets:
+                if target not in number:
+                    number[target] = lowest[target] = len(number)
+                    path.append(target)
+                    walk.append((target, iter(graph[target])))
+                    break
+                if target in path:
+                    lowest[name] = min(lowest[name], number[target])
+            else:
+                walk.pop()
+                if walk:
+                    lowest[walk[-1][0]] = min(lowest[walk[-1][0]], lowest[name])
+                if lowest[name] == number[name]:
+                    at = path.index(name)
+                    if len(path) - at > 1:
+                        found.append(sorted(path[at:]))
+                    del path[at:]
+    return found
+
+
 # --- The whole ------------------------------------------------------------------------------------------------------
 
 
@@ -404,8 +463,12 @@ def check(sources: dict[str, tuple[str, str, bool]]) -> list[Breach]:
     """All breaches in modules given as name -> (path, source, is a package)."""
     known = frozenset(sources)
     found: list[Breach] = []
-    for name, (path, source, is_package) in sources.items():
-        found += Module(name, path, source, known, is_package).breaches()
+    modules = {
+        name: Module(name, path, source, known, is_package) for name, (path, source, is_package) in sources.items()
+    }
+    for module in modules.values():
+        found += module.breaches()
+    found += circles(modules)
     return sorted(set(found))
 
 

@@ -7,15 +7,18 @@ import sys
 
 import pytest
 
-from tests.architecture import ROOT, Breach, check, check_project, product_modules
+from tests.architecture import CIRCLE_RULE, ROOT, Breach, check, check_project, product_modules
 
-CLIENT, STORAGE, SERVER = "isthmus.client.x", "isthmus.core_broker.storage.x", "isthmus.core_broker.server.apis.x"
+CLIENT, STORAGE, SERVER = "isthmus.client.x", "isthmus.core_broker.storage.log.x", "isthmus.core_broker.server.apis.x"
 # Modules that the wrong ones may point at.
 NEIGHBOURS = [
     "isthmus.runtime", "isthmus.protocol", "isthmus.protocol.records", "isthmus.client", "isthmus.client.connection",
     "isthmus.core_broker", "isthmus.core_broker.broker", "isthmus.core_broker.cluster.image",
     "isthmus.core_broker.cluster.controller", "isthmus.core_broker.replication.partition",
-    "isthmus.core_broker.storage.files", "isthmus.core_broker.storage.real_files", "isthmus.core_broker.storage.log",
+    "isthmus.core_broker.storage.disk.files", "isthmus.core_broker.storage.disk.real_files",
+    "isthmus.core_broker.storage.log.log", "isthmus.core_broker.storage.upkeep.cleaner",
+    "isthmus.core_broker.storage.startup.opening", "isthmus.core_broker.storage.check.repair",
+    "isthmus.core_broker.storage.manager",
     "isthmus.core_broker.server.connection", "isthmus.streams.engine",
 ]  # fmt: skip
 
@@ -43,13 +46,13 @@ def test_every_room_is_read_once() -> None:
         (CLIENT, "from ..core_broker.storage import log"),
         (CLIENT, "import isthmus.core_broker.broker"),
         (CLIENT, "import protocol"),
-        ("isthmus.mirror.x", "from isthmus.core_broker.storage.log import Log"),
+        ("isthmus.mirror.x", "from isthmus.core_broker.storage.log.log import Log"),
         ("isthmus.mirror.x", "from ..streams import engine"),
         ("isthmus.streams.x", "def f():\n    from ..core_broker import broker"),
         ("isthmus.connectors.x", "from ..core_broker import purgatory"),
         ("isthmus.console.x", "from ..core_broker.broker import Broker"),
-        (STORAGE, "from ..cluster.image import MetadataImage"),
-        (STORAGE, "from ...client import connection"),
+        (STORAGE, "from ...cluster.image import MetadataImage"),
+        (STORAGE, "from ....client import connection"),
         ("isthmus.core_broker.cluster.image", "from .controller import CreateTopics"),
         ("isthmus.core_broker.cluster.x", "from ..replication import partition"),
         ("isthmus.core_broker.replication.x", "from ..cluster.controller import CreateTopics"),
@@ -62,16 +65,63 @@ def test_an_import_against_the_arrows_is_found(name: str, source: str) -> None:
     assert [breach.rule for breach in breaches_of(name, source)] == ["imports"]
 
 
+ROOMS_OF_STORAGE = [
+    # room, import that no module of it may have
+    ("disk", "from ..log import log"),
+    ("log", "from ..upkeep import cleaner"),
+    ("log", "from ..startup import opening"),
+    ("log", "if TYPE_CHECKING:\n    from ..upkeep import cleaner"),
+    ("upkeep", "from ..startup import opening"),
+    ("upkeep", "from .. import manager"),
+    ("startup", "from ..upkeep import cleaner"),
+    ("startup", "from ..check import repair"),
+    ("check", "from ..upkeep import cleaner"),
+    ("check", "from .. import manager"),
+]
+
+
+@pytest.mark.parametrize(("room", "source"), ROOMS_OF_STORAGE)
+def test_an_import_against_the_arrows_of_storage_is_found(room: str, source: str) -> None:
+    assert [breach.rule for breach in breaches_of(f"isthmus.core_broker.storage.{room}.x", source)] == ["imports"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("from .b import B", "from . import a"),
+        ("from .b import B", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import A"),
+        ("import isthmus.client.b", "def f():\n    from .a import A"),
+        ("from .b import B", "from .c import C"),
+    ],
+)
+def test_a_circle_of_imports_is_found(first: str, second: str) -> None:
+    sources = {
+        f"isthmus.client.{name}": (f"{name}.py", source, False)
+        for name, source in (("a", first), ("b", second), ("c", "from .a import A"), ("d", "from .a import A"))
+    }
+    (breach,) = check(sources)
+    assert (breach.path, breach.line, breach.rule) == ("a.py", 1, CIRCLE_RULE)
+    assert "isthmus.client.a, isthmus.client.b" in breach.what and "isthmus.client.d" not in breach.what
+
+
+def test_imports_that_make_no_circle_pass() -> None:
+    texts = {"a": "from . import b, c", "b": "from . import c", "c": "from . import d", "d": ""}
+    assert check({f"isthmus.client.{name}": (name, text, False) for name, text in texts.items()}) == []
+
+
 @pytest.mark.parametrize(
     ("name", "source"),
     [
         (CLIENT, "from ..protocol import records\nfrom ..runtime import Runtime\nfrom . import connection"),
         (CLIENT, "from isthmus import runtime\nfrom isthmus.protocol.records import walk"),
-        (STORAGE, "from ...protocol import records\nfrom .files import Files"),
+        (STORAGE, "from ....protocol import records\nfrom ..disk.files import Files"),
         ("isthmus.core_broker.replication.x", "from ..storage import log\nfrom ..cluster.image import MetadataImage"),
         ("isthmus.core_broker.replication.x", "from ...client import connection"),
         (SERVER, "from ..connection import Connection\nfrom ...replication.partition import Partition"),
-        ("isthmus.core_broker.broker", "from .server import connection\nfrom .storage.real_files import RealFiles"),
+        (
+            "isthmus.core_broker.broker",
+            "from .server import connection\nfrom .storage.disk.real_files import RealFiles",
+        ),
     ],
 )
 def test_an_import_along_the_arrows_passes(name: str, source: str) -> None:
@@ -123,7 +173,7 @@ def test_a_forbidden_name_is_found(name: str, source: str) -> None:
     ("name", "source"),
     [
         ("isthmus.runtime", "import time, random, os\nx = time.time_ns(), random.Random(os.urandom(32))"),
-        ("isthmus.core_broker.storage.real_files", "import os, threading\nos.fsync(3)\nopen('x')"),
+        ("isthmus.core_broker.storage.disk.real_files", "import os, threading\nos.fsync(3)\nopen('x')"),
         ("isthmus.core_broker.__main__", "import signal\nfrom .broker import Broker"),
         ("isthmus.console.x", "import subprocess, time"),
         (CLIENT, "import random\ndef f(chance: random.Random): return chance.random()"),

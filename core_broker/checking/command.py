@@ -16,8 +16,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ... import runtime
-from ..storage.findings import STAYS, Finding
-from ..storage.real_files import RealFiles
+from ..storage.check.findings import STAYS, Finding
+from ..storage.disk.real_files import RealFiles
 from .directory import CannotCheck, Checked, DirectoryCheck
 
 EXIT_CLEAN, EXIT_WRONG = 0, 1

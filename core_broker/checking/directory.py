@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...protocol.batch_layout import CONTROL, LENGTH_OVERHEAD
 from ...protocol.errors import KafkaError
 from ...protocol.records import CorruptBatch, decode_batch
 from ...runtime import Runtime
@@ -19,10 +20,11 @@ from ..cluster.metadata_replay import Fold, fold_snapshot
 from ..cluster.topic_names import CLUSTER_METADATA
 from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
-from ..storage.append import CONTROL
-from ..storage.check import check_partition
-from ..storage.checkpoint_files import CHECKPOINTS
-from ..storage.checkpoints import (
+from ..storage.check.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
+from ..storage.check.partition import check_partition
+from ..storage.check.repair import repair_partition
+from ..storage.disk.files import DirectoryLocked, Files, Held
+from ..storage.disk.small_files import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     FORMAT,
@@ -38,14 +40,12 @@ from ..storage.checkpoints import (
     partition_of,
     render_offsets,
 )
-from ..storage.config import LogConfig
-from ..storage.directories import DELETE_SUFFIX, STRAY_SUFFIX
-from ..storage.files import DirectoryLocked, Files, Held
-from ..storage.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
+from ..storage.log.file_names import LOG_SUFFIX, offset_of
+from ..storage.log.log_config import LogConfig
+from ..storage.log.scanning import headers
 from ..storage.manager import CLEAN_MARKER
-from ..storage.repair import repair_partition
-from ..storage.scanning import headers
-from ..storage.segment import LOG_OVERHEAD, LOG_SUFFIX, offset_of
+from ..storage.startup.checkpoints import CHECKPOINTS
+from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX
 
 METADATA = (CLUSTER_METADATA, 0)
 # Its lock is taken, and logs are opened as a broker opens them, so that a check must be able to write.
@@ -224,7 +224,7 @@ class DirectoryCheck:
                     for position, header in headers(file, 0, False):
                         if header[5] & CONTROL or header[0] < start:
                             continue
-                        data = file.pread(header[1] + LOG_OVERHEAD, position)
+                        data = file.pread(header[1] + LENGTH_OVERHEAD, position)
                         fold.apply(decode_batch(data), header[2])
         except (InconsistentRecord, CorruptBatch) as error:
             self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")

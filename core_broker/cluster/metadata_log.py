@@ -15,12 +15,14 @@ from typing import Any
 from ...protocol import records as batches
 from ...protocol.messages import metadata_records
 from ...runtime import Runtime
-from ..storage.config import LogConfig
-from ..storage.errors import StorageError
-from ..storage.files import Files
-from ..storage.log import Log, Origin
-from ..storage.syncing import note
-from ..storage.upkeep import LogUpkeep
+from ..storage.disk.errors import StorageError
+from ..storage.disk.files import Files
+from ..storage.log.append import Origin
+from ..storage.log.log import Log
+from ..storage.log.log_config import LogConfig
+from ..storage.log.status import LogHooks, LogStatus
+from ..storage.log.syncing import write_note
+from ..storage.startup.opening import open_log
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
 from .metadata_snapshot import encoded, remove_older, snapshot_name
@@ -53,16 +55,16 @@ class MetadataLog:
     @classmethod
     async def open(cls, files: Files, data_dir: str, runtime: Runtime) -> MetadataLog:
         """The log in its folder of the data directory, made if it is not there. Raises StorageError."""
-        log = await Log.open(files, f"{data_dir}/{DIRECTORY}", LOG_CONFIG, wall_ms=runtime.wall_ms())
+        log = await open_log(files, f"{data_dir}/{DIRECTORY}", LOG_CONFIG, wall_ms=runtime.wall_ms())
         return cls(log, runtime)
 
     def _take(self, log: Log) -> None:
         self.log = log
         self._is_let_go = False
-        log.on_failure = self._failed
+        log.status.hooks = LogHooks(on_failure=self._failed)
 
-    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
-        if log is self.log:
+    def _failed(self, status: LogStatus, failure: StorageError) -> None:
+        if status is self.log.status:
             self.on_want_of_room()
 
     @property
@@ -135,13 +137,13 @@ class MetadataLog:
         log, files = self.log, self.log.files
         assert log.failure is not None
         try:
-            await files.run(note, files, log.directory, log.failure.message)
+            await files.run(write_note, files, log.directory, log.failure.message)
         except OSError as error:
             raise StorageError(error, log.directory, "cannot write in") from error
         if not self._is_let_go:
             self._is_let_go = True
             await log.leave()
-        self._take(await Log.open(files, log.directory, log.config, wall_ms=self.runtime.wall_ms()))
+        self._take(await open_log(files, log.directory, log.config, wall_ms=self.runtime.wall_ms()))
         await self.log.sync()
 
     def catch_up(self, image: MetadataImage) -> Iterator[Delta]:

@@ -13,7 +13,7 @@ from typing import Any
 from ...protocol import records as batches
 from ...protocol.errors import DecodeError
 from ...protocol.messages import metadata_records as r
-from ..storage.files import Files
+from ..storage.disk.files import Files
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_snapshot import offset_and_epoch, snapshots
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...protocol import records as batches
 from ...protocol.messages import metadata_records as r
-from ..storage.files import Files
+from ..storage.disk.files import Files
 from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 
 BATCH_RECORDS = 500

@@ -16,11 +16,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from ...protocol import records as batches
 from ...protocol.errors import DecodeError, ErrorCode, KafkaError
 from ...runtime import Runtime
+from ..pauses import RetryDelay
 from ..purgatory import Pending, Purgatory
 from ..replication.partition import Partition
-from ..storage.errors import StorageError, anew, is_passing
-from ..storage.log import Origin
-from ..storage.pauses import RetryDelay
+from ..storage.disk.errors import StorageError, fresh_copy, is_passing
+from ..storage.log.append import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
 LOAD_SLICE = 200  # records replayed at one go, so that the loop is not held up: some milliseconds
@@ -123,7 +123,7 @@ class CoordinatorRuntime(Generic[S]):
             shard.state.unloaded()
 
     def resign_if_offline(self, index: int) -> None:
-        """Of a shard in use whose partition has failed, unless it was read anew since; of one that cannot be read, the
+        """Of a shard in use whose partition has failed, unless it was read again since; of one that cannot be read, the
         reason is kept."""
         shard = self.shards.get(index)
         if shard is not None and shard.failure is None and shard.partition.failure is not None:
@@ -147,7 +147,7 @@ class CoordinatorRuntime(Generic[S]):
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here")
         if shard.failure is not None:
-            raise anew(shard.failure)
+            raise fresh_copy(shard.failure)
         return shard
 
     def unread(self) -> dict[int, str]:

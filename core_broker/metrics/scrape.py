@@ -18,8 +18,8 @@ from ..server.dispatch import Route
 from ..server.fetch_sessions import FetchSessions
 from ..server.latency import Latency
 from ..server.listener import Server
-from ..storage.cleaner import Cleaner
-from ..storage.files import Files
+from ..storage.disk.files import Files
+from ..storage.upkeep.cleaner import Cleaner
 from .windows import Windows
 
 

@@ -1,6 +1,7 @@
 # C declarations for _core.py, read by the compiler only, as protocol/_records.pxd is.
 
-from isthmus.core_broker.storage._tail cimport LogTail
+from isthmus.core_broker.storage.log._ranges cimport LogRanges
+from isthmus.core_broker.storage.log._tail cimport LogTail
 
 cdef int _NOT_SERVED
 cdef int _NO_APPENDS
@@ -24,7 +25,8 @@ cdef class Traffic:
 
 cdef class PartitionCore:
     cdef readonly object partition
-    cdef readonly object log
+    cdef readonly LogTail tail
+    cdef readonly LogRanges ranges
     cdef readonly Traffic traffic
     cdef readonly long long high_watermark
     cdef readonly int obstacles
@@ -36,7 +38,7 @@ cdef class PartitionCore:
 
     cpdef bint is_served(self) noexcept
     cdef int advance(self, long long offset) except? -1
-    cpdef int appended(self) except? -1
+    cpdef int appended(self, long long end) except? -1
     cpdef bint is_acknowledged(self, long long next_offset) except? -1
     cdef long long records_plain(self, const unsigned char* b, Py_ssize_t size, int acks, long long wall_ms) except? -1
     cdef long long append_plain(self, const unsigned char* b, Py_ssize_t size, long long records, long long wall_ms) except? -1

@@ -12,7 +12,7 @@ import heapq
 import cython
 
 from ...protocol.errors import KafkaError
-from ..storage._tail import LogTail
+from ..storage.log._tail import LogTail
 
 # C variables when compiled, see _core.pxd. Bits of `obstacles`, each with its owner:
 _NOT_SERVED = 1  # the state serves no reads and no appends: Partition.enter
@@ -72,8 +72,9 @@ class Traffic:
 class PartitionCore:
     """See the module.
 
-    partition: whose core it is; it does what the short way does not. obstacles: what speaks against the short way.
-    lags: the high watermark does not follow the log's end at once, since a sync comes first.
+    partition: whose core it is; it does what the short way does not. tail, ranges: parts of its log. obstacles: what
+    speaks against the short way. lags: the high watermark does not follow the log's end at once, since a sync comes
+    first.
     """
 
     __slots__ = (
@@ -83,15 +84,17 @@ class PartitionCore:
         "high_watermark",
         "lags",
         "leader_epoch",
-        "log",
         "obstacles",
         "partition",
+        "ranges",
+        "tail",
         "traffic",
     )
 
     def __init__(self, partition, log, traffic):
         self.partition = partition
-        self.log = log
+        self.tail = log.tail
+        self.ranges = log.ranges
         self.traffic = traffic
         self.leader_epoch = 0
         self.high_watermark = log.log_start_offset
@@ -135,12 +138,12 @@ class PartitionCore:
 
     @cython.ccall
     @cython.exceptval(-1)
-    def appended(self) -> cython.int:
-        """The log has grown: move the high watermark, at once or after what it waits for."""
+    def appended(self, end: cython.longlong) -> cython.int:
+        """The log ends at `end` now: move the high watermark, at once or after what it waits for."""
         if self.lags:
             self.partition.sync_or_advance()
             return 0
-        return self.advance(self.log.log_end_offset)
+        return self.advance(end)
 
     @cython.ccall
     @cython.exceptval(-1)
@@ -204,11 +207,10 @@ class PartitionCore:
         wall_ms: cython.longlong,
     ) -> cython.longlong:
         """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing."""
-        log: LogTail
-        if self.obstacles & (_AGAINST_ACKS_ALL if acks == -1 else _AGAINST_ACKS_1) or not isinstance(self.log, LogTail):
+        tail: LogTail = self.tail
+        if self.obstacles & (_AGAINST_ACKS_ALL if acks == -1 else _AGAINST_ACKS_1):
             return -2
-        log = self.log
-        return log.records_plain(b, size, wall_ms)
+        return tail.records_plain(b, size, wall_ms)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -220,20 +222,20 @@ class PartitionCore:
         wall_ms: cython.longlong,
     ) -> cython.longlong:
         """Append a batch of so many records, as `records_plain` has counted; its base offset. Raises KafkaError."""
-        log: LogTail = self.log
+        tail: LogTail = self.tail
         traffic: Traffic = self.traffic
         base: cython.longlong
         if self.obstacles & _NOT_SERVED:  # since `records_plain`, by whoever an append to another partition has woken
             self.partition.check_online()
         traffic.appends += 1
         try:
-            base = log.append_plain(b, size, self.leader_epoch, wall_ms)
+            base = tail.append_plain(b, size, self.leader_epoch, wall_ms)
         except KafkaError as error:
             self.partition.append_failed(error, size)
             raise
         traffic.bytes_in += size
         traffic.messages_in += records
-        self.appended()
+        self.appended(tail.log_end_offset)
         return base
 
 

@@ -4,8 +4,9 @@
 written to. Leader epochs, in-sync replicas and options reach the partitions here and nowhere else.
 
 A partition whose log went offline for want of room (a sync that a thin volume refused, say) comes back as by a start,
-without one: its log is opened anew, what the disk may not have is put there as a copy, and another Partition serves it.
-But not under the same leader epoch with less than was served before: that waits for a start, which raises the epoch.
+without one: its log is opened again, what the disk may not have is put there as a copy, and another Partition serves
+it. But not under the same leader epoch with less than was served before: that waits for a start, which raises the
+epoch.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ..config import BrokerConfig, topic_config
-from ..storage.at_once import sync_logs
-from ..storage.config import LogConfig
-from ..storage.errors import StorageError, anew, wants_room
-from ..storage.files import Volume
-from ..storage.log import Log
+from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
+from ..storage.disk.files import Volume
+from ..storage.log.log import Log
+from ..storage.log.log_config import LogConfig
 from ..storage.manager import LogManager
-from ..storage.opening import Wanted
+from ..storage.startup.opening import LogToOpen
+from ..storage.upkeep.at_once import sync_logs
 from ._core import Traffic
 from .partition import Partition
 from .shortage import Key, Shortage
@@ -80,7 +81,7 @@ class ReplicaManager:
         self._runtime = runtime
         self._node_id = node_id
         logs.high_watermark_of = self._high_watermark
-        logs.wants_room = self._log_without_space
+        logs.on_shortage = self._log_without_space
         logs.is_broken = self._log_failed
 
     def _high_watermark(self, topic: str, index: int) -> int | None:
@@ -104,7 +105,7 @@ class ReplicaManager:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index}")
         unopened = self._unopened.get((topic, index))
         if unopened is not None:
-            return anew(unopened.reason)
+            return fresh_copy(unopened.reason)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led by broker {image.leader}")
 
     partition = get  # as coordinators call it
@@ -143,7 +144,7 @@ class ReplicaManager:
         for name in delta.deleted:
             if name in delta.changed:
                 log.info("topic %s was deleted and created again", name)
-        opening: list[Wanted] = []
+        opening: list[LogToOpen] = []
         for name, indexes in delta.changed.items():
             topic = self._image.topics[name]
             present = self.partitions.get(name, {})
@@ -153,7 +154,7 @@ class ReplicaManager:
                 if partition is None:
                     if topic.partitions[index].leader == self._node_id:
                         config = config or self._log_config(topic)
-                        opening.append(Wanted(name, index, topic.id, config))
+                        opening.append(LogToOpen(name, index, topic.id, config))
                 else:
                     _follow(partition, topic.partitions[index])
         for name in self._image.topics if self._options_changed(delta) else delta.reconfigured:
@@ -168,7 +169,7 @@ class ReplicaManager:
         """A log went offline until the next start; who waits is told why."""
         partition = self.partitions.get(name, {}).get(index)
         if partition is not None and partition.log.failure is not None:
-            partition.enter(Event.LOG_FAILED, anew(partition.log.failure))
+            partition.enter(Event.LOG_FAILED, fresh_copy(partition.log.failure))
             self._serves_no_more(name, index, partition.state)
 
     def _log_without_space(self, name: str, index: int, failure: StorageError) -> None:
@@ -202,12 +203,12 @@ class ReplicaManager:
             if not known:
                 del self.leaderless[name]
 
-    async def _let_go(self, wanted: list[Wanted]) -> list[Wanted]:
+    async def _let_go(self, wanted: list[LogToOpen]) -> list[LogToOpen]:
         """Those that can be opened, now that logs that went offline for want of room are let go."""
         ready = []
         for each in wanted:
             known = self._logs.get(each.topic, each.partition)
-            if known is not None and known.failure is not None and wants_room(known.failure):
+            if known is not None and known.failure is not None and is_shortage(known.failure):
                 try:
                     await self._logs.let_go(each.topic, each.partition)
                 except KafkaError as error:
@@ -216,12 +217,12 @@ class ReplicaManager:
             ready.append(each)
         return ready
 
-    async def _open(self, wanted: list[Wanted]) -> None:
+    async def _open(self, wanted: list[LogToOpen]) -> None:
         wanted = await self._let_go(wanted)
         options: dict[str, dict[str, Any]] = {}  # one for all partitions of a topic
-        behind: dict[Log, Wanted] = {}  # logs that a kill left in the page cache alone
+        behind: dict[Log, LogToOpen] = {}  # logs that a kill left in the page cache alone
 
-        def opened(each: Wanted, found: Log | KafkaError) -> None:
+        def opened(each: LogToOpen, found: Log | KafkaError) -> None:
             if isinstance(found, KafkaError):
                 self._take_offline(each, found)
                 return
@@ -254,7 +255,7 @@ class ReplicaManager:
         # Before they are served: whoever sends such records again is answered at once.
         await sync_logs(behind, self._config["file.pool.threads"], synced)
 
-    def _wanting(self, each: Wanted) -> TopicImage | None:
+    def _wanting(self, each: LogToOpen) -> TopicImage | None:
         """The topic of a partition that is to be served here; None where it is not any more."""
         topic = self._image.topics.get(each.topic)
         if topic is None or topic.id != each.topic_id:
@@ -262,10 +263,10 @@ class ReplicaManager:
         image = topic.partitions.get(each.partition)
         return topic if image is not None and image.leader == self._node_id else None
 
-    def _take_offline(self, wanted: Wanted, error: KafkaError) -> None:
+    def _take_offline(self, wanted: LogToOpen, error: KafkaError) -> None:
         """Of a log that could not be opened, or not be synced once it was."""
         key = wanted.topic, wanted.partition
-        comes_back = wants_room(error)
+        comes_back = is_shortage(error)
         known = self._unopened.get(key)
         if known is None or known.reason.message != error.message:
             until = "there is room" if comes_back else "the broker starts again"
@@ -280,7 +281,7 @@ class ReplicaManager:
         for name, index in keys:
             topic = self._image.topics.get(name)
             if topic is not None:
-                each = Wanted(name, index, topic.id, self._log_config(topic))
+                each = LogToOpen(name, index, topic.id, self._log_config(topic))
                 if self._wanting(each) is not None:
                     wanted.append(each)
         try:

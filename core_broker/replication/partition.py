@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
-from ..storage.errors import anew
+from ..storage.disk.errors import fresh_copy
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
 from .states import MEANING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
 if TYPE_CHECKING:
-    from ..storage.log import AppendInfo, Log, LogSlice, Origin
-    from ..storage.preparing import Prepared
+    from ..storage.log.append import Origin
+    from ..storage.log.inspection import Inspection
+    from ..storage.log.log import AppendInfo, Log, LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Partition:
         """Raise why the partition is not served, if it is not."""
         failure = self.failure
         if failure is not None:
-            raise anew(failure)
+            raise fresh_copy(failure)
 
     def close(self, error: KafkaError) -> None:
         """The partition is deleted or the broker stops: let go of those who wait. The log is closed by its manager."""
@@ -214,15 +215,15 @@ class Partition:
         origin: Origin,
         wall_ms: int,
         expected_next_offset: int | None = None,
-        prepared: Prepared | None = None,
+        inspection: Inspection | None = None,
     ) -> AppendInfo:
-        """Append batches to the log. Raises KafkaError; then nothing was appended. prepared: see `Log.append`."""
+        """Append batches to the log. Raises KafkaError; then nothing was appended. inspection: see `Log.append`."""
         if self.core.obstacles & NOT_SERVED:
             self.check_online()
         traffic = self.traffic
         traffic.appends += 1
         try:
-            info = self.log.append(records, origin, self.core.leader_epoch, wall_ms, expected_next_offset, prepared)
+            info = self.log.append(records, origin, self.core.leader_epoch, wall_ms, expected_next_offset, inspection)
         except KafkaError as error:
             self.append_failed(error, len(records))
             raise
@@ -230,7 +231,7 @@ class Partition:
         traffic.messages_in += info.records_count
         if self.state is State.READ_ONLY:
             self.takes_appends()
-        self.core.appended()
+        self.core.appended(info.next_offset)
         return info
 
     def append_failed(self, error: KafkaError, size_bytes: int) -> None:
@@ -242,11 +243,11 @@ class Partition:
         if error.code != ErrorCode.KAFKA_STORAGE_ERROR or not MEANING[self.state].serves_reads:
             return
         if self.log.failure is not None:
-            self.enter(Event.LOG_FAILED, anew(self.log.failure))
+            self.enter(Event.LOG_FAILED, fresh_copy(self.log.failure))
         else:
             if self.state is not State.READ_ONLY:
                 log.error("%s is offline for appends while this lasts: %s", self, error.message)
-            self.enter(Event.APPEND_REFUSED, anew(error))  # the other is raised
+            self.enter(Event.APPEND_REFUSED, fresh_copy(error))  # the other is raised
             self._on_refusal(self, error, size_bytes)
 
     def takes_appends(self) -> None:

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import KafkaError
-from ..storage.errors import wants_room
-from ..storage.pauses import Pauses, RetryDelay
+from ..pauses import Pauses, RetryDelay
+from ..storage.disk.errors import is_shortage
 from .states import State
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Shortage:
 
     def refuses(self, partition: Partition, error: KafkaError, size_bytes: int) -> None:
         """It could not take an append of that size."""
-        if wants_room(error):
+        if is_shortage(error):
             self._refusing[partition] = size_bytes
             self._begin()
 
@@ -112,9 +112,9 @@ class Shortage:
             if partition.state is not State.READ_ONLY or self._pauses.is_stopping:
                 continue
             try:
-                await partition.log.try_room(size_bytes)
+                await partition.log.syncing.try_space(size_bytes)
             except KafkaError as error:
-                if wants_room(error):
+                if is_shortage(error):
                     self._refusing[partition] = size_bytes
                     break
             else:

@@ -6,8 +6,9 @@ from libc.string cimport memcpy
 from isthmus.core_broker.replication._core cimport PartitionCore
 from isthmus.core_broker.server._frames cimport Asking, AtOnce, Body
 from isthmus.core_broker.server._wanted cimport Wanted
-from isthmus.core_broker.storage._data_file cimport FileRange
-from isthmus.core_broker.storage._reading cimport LogRanges
+from isthmus.core_broker.storage.disk._data_file cimport FileRange
+from isthmus.core_broker.storage.log._ranges cimport LogRanges
+from isthmus.core_broker.storage.log._tail cimport LogTail
 from isthmus.protocol._batch_header cimport _int32, _int64
 from isthmus.protocol._writing cimport _put_int32, _put_int64, _put_uvarint
 

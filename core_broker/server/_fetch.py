@@ -15,8 +15,8 @@ import cython
 from ...protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import ZERO_UUID
-from ..storage._reading import LogRanges
-from ..storage.errors import NotCached
+from ..storage.log._ranges import LogRanges, NotCached
+from ..storage.log._tail import LogTail
 from ._frames import Asking, AtOnce, Body
 from ._wanted import Wanted
 
@@ -220,7 +220,8 @@ class FetchBody(Body):
     @cython.cfunc
     def _look_at(self, wanted: Wanted, partitions, left: cython.longlong, min_one: cython.bint) -> Row:
         row: Row = Row.__new__(Row)
-        log: LogRanges
+        ranges: LogRanges
+        tail: LogTail
         part: FileRange
         limit: cython.longlong
         partition: PartitionCore
@@ -235,26 +236,26 @@ class FetchBody(Body):
             not partition.is_served()
             or (wanted.current_leader_epoch >= 0 and wanted.current_leader_epoch != partition.leader_epoch)
             or wanted.last_fetched_epoch >= 0
-            or not isinstance(partition.log, LogRanges)
         ):
             return None
-        log = partition.log
-        if log.producers.open:
+        ranges = partition.ranges
+        tail = partition.tail
+        if tail.producers.open_transactions:
             return None
         wanted.partition = found
         row.wanted = wanted
         row.partition = partition
         row.high_watermark = partition.high_watermark
-        row.log_start_offset = log.log_start_offset
+        row.log_start_offset = tail.log_start_offset
         row.size = 0
         row.has_list = self.is_committed
         if wanted.fetch_offset == row.high_watermark:
             return row
         limit = min(wanted.max_bytes, left)
-        if limit < 0 or (self.is_committed and not log.has_none_aborted(wanted.fetch_offset)):
+        if limit < 0 or (self.is_committed and not ranges.has_none_aborted(wanted.fetch_offset)):
             return None
         try:
-            row.ranges = log.ranges_up_to(wanted.fetch_offset, limit, row.high_watermark, min_one, False)
+            row.ranges = ranges.ranges_up_to(wanted.fetch_offset, limit, row.high_watermark, min_one, False)
         except (KafkaError, NotCached):
             return None
         for part in row.ranges:
@@ -270,13 +271,11 @@ class FetchBody(Body):
         """Its bytes, or a list of bytes and ranges. From here on the request counts."""
         row: Row
         wanted: Wanted
-        log: LogRanges
         told: list = self.rows
         session_id: cython.longlong = 0
         for row in self.rows:
             if row.is_full and row.size:
-                log = row.partition.log
-                row.size -= log.end_with_batch(row.wanted.fetch_offset, row.ranges)
+                row.size -= row.partition.ranges.end_with_batch(row.wanted.fetch_offset, row.ranges)
             row.partition.traffic.fetches += 1
             row.partition.traffic.bytes_out += row.size
         for wanted in self.idle:

@@ -7,7 +7,7 @@ from .context import Context, Services
 from .dispatch import Route
 from .due import DueAnswers
 from .latency import Latency
-from .listener import Server
+from .owner import ConnectionOwner
 
 COMPILED: bool
 DUE_ANSWERS: int
@@ -45,7 +45,7 @@ class Serving:
     max_request_bytes: int
 
 class Receiving:
-    _server: Server
+    _server: ConnectionOwner
     context: Context
     _transport: asyncio.Transport
     _scratch: memoryview

@@ -4,9 +4,9 @@
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
 It takes requests of a plain form whose partitions have no obstacle (`replication/_core.py`) and whose batches are
-plain (`storage/_tail.py`). All is looked at first; when anything is out of the ordinary nothing has been done, and the
-request goes the long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to wait
-for its high watermark, the answer is made as on the long way.
+plain (`storage/log/_tail.py`). All is looked at first; when anything is out of the ordinary nothing has been done, and
+the request goes the long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to
+wait for its high watermark, the answer is made as on the long way.
 """
 
 import cython
@@ -198,7 +198,7 @@ class ProduceFrame(Body):
                 out[n + 4] = out[n + 5] = 0
                 _put_int64(out + n + 6, part.base_offset)
                 _put_int64(out + n + 14, -1)
-                _put_int64(out + n + 22, part.partition.log.log_start_offset)
+                _put_int64(out + n + 22, part.partition.tail.log_start_offset)
                 out[n + 30] = 1
                 out[n + 31] = out[n + 32] = 0
                 n += _ROW_BYTES

@@ -2,7 +2,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
-from isthmus.core_broker.storage._data_file cimport FileRange
+from isthmus.core_broker.storage.disk._data_file cimport FileRange
 
 cdef extern from *:
     """

@@ -19,7 +19,7 @@ import socket
 
 import cython
 
-from ..storage._data_file import FileRange
+from ..storage.disk._data_file import FileRange
 from .cold_sends import PIECE_BYTES
 
 # C variables when compiled, see _sending.pxd.

@@ -88,7 +88,7 @@ class Wanted:
             and idle.high_watermark == self.high_watermark
             and idle.is_served()  # not when it is deleted, either
             and idle.leader_epoch == self.idle_epoch
-            and idle.log.log_start_offset == self.log_start_offset
+            and idle.tail.log_start_offset == self.log_start_offset
         )
 
     def tell(self, data):

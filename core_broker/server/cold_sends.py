@@ -15,7 +15,7 @@ import select
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-from ..storage.files import Descriptor, File, Files
+from ..storage.disk.files import Descriptor, File, Files
 
 PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
 FEW = 16  # of so many pages one may be missing from what counts as cached

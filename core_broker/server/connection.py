@@ -15,7 +15,7 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ...protocol.errors import ProtocolError
 from ...same_host import without_pacing
@@ -23,11 +23,9 @@ from ..purgatory import Pending
 from ._frames import DUE_ANSWERS, Receiving
 from ._sending import JOIN_BYTES, Sender, is_buffer, socket_fd
 from .context import CloseConnection, Context
+from .dispatch import Route
 from .due import Due, DueAnswers
-
-if TYPE_CHECKING:
-    from .dispatch import Route
-    from .listener import Listener
+from .owner import ConnectionListener
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ class Connection(Receiving, asyncio.BufferedProtocol):
 
     __slots__ = ("_paused", "_sender", "_sending", "listener")
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionListener) -> None:
         server = listener.server
         self.listener = listener
         self._server = server

@@ -10,14 +10,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..storage.log import Origin
-from ..storage.preparing import is_large, prepare
+from ..storage.log.append import Origin
+from ..storage.log.inspection import inspect_batch, is_large
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..replication.partition import Partition
-    from ..storage.files import Files
-    from ..storage.log import AppendInfo
+    from ..storage.disk.files import Files
+    from ..storage.log.log import AppendInfo
 
 
 class Preparing:
@@ -51,13 +51,13 @@ class Preparing:
     async def append(self, work: Work) -> AppendInfo:
         """Make an append that has a place in the line. Raises KafkaError; then nothing was appended."""
         partition = work.partition
-        prepared = None
+        inspection = None
         try:
             if work.is_large:
-                prepared = await self._files.compute(prepare, work.batch, partition.log.config)
+                inspection = await self._files.compute(inspect_batch, work.batch, partition.log.config)
             if work.before is not None:
                 await asyncio.wait([work.before])
-            return partition.append(work.batch, Origin.CLIENT, self._runtime.wall_ms(), prepared=prepared)
+            return partition.append(work.batch, Origin.CLIENT, self._runtime.wall_ms(), inspection=inspection)
         finally:
             self._bytes -= len(work.batch)
             work.done.set_result(None)

@@ -7,21 +7,28 @@ and what is wrong with another is told; of a topic without partitions nothing is
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ...protocol.batch_layout import (
+    ATTRIBUTES_LOW_AT,
+    CODEC_MASK,
+    FORM,
+    FORM_AND_ATTRIBUTES,
+    HEADER_SIZE,
+    LENGTH,
+    LENGTH_AT,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+)
+from ...protocol.compression import codec_id
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
-from ..storage.append import ATTRIBUTES_LOW, MAGIC, TRANSACTIONAL
-from ..storage.segment import HEADER_SIZE, LOG_OVERHEAD
 
-LENGTH = struct.Struct(">8xi")
-FORM = struct.Struct(">8xi4xb")  # of a batch: length after this field, format ("magic")
-PLAIN = struct.Struct(">8xi4xb5xB")  # and the low byte of its attributes
 LEAST_LENGTH = 14  # that a batch of any format has
-CODEC, ZSTD = 7, 4
+ZSTD = codec_id("zstd")
 ZSTD_SINCE = 7  # version of this request
 
 Topic = tuple[str, bytes]  # name, id: as the request has it
@@ -40,8 +47,8 @@ def is_plain(topics: list[TopicProduceData]) -> bool:
             records = data.records
             if records is None or len(records) < HEADER_SIZE:
                 return False
-            length, magic, attributes = PLAIN.unpack_from(records)
-            if length + LOG_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
+            length, magic, attributes = FORM_AND_ATTRIBUTES.unpack_from(records)
+            if length + LENGTH_OVERHEAD != len(records) or magic != MAGIC or attributes & TRANSACTIONAL:
                 return False
             indexes.add(data.index)
         if not indexes or len(indexes) < len(topic.partition_data):
@@ -61,21 +68,25 @@ def whole_request_error(request: Request) -> ErrorCode | None:
 
 def _wrong_head(records: Any) -> ErrorCode | None:
     size = 0 if records is None else len(records)
-    if size < LOG_OVERHEAD:
+    if size < LENGTH_OVERHEAD:
         return None
     if not _may_be_a_batch(records, 0):
         return ErrorCode.CORRUPT_MESSAGE
     if size < FORM.size:
         return None
     length, magic = FORM.unpack_from(records)
-    if magic == MAGIC and HEADER_SIZE <= length + LOG_OVERHEAD <= size and records[ATTRIBUTES_LOW] & TRANSACTIONAL:
+    if (
+        magic == MAGIC
+        and HEADER_SIZE <= length + LENGTH_OVERHEAD <= size
+        and records[ATTRIBUTES_LOW_AT] & TRANSACTIONAL
+    ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
 
 
 def _may_be_a_batch(records: Any, position: int) -> bool:
-    """Whether a batch of any format may begin here, as far as there are bytes to tell; at least LOG_OVERHEAD."""
-    if LENGTH.unpack_from(records, position)[0] < LEAST_LENGTH:
+    """Whether a batch of any format may begin here, as far as there are bytes to tell; at least LENGTH_OVERHEAD."""
+    if LENGTH.unpack_from(records, position + LENGTH_AT)[0] < LEAST_LENGTH:
         return False
     return len(records) - position < FORM.size or 0 <= FORM.unpack_from(records, position)[1] <= MAGIC
 
@@ -122,19 +133,19 @@ def form_error(records: Any, version: int) -> KafkaError | None:
     if size < FORM.size:
         return KafkaError(ErrorCode.INVALID_RECORD, f"no record batch in {size} bytes")
     length, magic = FORM.unpack_from(records)
-    end = length + LOG_OVERHEAD
+    end = length + LENGTH_OVERHEAD
     if end > size:
         return KafkaError(ErrorCode.INVALID_RECORD, f"a batch of {end} bytes in {size} bytes")
     if magic != MAGIC:
         return KafkaError(ErrorCode.INVALID_RECORD, f"record format {magic}: Produce version {version} takes {MAGIC}")
-    if version < ZSTD_SINCE and size > ATTRIBUTES_LOW and records[ATTRIBUTES_LOW] & CODEC == ZSTD:
+    if version < ZSTD_SINCE and size > ATTRIBUTES_LOW_AT and records[ATTRIBUTES_LOW_AT] & CODEC_MASK == ZSTD:
         return KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {ZSTD_SINCE}, this is {version}"
         )
     more = size - end
-    if more >= LOG_OVERHEAD:
+    if more >= LENGTH_OVERHEAD:
         if not _may_be_a_batch(records, end):
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"after the batch follow {more} bytes that begin no other")
-        if more >= FORM.size and more >= LENGTH.unpack_from(records, end)[0] + LOG_OVERHEAD:
+        if more >= FORM.size and more >= LENGTH.unpack_from(records, end + LENGTH_AT)[0] + LENGTH_OVERHEAD:
             return KafkaError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     return None

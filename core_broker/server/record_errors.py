@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...protocol.batch_layout import ATTRIBUTES_LOW_AT, LOG_APPEND_TIME
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import BatchIndexAndErrorMessage
 from ...protocol.records import CorruptBatch, Record, decode_batch
 from ..replication.partition import Partition
-from ..storage.append import ATTRIBUTES_LOW, LOG_APPEND_TIME
-from ..storage.errors import NullKeys
+from ..storage.log.errors import NullKeys
 
 MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
 MAX_NAMED = 1_000
@@ -34,7 +34,7 @@ def record_errors(
         if of_keys:
             reason = _without_key(record, partition)
         else:
-            reason = _out_of_time(record, partition, wall_ms, records[ATTRIBUTES_LOW] & LOG_APPEND_TIME)
+            reason = _out_of_time(record, partition, wall_ms, records[ATTRIBUTES_LOW_AT] & LOG_APPEND_TIME)
         if reason:
             found.append(BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason))
             if len(found) == MAX_NAMED:

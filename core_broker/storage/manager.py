@@ -2,7 +2,7 @@
 
 A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
 how far each log is on disk, where it starts and what its high watermark was (checkpoint_files.py). A marker left by a
-clean shutdown lets the next start believe what it finds. What recurs is in duties.py and cleaner.py.
+clean shutdown lets the next start believe what it finds. Periodic work is in upkeep/.
 """
 
 from __future__ import annotations
@@ -15,28 +15,23 @@ from dataclasses import dataclass, field
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
-from .at_once import together
-from .checkpoint_files import Checkpoints
-from .checkpoints import (
-    CLEAN_SHUTDOWN,
-    LOCK_FILE,
-    META_PROPERTIES,
-    partition_of,
-)
-from .cleaner import Cleaner, CleanerConfig
-from .closing import VOLUME_LOGS_MIN, close_logs
-from .config import LogConfig
-from .directories import DELETE_SUFFIX, PartitionDirectories
-from .duties import Duties, Job
-from .errors import StorageError
-from .files import DirectoryLocked, Files, Held
-from .identity import identify
-from .index_window import IndexWindows
-from .log import Log
-from .opening import OfOtherTopic, Points, Wanted, open_or_make
-from .removals import Removals, rename_all
-from .syncing import note
-from .upkeep import LogUpkeep
+from .disk.errors import StorageError
+from .disk.files import DirectoryLocked, Files, Held
+from .disk.small_files import CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
+from .log.closing import VOLUME_LOGS_MIN, close_logs
+from .log.index_window import IndexWindows
+from .log.log import Log
+from .log.log_config import LogConfig
+from .log.status import LogHooks, LogStatus
+from .log.syncing import write_note
+from .startup.checkpoints import Checkpoints
+from .startup.directories import DELETE_SUFFIX, PartitionDirectories
+from .startup.identity import identify
+from .startup.opening import LogToOpen, OfOtherTopic, Points, open_or_make
+from .upkeep.at_once import together
+from .upkeep.cleaner import Cleaner, CleanerConfig
+from .upkeep.duties import Duties, Job
+from .upkeep.removals import Removals, rename_all
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +39,10 @@ METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies h
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
 OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
 PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
-DELETE_AT_ONCE = 128  # logs that are let go in one turn of the loop, and renamed by one call of the pool
+DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
 
 Key = tuple[str, int]  # topic, partition
+Opened = Callable[[LogToOpen, Log | KafkaError], None]  # gets each log that was to be opened, or why it cannot be
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -70,8 +66,9 @@ class LogManager:
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
     high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
-    is_broken: set by the same, told of a log that went offline until the next start.
-    wants_room: set by the same, told of a log that went offline for want of room: `let_go` and open it once there is.
+    is_broken: set by the same; called for a log that went offline until the next start.
+    on_shortage: set by the same; called for a log that went offline for want of disk space, descriptors or memory. The
+    owner calls `let_go`, and opens it again once there is some.
     removed: set before logs are opened; ids of topics that are known to be deleted.
     """
 
@@ -85,7 +82,7 @@ class LogManager:
         self.directory_id = ""
         self.was_clean = False
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
-        self.wants_room: Callable[[str, int, StorageError], None] | None = None
+        self.on_shortage: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
         self.removed: Container[bytes] = ()
         self._directories = PartitionDirectories(files, data_dir, runtime)
@@ -95,7 +92,7 @@ class LogManager:
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
         self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
-        self._doubtful: dict[Key, KafkaError] = {}  # went offline so, were let go and are to be opened once more
+        self._doubtful: dict[Key, KafkaError] = {}  # went offline by these, were closed and are to be opened again
         self._compacted: dict[Key, Log] = {}
         self.duties = Duties(
             self.logs,
@@ -110,8 +107,13 @@ class LogManager:
         )
         self.removals = Removals(files, self.config.file_delete_delay_ms)
         self._started = False
-        # One object each for all logs.
-        self._hooks = self.checkpoints.save_points, self._rolled, self._changed, self._broken, self._failed
+        # One object for all logs.
+        self._hooks = LogHooks(
+            save_points=self.checkpoints.save_points,
+            on_roll=self._rolled,
+            on_change=self._changed,
+            on_broken=self._broken,
+        )
         self.cleaner = Cleaner(
             self._compacted,
             self.config.cleaner,
@@ -164,7 +166,7 @@ class LogManager:
             elif name.endswith(".tmp"):
                 try:
                     self.files.unlink(self._path(name))
-                except OSError as error:  # it only takes room: the partitions need not wait for it
+                except OSError as error:  # it only takes disk space: the partitions need not wait for it
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
@@ -192,26 +194,24 @@ class LogManager:
     def get(self, topic: str, index: int) -> Log | None:
         return self.logs.get((topic, index))
 
-    async def open_logs(
-        self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None] = lambda each, log: None
-    ) -> None:
-        """Open logs, made where they are not there; `opened` is told of each, and of why one cannot be.
+    async def open_logs(self, wanted: Sequence[LogToOpen], opened: Opened = lambda each, log: None) -> None:
+        """Open logs, made where they do not exist; `opened` is called for each with the log or why it cannot be opened.
 
         A directory of another topic gives way, see `set_aside`.
         """
-        room = asyncio.Semaphore(self.config.recovery_threads)
+        threads = asyncio.Semaphore(self.config.recovery_threads)
         at_once = OPEN_AT_ONCE
         if self._unopened and not self.was_clean:
             # Each may have gigabytes to read: then the pool's threads share the logs in parts that end together.
             at_once = max(1, min(at_once, len(wanted) // (self.config.recovery_threads * PARTS_A_THREAD)))
 
-        async def open_some(some: Sequence[Wanted]) -> None:
-            async with room:
+        async def open_some(some: Sequence[LogToOpen]) -> None:
+            async with threads:
                 await self._open_some(some, opened)
 
         await together(open_some(wanted[start : start + at_once]) for start in range(0, len(wanted), at_once))
 
-    async def _open_some(self, wanted: Sequence[Wanted], opened: Callable[[Wanted, Log | KafkaError], None]) -> None:
+    async def _open_some(self, wanted: Sequence[LogToOpen], opened: Opened) -> None:
         jobs = []
         for each in wanted:
             key = each.topic, each.partition
@@ -256,9 +256,9 @@ class LogManager:
 
     def _take(self, key: Key, log: Log) -> Log:
         """A log that was opened is one of ours."""
-        log.save_points, log.on_roll, log.on_change, log.on_broken, on_failure = self._hooks
-        log.on_failure = on_failure if self.wants_room is not None else None
-        log.windows = self._windows
+        self._hooks.on_failure = self._failed if self.on_shortage is not None else None
+        log.status.hooks = self._hooks
+        log.ranges.windows = self._windows
         self.logs[key] = log
         self._unopened.pop(key, None)
         self._half_made.pop(key, None)
@@ -269,7 +269,7 @@ class LogManager:
     async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:
         """The open log of a partition, made if it is not there. Raises KafkaError."""
         results: list[Log | KafkaError] = []
-        await self.open_logs([Wanted(topic, index, topic_id, config)], lambda each, log: results.append(log))
+        await self.open_logs([LogToOpen(topic, index, topic_id, config)], lambda each, log: results.append(log))
         (result,) = results
         if isinstance(result, KafkaError):
             raise result
@@ -278,14 +278,15 @@ class LogManager:
     async def let_go(self, topic: str, index: int) -> None:
         """Of a log that went offline: the next `open_logs` finds in its directory what a start would.
 
-        It reads from the recovery point on, and puts a copy of that on disk: after a sync that failed nobody knows what
-        the disk has. Nobody may use the old log any more. Raises StorageError while there is no room to note that.
+        It reads from the recovery point on, and puts a copy of that on disk: after a failed sync it is not known what
+        the disk has. The old log must not be used any more. Raises StorageError while there is no disk space for that
+        note.
         """
         key = topic, index
         log = self.logs[key]
         assert log.failure is not None
         try:
-            await self.files.run(note, self.files, log.directory, log.failure.message)
+            await self.files.run(write_note, self.files, log.directory, log.failure.message)
         except OSError as error:
             raise StorageError(error, log.directory, "cannot write in") from error
         if self.logs.get(key) is log:
@@ -340,7 +341,7 @@ class LogManager:
             raise StorageError(error, self.data_dir, "cannot sync") from error
 
     async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
-        """Rename the directories not opened and by `is_stray` known to nobody; gives their new names.
+        """Rename the directories that are not open and `is_stray`; gives their new names.
 
         Their data is kept: what does not know them may be what is wrong. Those of topics whose ids are among the
         `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;
@@ -386,15 +387,15 @@ class LogManager:
         self._compacted.pop(key, None)
         self.duties.forget(key)
 
-    def _ours(self, log: LogUpkeep) -> tuple[Key, Log] | None:
-        """Which partition's it is, as long as it is that."""
-        key = partition_of(log.name)
-        if key is not None and (found := self.logs.get(key)) is log:
+    def _ours(self, status: LogStatus) -> tuple[Key, Log] | None:
+        """The partition and the log that a status is of, as long as the log is open here."""
+        key = partition_of(status.name)
+        if key is not None and (found := self.logs.get(key)) is not None and found.status is status:
             return key, found
         return None
 
-    def _changed(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _changed(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self._note(*ours)
 
     def _note(self, key: Key, log: Log) -> None:
@@ -406,16 +407,16 @@ class LogManager:
         else:
             self._compacted.pop(key, None)
 
-    def _failed(self, log: LogUpkeep, failure: StorageError) -> None:
-        if self.wants_room is not None and (ours := self._ours(log)):
-            self.wants_room(*ours[0], failure)
+    def _failed(self, status: LogStatus, failure: StorageError) -> None:
+        if self.on_shortage is not None and (ours := self._ours(status)):
+            self.on_shortage(*ours[0], failure)
 
-    def _broken(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _broken(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self.is_broken(*ours[0])
 
-    def _rolled(self, log: LogUpkeep) -> None:
-        if ours := self._ours(log):
+    def _rolled(self, status: LogStatus) -> None:
+        if ours := self._ours(status):
             self.duties.rolled(*ours)
 
     def _high_watermark(self, key: Key, log: Log) -> int:

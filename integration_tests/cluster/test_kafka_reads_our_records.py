@@ -23,8 +23,10 @@ from isthmus.core_broker.cluster.controller import (
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.messages import group_records as g
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
@@ -141,7 +143,7 @@ def test_group_records(tmp_path):
     folder = tmp_path / "__consumer_offsets-0"
 
     async def write() -> None:
-        log = await Log.open(RealFiles(1), str(folder), LogConfig(cleanup_policy="compact"))
+        log = await open_log(RealFiles(1), str(folder), LogConfig(cleanup_policy="compact"))
         rows: list[Any] = [(0, g.encode_key(key), g.encode_value(value), ()) for key, value in (committed, group)]
         rows.append((0, g.encode_key(group[0]), None, ()))
         log.append(build_batch(rows), Origin.COORDINATOR, 0, 0)

@@ -40,7 +40,7 @@ PITFALLS: tuple[Pitfall, ...] = (
     Pitfall(
         11,
         "between the high watermark and the log's end there is nothing, and no error",
-        elsewhere="needs replicas: test_upper_offset_bounds_what_is_read of tests/core_broker/storage/test_read.py",
+        elsewhere="needs replicas: test_upper_offset_bounds_what_is_read of tests/core_broker/storage/log/test_read.py",
     ),
     Pitfall(
         12,
@@ -131,7 +131,7 @@ PITFALLS: tuple[Pitfall, ...] = (
     ),
     Pitfall(36, "fetch sessions in full", ("session_tells_what_has_changed", "wrong_session_epochs")),
     Pitfall(37, "offsets do not go back in a restart", ("offsets_are_what_they_were", "producers_go_on")),
-    Pitfall(38, "files after a crash", elsewhere="tests/core_broker/storage/test_recovery.py"),
+    Pitfall(38, "files after a crash", elsewhere="tests/core_broker/storage/startup/test_recovery.py"),
     Pitfall(39, "names of client software are checked", ("wrong_software_name",)),
     Pitfall(40, "APPEND and SUBTRACT, and what they refuse", ("appends_and_subtracts", "options_that_are_refused")),
 )  # fmt: skip

@@ -28,7 +28,7 @@ from isthmus.core_broker.broker import Broker
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.metrics.http import MAX_CONNECTIONS
 from isthmus.core_broker.metrics.table import METRICS, exported_name
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 Metrics = dict[str, dict[tuple[tuple[str, str], ...], float]]
 DOMAINS = ("kafka.server", "kafka.network", "kafka.log", "kafka.cluster", "kafka.controller", "kafka.coordinator.group")

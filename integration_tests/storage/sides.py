@@ -12,7 +12,7 @@ from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.differential.peer import Case, Peer
 from integration_tests.differential.requests import fetch_request, produce_request
 from integration_tests.peers.peers import cluster
-from isthmus.core_broker.storage.checkpoints import CheckpointError, parse_offsets
+from isthmus.core_broker.storage.disk.small_files import CheckpointError, parse_offsets
 from isthmus.protocol.records import decode_batch, walk
 
 DELETE_HORIZON = 0x40

@@ -14,9 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.peers.peers import cluster
 from integration_tests.storage.dump import dump, sections
-from isthmus.core_broker.storage.checkpoints import parse_offsets, parse_partition_metadata
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.disk.small_files import parse_offsets, parse_partition_metadata
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.records import build_batch, iter_records
 
 NOW_MS = 1_700_000_000_000
@@ -61,7 +64,7 @@ def test_dump_log_segments_finds_nothing_wrong(tmp_path, how):
     async def make() -> tuple[list[tuple[int, int]], int]:
         files = RealFiles(1)
         directory = f"{tmp_path}/t-0"
-        log = await Log.open(files, directory, SMALL, wall_ms=NOW_MS)
+        log = await open_log(files, directory, SMALL, wall_ms=NOW_MS)
         fill(log)
         if how == "truncated":
             await log.truncate_to(log.log_end_offset // 2)
@@ -69,7 +72,7 @@ def test_dump_log_segments_finds_nothing_wrong(tmp_path, how):
         if how == "recovered":
             for path in Path(directory).glob("*index"):
                 path.unlink()
-            log = await Log.open(files, directory, SMALL, wall_ms=NOW_MS)
+            log = await open_log(files, directory, SMALL, wall_ms=NOW_MS)
         producers = [(pid, entry.last_sequence) for pid, entry in log.producers.items()]
         await log.close()
         files.close()
@@ -131,8 +134,8 @@ def test_each_goes_on_where_the_other_stopped(tmp_path):
         assert len(parse_partition_metadata(files.read(f"{directory}/partition.metadata"), "metadata")) == 16
 
         async def go_on() -> None:
-            unclean = await Log.open(files, f"{tmp_path}/copy", LogConfig(), wall_ms=NOW_MS)
-            log = await Log.open(files, str(directory), LogConfig(), wall_ms=NOW_MS, clean=True, recovery_point=1500)
+            unclean = await open_log(files, f"{tmp_path}/copy", LogConfig(), wall_ms=NOW_MS)
+            log = await open_log(files, str(directory), LogConfig(), wall_ms=NOW_MS, clean=True, recovery_point=1500)
             for each in (unclean, log):
                 assert (each.log_start_offset, each.log_end_offset, each.recovery_notes) == (0, 1500, [])
             assert log.epochs.entries() == unclean.epochs.entries()

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import ROOT, BrokerProcess, running_broker
-from isthmus.core_broker.storage import _data_file
-from isthmus.core_broker.storage._data_file import AHEAD_FROM_BYTES, AHEAD_SHARE, ZEROS_BYTES
+from isthmus.core_broker.storage.disk import _data_file
+from isthmus.core_broker.storage.disk._data_file import AHEAD_FROM_BYTES, AHEAD_SHARE, ZEROS_BYTES
 
 SEGMENT_BYTES = 3 * AHEAD_FROM_BYTES
 VALUE = os.urandom(1 << 16)

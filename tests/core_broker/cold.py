@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from isthmus.core_broker.storage.files import File
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.files import File
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 PAGE = 4096
 

@@ -22,7 +22,7 @@ from isthmus.core_broker import loading
 from isthmus.core_broker.broker import Broker
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.dispatch import SERVED
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.runtime import system
 
 loading.FIRST_AFTER_S = loading.PAUSE_S = 0.0

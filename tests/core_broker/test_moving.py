@@ -9,8 +9,8 @@ import pytest
 from isthmus.core_broker.cluster.image import NO_LEADER, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.moving import METADATA_VERSION, CannotMove, hand_over, main
-from isthmus.core_broker.storage.checkpoints import CLEAN_SHUTDOWN, FORMAT, parse_meta_properties
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.disk.small_files import CLEAN_SHUTDOWN, FORMAT, parse_meta_properties
 from tests.core_broker.checking.made import EPOCHS, IDS, MIRRORED, PLAIN, RUNTIME, make
 from tests.core_broker.storage.support import run
 

@@ -8,16 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "storage._appended storage._data_file storage._tail storage._reading replication._core "
+    "storage.disk._data_file storage.log._indexes storage.log._limits storage.log._producers storage.log._segment "
+    "storage.log._tail storage.log._ranges replication._core "
     "server._frames server._wanted server._sending"
 ).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)
 TESTS = (
-    "storage/test_append.py",
-    "storage/test_files.py",
-    "storage/test_index.py",
-    "storage/test_producers.py",
-    "storage/test_read.py",
+    "storage/log/test_append.py",
+    "storage/disk/test_files.py",
+    "storage/log/test_index.py",
+    "storage/log/test_producers.py",
+    "storage/log/test_read.py",
     "replication/test_partition.py",
     "server/apis/test_cold_fetch.py",
     "server/apis/test_fetch.py",
@@ -42,7 +43,7 @@ for name, what in (("_produce", "ProduceAtOnce"), ("_fetch", "FetchAtOnce")):  #
     sys.modules["isthmus.core_broker.server." + name] = module = type(sys)(name)
     module.COMPILED = False
     setattr(module, what, None)
-from isthmus.core_broker.storage import _tail
+from isthmus.core_broker.storage.log import _tail
 from isthmus.core_broker.server import _frames
 assert all(each.__file__.endswith(".py") and not each.COMPILED for each in (_tail, _frames))
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))

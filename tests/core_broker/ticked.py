@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.core_broker.storage.pauses import Pauses
+from isthmus.core_broker.pauses import Pauses
 
 
 class TickedPauses(Pauses):

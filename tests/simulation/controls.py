@@ -26,7 +26,8 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 
 
 def recovery_without_crc(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import recovery, scanning
+    from isthmus.core_broker.storage.log import scanning
+    from isthmus.core_broker.storage.startup import recovery
 
     def scanned(file: Any, scan: Any) -> Iterator[Any]:
         for position, header in scanning.headers(file, 0, False):
@@ -37,15 +38,16 @@ def recovery_without_crc(stack: contextlib.ExitStack) -> None:
 
 
 def producers_not_recovered(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage import cutting, recovery
-    from isthmus.core_broker.storage.producers import ProducerStates
+    from isthmus.core_broker.storage.log import truncation
+    from isthmus.core_broker.storage.log._producers import ProducerStates
+    from isthmus.core_broker.storage.startup import recovery
 
     def forget(*_: Any) -> ProducerStates:
         return ProducerStates()
 
     _replace(stack, recovery, "load_producers", forget)
     _replace(stack, recovery, "follow_batch", forget)
-    _replace(stack, cutting, "load_producers", forget)
+    _replace(stack, truncation, "load_producers", forget)
 
 
 def ack_before_write(stack: contextlib.ExitStack) -> None:
@@ -53,7 +55,8 @@ def ack_before_write(stack: contextlib.ExitStack) -> None:
     import asyncio
 
     from isthmus.core_broker.replication.partition import Partition
-    from isthmus.core_broker.storage.log import AppendInfo, Origin
+    from isthmus.core_broker.storage.log.append import Origin
+    from isthmus.core_broker.storage.log.log import AppendInfo
 
     real = Partition.append
     ahead: dict[int, int] = {}
@@ -103,8 +106,8 @@ def answers_out_of_order(stack: contextlib.ExitStack) -> None:
 
 def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
     """What compaction wrote takes the place of what it read before it is on disk."""
-    from isthmus.core_broker.storage import cleaning
-    from isthmus.core_broker.storage.segment import Segment
+    from isthmus.core_broker.storage.log._segment import Segment
+    from isthmus.core_broker.storage.upkeep import cleaning
 
     class Careless(Segment):
         def sync(self, files: Any, is_closed: bool) -> None:
@@ -116,12 +119,14 @@ def cleaned_segment_not_synced(stack: contextlib.ExitStack) -> None:
 class _Unsynced:
     """A log as the cleaner sees it, which says that it has synced and saved its recovery point."""
 
-    save_points = None
-
     def __init__(self, log: Any) -> None:
         object.__setattr__(self, "_log", log)
+        object.__setattr__(self, "status", self)
 
     async def sync(self) -> None:
+        pass
+
+    async def save_points(self) -> None:
         pass
 
     def __getattr__(self, name: str) -> Any:
@@ -133,7 +138,7 @@ class _Unsynced:
 
 def compaction_before_sync(stack: contextlib.ExitStack) -> None:
     """Old values go while the new ones may be in the page cache alone, and no recovery point vouches for the holes."""
-    from isthmus.core_broker.storage.cleaner import Cleaner
+    from isthmus.core_broker.storage.upkeep.cleaner import Cleaner
 
     real = Cleaner._clean
     _replace(stack, Cleaner, "_clean", lambda self, log, plan: real(self, _Unsynced(log), plan))  # type: ignore[arg-type]
@@ -141,7 +146,7 @@ def compaction_before_sync(stack: contextlib.ExitStack) -> None:
 
 def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
     """A start takes every file that a compaction left for rubbish."""
-    from isthmus.core_broker.storage import swap
+    from isthmus.core_broker.storage.log import swap
 
     def recover(files: Any, directory: str) -> bool:
         for name in files.listdir(directory):
@@ -153,14 +158,14 @@ def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
 
 
 def producers_compacted_away(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.storage.log import Log
+    from isthmus.core_broker.storage.log.compaction_swap import CompactionSwap
 
-    _replace(stack, Log, "last_records", lambda self: {})
+    _replace(stack, CompactionSwap, "last_records", lambda self: {})
 
 
 def written_again_in_place(stack: contextlib.ExitStack) -> None:
     """After a failed sync the same pages are written once more."""
-    from isthmus.core_broker.storage.recovery import _Loader
+    from isthmus.core_broker.storage.startup.recovery import _Loader
 
     def write_over(self: _Loader, segment: Any) -> None:
         file = segment.file
@@ -172,15 +177,16 @@ def written_again_in_place(stack: contextlib.ExitStack) -> None:
 
 def restart_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
     """A start after a failed sync takes what it reads for what is on the disk."""
-    from isthmus.core_broker.storage.recovery import SYNC_FAILED, _Loader
+    from isthmus.core_broker.storage.log.syncing import SYNC_FAILED
+    from isthmus.core_broker.storage.startup.recovery import _Loader
 
     _replace(stack, _Loader, "_write_again", lambda self: self.files.unlink(f"{self.directory}/{SYNC_FAILED}"))
 
 
 def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
     """A partition that comes back by itself after a failed sync takes what it reads for what is on the disk."""
+    from isthmus.core_broker.storage.log.syncing import SYNC_FAILED
     from isthmus.core_broker.storage.manager import LogManager
-    from isthmus.core_broker.storage.recovery import SYNC_FAILED
 
     real = LogManager.let_go
 
@@ -193,7 +199,7 @@ def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
 
 def tombstones_at_once(stack: contextlib.ExitStack) -> None:
     """A tombstone goes with the first compaction that meets it, before its readers have."""
-    from isthmus.core_broker.storage import cleaning
+    from isthmus.core_broker.storage.upkeep import cleaning
 
     real = cleaning.filter_batch
 

@@ -16,7 +16,7 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 
 def clean_stop_not_synced(stack: contextlib.ExitStack) -> None:
     """Where the volume cannot be synced at once, nothing is."""
-    from isthmus.core_broker.storage.closing import LogEnd
+    from isthmus.core_broker.storage.log.closing import LogEnd
 
     _replace(stack, LogEnd, "sync", lambda self: None)
 

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isthmus.core_broker.storage.files import TornWrite
+from isthmus.core_broker.storage.disk.errors import TornWrite
 
 from .inode import Buffer, Inode
 

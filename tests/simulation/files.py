@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core_broker.storage.files import DirectoryLocked, Volume
+from isthmus.core_broker.storage.disk.files import DirectoryLocked, Volume
 
 from .file import Held, SimFile
 from .inode import Buffer, Inode

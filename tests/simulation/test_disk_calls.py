@@ -104,12 +104,12 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
     assert {"", "__cluster_metadata-0", f"{OFFSETS}-0", "late-0", *(f"{name}-0" for name in TOPICS)} == set(places)
     said = " ".join({call.site for call in calls})
     for work in (
-        "_roll",
+        "rolling.py:roll",
         "swap.py:finish",
         "write_snapshot",
         "removals.py:remove_piece",
         "_recover",
-        "cutting.py:_remove",
+        "retention.py:remove_segments",
         "_send_ranges",
         "sync_files",
     ):

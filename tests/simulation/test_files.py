@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from isthmus.core_broker.storage.files import DirectoryLocked
+from isthmus.core_broker.storage.disk.files import DirectoryLocked
 
 from .hosts import ProcessKilled
 from .inode import PAGE_BYTES, Inode

@@ -16,8 +16,8 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...config import BrokerConfig
-from ...storage.errors import wants_room
-from ...storage.pauses import Pauses, RetryDelay
+from ...pauses import Pauses, RetryDelay
+from ...storage.disk.errors import is_shortage
 from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
@@ -144,7 +144,7 @@ class Controller:
             for delta in self.log.catch_up(self.image):
                 await self._react(delta)
         except Exception as error:
-            if isinstance(error, KafkaError) and wants_room(error):
+            if isinstance(error, KafkaError) and is_shortage(error):
                 return False
             reason = f"the metadata log waits for a start of the broker: {KafkaError.reason(error)}"
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
@@ -174,7 +174,7 @@ class Controller:
                     logger.error("%s could not be written: %r", type(command).__name__, error)
                     code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
                     return command.fail(KafkaError(code, f"the metadata log did not take it: {error}"))
-                may_be_done = isinstance(error, KafkaError) and wants_room(error)
+                may_be_done = isinstance(error, KafkaError) and is_shortage(error)
                 doubt = "; what was asked may be done once there is room" if may_be_done else ""
                 reason = f"the metadata log cannot be written: {error}{doubt}"
                 self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)

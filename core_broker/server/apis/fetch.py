@@ -31,7 +31,8 @@ from ....protocol.primitives import ZERO_UUID
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.traffic import NOT_FAILED_FETCHES
-from ...storage.errors import NotCached
+from ...storage.log._ranges import NotCached
+from ...storage.log.cold_reads import bring
 from .._fetch import COMPILED, FetchAtOnce
 from .._frames import AtOnce
 from .._wanted import Wanted
@@ -235,7 +236,7 @@ class _Fetch:
                 wanted.size = sum(map(len, data.records))
                 size += wanted.size
                 if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
-                    wanted.partition.log.end_with_batch(wanted.fetch_offset, data.records)
+                    wanted.partition.log.ranges.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
@@ -376,7 +377,7 @@ class _Fetch:
         rows: list[Row] = []
         enough = False
         for attempt in range(BRINGS_MAX):
-            await asyncio.gather(*(missing.log.bring(missing) for missing in self.missing))
+            await asyncio.gather(*(bring(missing) for missing in self.missing))
             if self._pending.done:
                 return
             rows, enough = self.read(may_wait=attempt == BRINGS_MAX - 1)
@@ -433,7 +434,7 @@ class _Fetch:
             self._register(wanted)
 
     def _is_enough(self, changed: list[Wanted], may_wait: bool = True) -> bool:
-        """Whether all partitions together have enough by now, those that have changed measured anew.
+        """Whether all partitions together have enough by now, those that have changed measured again.
 
         What is in each counts up to its own limit, whether or not an answer has room for it, as in Kafka.
         """

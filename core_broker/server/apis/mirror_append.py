@@ -27,8 +27,8 @@ from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
-from ...storage.errors import OffsetMismatch
-from ...storage.log import Origin
+from ...storage.log.append import Origin
+from ...storage.log.errors import OffsetMismatch
 from ..context import Context
 
 MODE_MIRROR = 0

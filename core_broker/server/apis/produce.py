@@ -28,7 +28,8 @@ from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
 from ...replication.waiting import when_reached
-from ...storage.log import AppendInfo, Origin
+from ...storage.log.append import Origin
+from ...storage.log.log import AppendInfo
 from .._frames import AtOnce
 from .._produce import COMPILED, ProduceAtOnce
 from ..context import CloseConnection, Context

@@ -12,10 +12,11 @@ from pathlib import Path
 from isthmus.core_broker.checking.directory import DirectoryCheck
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.log import Log, Origin
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import build_batch, walk
 from isthmus.runtime import Runtime

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from isthmus.core_broker.storage.check import check_partition
-from isthmus.core_broker.storage.checkpoints import CheckpointError, parse_checkpoint, parse_partition_metadata
-from isthmus.core_broker.storage.findings import Kind
-from isthmus.core_broker.storage.index import TIME_ENTRY
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.check.findings import Kind
+from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.disk.small_files import CheckpointError, parse_checkpoint, parse_partition_metadata
+from isthmus.core_broker.storage.log.index_files import TIME_ENTRY
 from isthmus.protocol.records import walk
 
 from .made import IDS, MIRRORED, ONE_SEGMENT, PLAIN, SMALL, check, found, make, stored

@@ -12,9 +12,9 @@ import pytest
 
 from isthmus.core_broker.checking.command import main
 from isthmus.core_broker.checking.directory import CannotCheck
-from isthmus.core_broker.storage.files import Held
+from isthmus.core_broker.storage.disk.files import Held
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import KafkaError
 from tests.core_broker.storage.support import append, batch, run
 

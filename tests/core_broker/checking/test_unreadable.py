@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.checking.command import main
-from isthmus.core_broker.storage import check_indexes
-from isthmus.core_broker.storage.real_files import RealFile, RealFiles
+from isthmus.core_broker.storage.check import indexes as indexes
+from isthmus.core_broker.storage.disk import real_files
+from isthmus.core_broker.storage.disk._data_file import DataFile
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from tests.core_broker.storage.support import NO_FILES
 
 from .made import DIRTY, MARKS, POINTS, STARTS, check, found, make
@@ -66,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_
     assert set(found(directory)) == others
     with unreadable(path, tmp_path / "aside", what):
         with monkeypatch.context() as patch:
-            patch.setattr(check_indexes, "SPARSE_BYTES", 900)
+            patch.setattr(indexes, "SPARSE_BYTES", 900)
             lines = found(directory)
         assert set(lines) == {*others, f"plain-0 unreadable {path.name}"} and len(lines) == 4
         assert main([str(directory)]) == 1
@@ -128,14 +130,14 @@ def test_a_log_that_cannot_be_read_on_in_its_middle_is_named_and_the_rest_is_che
     flip(sorted((directory / "plain-0").glob("*.log"))[3])
     damages = found(directory)
     assert len(damages) == 2
-    pread = RealFile.pread
 
-    def refuse(self: RealFile, n: int, position: int) -> bytes:
-        if self.path == str(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-        return pread(self, n, position)
+    class Sick(DataFile):
+        def pread(self, n: int, position: int) -> bytes:
+            if self.path == str(path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+            return super().pread(n, position)
 
-    monkeypatch.setattr(RealFile, "pread", refuse)
+    monkeypatch.setattr(real_files, "DataFile", Sick)
     assert sorted(found(directory)) == sorted([f"plain-0 unreadable {path.name}", *damages])
     assert check(directory).checked["plain", 0].report.cut is None  # nobody knows what, and a repair makes none
 

@@ -20,8 +20,9 @@ from isthmus.core_broker.cluster.controller import (
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
-from isthmus.core_broker.storage.errors import StorageError
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.errors import StorageError
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 
@@ -105,15 +106,15 @@ def test_reactions_come_before_the_answer_in_order(tmp_path):
     asyncio.run(run())
 
 
-def test_a_log_that_cannot_be_synced_fails_everything_after_it(tmp_path):
+def test_a_log_that_cannot_be_synced_fails_everything_after_it(tmp_path, monkeypatch):
     async def run():
         node = await Node.start(tmp_path)
         await node.register()
 
-        async def refuse() -> None:
+        async def refuse(log: Log) -> None:
             raise OSError(5, "Input/output error")
 
-        node.log.log.sync = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(Log, "sync", refuse)
         first = await node.controller.submit_wait(CreateTopics([new_topic("a")]))
         second = await node.controller.submit_wait(DeleteTopics(names=["a"]))
         assert [item.error_code for item in first.items] == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -123,17 +124,17 @@ def test_a_log_that_cannot_be_synced_fails_everything_after_it(tmp_path):
     asyncio.run(run())
 
 
-def test_a_command_that_the_log_does_not_take_fails_alone(tmp_path):
+def test_a_command_that_the_log_does_not_take_fails_alone(tmp_path, monkeypatch):
     async def run():
         node = await Node.start(tmp_path)
         await node.register()
-        node.log.log.config = replace(node.log.log.config, max_message_bytes=2000)
+        node.log.log.tail.config = replace(node.log.log.config, max_message_bytes=2000)
         large = await node.controller.submit_wait(CreateTopics([new_topic("a", 100)]))
         assert [item.error_code for item in large.items] == [ErrorCode.MESSAGE_TOO_LARGE]
-        append, node.log.log.append = node.log.log.append, full_disk
-        full = await node.controller.submit_wait(CreateTopics([new_topic("b")]))
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "append", full_disk)
+            full = await node.controller.submit_wait(CreateTopics([new_topic("b")]))
         assert [item.error_code for item in full.items] == [ErrorCode.KAFKA_STORAGE_ERROR]
-        node.log.log.append = append
         small = await node.controller.submit_wait(CreateTopics([new_topic("c")]))
         assert [item.error_code for item in small.items] == [ErrorCode.NONE]
         assert list(node.image.topics) == ["c"]

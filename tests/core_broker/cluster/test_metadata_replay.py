@@ -10,7 +10,7 @@ import pytest
 from isthmus.core_broker.cluster.image import InconsistentRecord, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.metadata_replay import Fold
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.primitives import write_uvarint
 from isthmus.protocol.records import Record, build_batch

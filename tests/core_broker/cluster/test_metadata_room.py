@@ -17,7 +17,7 @@ from isthmus.core_broker.cluster.controller import Controller, CreateTopics, Reg
 from isthmus.core_broker.cluster.image import Delta, Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.config import BrokerConfig
-from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
+from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles

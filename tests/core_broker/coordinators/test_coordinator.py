@@ -12,6 +12,7 @@ from isthmus.core_broker.coordinators import runtime
 from isthmus.core_broker.coordinators.find import partition_for
 from isthmus.core_broker.coordinators.runtime import Shard
 from isthmus.core_broker.purgatory import Pending
+from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
@@ -176,14 +177,14 @@ def test_deleting_groups():
     simulated(scenario)
 
 
-def test_groups_that_the_disk_does_not_let_go_are_not_told_to_be_deleted():
+def test_groups_that_the_disk_does_not_let_go_are_not_told_to_be_deleted(monkeypatch):
     async def scenario(desk: Desk) -> None:
         await desk.commit(1, group="simple")
 
-        async def refuse() -> None:
+        async def refuse(log: Log) -> None:
             raise OSError(5, "Input/output error")
 
-        desk.groups._shards.shards[0].partition.log.sync = refuse
+        monkeypatch.setattr(Log, "sync", refuse)
         answer = await desk.ask(dlg.Request(groups_names=["none", "simple"]), 2)
         assert [(r.group_id, r.error_code) for r in answer.results] == [
             ("none", E.GROUP_ID_NOT_FOUND), ("simple", E.NOT_COORDINATOR)
@@ -192,19 +193,20 @@ def test_groups_that_the_disk_does_not_let_go_are_not_told_to_be_deleted():
     simulated(scenario, FSYNC)
 
 
-def test_groups_of_several_partitions_are_deleted_when_all_of_it_is_on_disk():
+def test_groups_of_several_partitions_are_deleted_when_all_of_it_is_on_disk(monkeypatch):
     async def scenario(desk: Desk) -> None:
         names = [next(n for n in ("a", "b", "c", "d", "e", "f") if partition_for(n, 2) == index) for index in (0, 1)]
         for name in names:
             await desk.commit(1, group=name)
         last = desk.groups._shards.shards[1].partition.log
-        sync, allowed = last.sync, asyncio.Event()
+        sync, allowed = Log.sync, asyncio.Event()
 
-        async def wait() -> None:
-            await allowed.wait()
-            await sync()
+        async def wait(log: Log) -> None:
+            if log is last:
+                await allowed.wait()
+            await sync(log)
 
-        last.sync = wait
+        monkeypatch.setattr(Log, "sync", wait)
         answer = await desk.start_asking(dlg.Request(groups_names=names), 2)
         first = desk.groups._shards.shards[0]
         await desk.sim.until(lambda: first.partition.high_watermark == first.written, "the first to be on disk")

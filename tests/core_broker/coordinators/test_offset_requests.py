@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.purgatory import Pending
+from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import list_groups as lsg
@@ -133,14 +134,12 @@ def test_an_offset_that_is_not_on_disk_yet_is_not_told():
     simulated(scenario, FSYNC)
 
 
-def test_a_disk_that_fails_is_told_and_nothing_is_kept():
+def test_a_disk_that_fails_is_told_and_nothing_is_kept(monkeypatch):
     async def scenario(desk: Desk) -> None:
-        shard = desk.groups._shards.shards[0]
-
-        async def refuse() -> None:
+        async def refuse(log: Log) -> None:
             raise OSError(5, "Input/output error")
 
-        shard.partition.log.sync = refuse
+        monkeypatch.setattr(Log, "sync", refuse)
         assert await desk.commit(7) == E.NOT_COORDINATOR
         assert await desk.commit(8) == E.NOT_COORDINATOR
 

@@ -12,7 +12,7 @@ import pytest
 from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.coordinators import runtime
 from isthmus.core_broker.coordinators.runtime import CoordinatorRuntime
-from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
+from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import offset_fetch as of
 from tests.core_broker.storage.support import place

@@ -14,7 +14,7 @@ import pytest
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r

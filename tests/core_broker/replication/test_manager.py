@@ -9,9 +9,9 @@ from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.replication.manager import ReplicaManager, log_config
 from isthmus.core_broker.replication.states import State
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.runtime import system
@@ -92,7 +92,7 @@ def test_what_a_deleted_topic_left_is_not_taken_for_the_new_one_s(tmp_path):
 
     async def history():
         old = await world.logs.create("t", 0, OTHER_ID, log_config_of(world))
-        old.log_start_offset = old.log_end_offset = 7
+        old.tail.log_start_offset = old.tail.log_end_offset = 7
         await world.feed(r.TopicRecord(name="t", topic_id=ID), partition(0))
         assert world.replicas.get("t", 0).log.log_end_offset == 0
 

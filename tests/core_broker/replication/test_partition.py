@@ -20,9 +20,10 @@ class FakeLog:
         self.needs_flush = False
         self.failure = None
         self.epoch = -1
+        self.tail = self.ranges = None
         self.syncs = []
 
-    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None, prepared=None):
+    def append(self, records, origin, leader_epoch, wall_ms, expected_next_offset=None, inspection=None):
         first = self.log_end_offset
         self.log_end_offset += records
         count = self.log_end_offset - first

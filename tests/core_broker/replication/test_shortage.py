@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.core_broker.replication.shortage import OPENED_AT_ONCE
-from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.storage.support import place
 

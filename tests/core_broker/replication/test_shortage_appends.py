@@ -51,7 +51,7 @@ def test_append_that_goes_through_ends_it_at_once(world: World) -> None:
         assert world.replicas.offline() == {}
         await world.tick()
         assert not world.is_looking
-        assert not [path for _, path in world.files.calls if path.endswith("room.tmp")]
+        assert not [path for _, path in world.files.calls if path.endswith("space.tmp")]
 
     world.run(history)
 
@@ -60,10 +60,10 @@ def test_as_much_is_tried_as_was_refused(world: World, monkeypatch: pytest.Monke
     """Room for less would only have the next append refused, and told, again."""
     tried = []
 
-    async def try_room(log: Any, size_bytes: int) -> None:
+    async def try_space(sync: Any, size_bytes: int) -> None:
         tried.append(size_bytes)
 
-    monkeypatch.setattr("isthmus.core_broker.storage.upkeep.LogUpkeep.try_room", try_room)
+    monkeypatch.setattr("isthmus.core_broker.storage.log.syncing.LogSync.try_space", try_space)
 
     async def history() -> None:
         await world.topic(0)
@@ -128,6 +128,6 @@ def test_deleted_partition_is_not_tried(world: World) -> None:
         await world.feed(r.RemoveTopicRecord(topic_id=ID))
         await world.tick()
         assert not world.is_looking
-        assert not [path for _, path in world.files.calls if path.endswith("room.tmp")]
+        assert not [path for _, path in world.files.calls if path.endswith("space.tmp")]
 
     world.run(history)

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.errors import StorageError
+from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import metadata_records as r
@@ -159,7 +159,7 @@ def test_nothing_is_opened_before_the_failed_sync_is_noted(world: World) -> None
         await synced(world)
         world.refuse(errno.ENOSPC, ("append", "sync"), part="/t-0/")
         error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        world.replicas.get("t", 0).log._fail(error, "cannot sync")
+        world.replicas.get("t", 0).log.status.fail(error, "cannot sync")
         before = len(world.files.calls)
         await world.tick()
         assert not [path for _, path in world.files.calls[before:] if path.endswith(".log")]

@@ -26,7 +26,7 @@ class Syncs:
         pool = world.files.run
 
         async def run(work: Any, *arguments: Any) -> Any:
-            if getattr(work, "__name__", "") != "noted":
+            if getattr(work, "__name__", "") != "with_note":
                 return await pool(work, *arguments)
             self.count += 1
             self.running += 1

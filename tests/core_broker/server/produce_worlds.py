@@ -15,9 +15,11 @@ from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.log import Log
-from isthmus.core_broker.storage.segment import HEADER, HEADER_SIZE
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.status import LogHooks
+from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.batch_layout import HEADER, HEADER_SIZE
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
@@ -67,8 +69,8 @@ class World:
         for topic, count in topics.items():
             for index in range(count):
                 place = f"{folder}/{topic}-{index}"
-                log = drive(Log.open(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
-                log.on_change = lambda log: self.notes.append(log.name)
+                log = drive(open_log(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
+                log.status.hooks = LogHooks(on_change=lambda status: self.notes.append(status.name))
                 partition = Partition(topic, id_of(topic), index, log)
                 partition.configure(parsed)
                 partition.place([1, 2], [1])
@@ -151,14 +153,15 @@ def _missing(name: str, index: int) -> KafkaError:
 
 def _state_of(partition: Partition) -> object:
     log = partition.log
-    segment = log._active
+    segment = log.tail.active
     kept = b""
     with suppress(KafkaError):
         kept = contents(log)
     return (
         kept, log.log_end_offset, log.log_start_offset, log.epochs.entries(), log.epochs.dirty,
-        log._positions and log._positions.rows(),
-        log._wall_ms, log.is_noted, log.unsynced_since_ms, [each.base_offset for each in log._segments],
+        log.tail.recent and log.tail.recent.rows(),
+        log.tail.wall_ms, log.tail.is_noted, log.progress.unsynced_since_ms,
+        [each.base_offset for each in log.ranges.segments],
         [
             (number, entry.epoch, entry.timestamp, entry.coordinator_epoch, entry.transaction_start, entry.batches)
             for number, entry in log.producers.items()

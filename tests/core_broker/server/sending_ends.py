@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 from ..cold import ColdFiles
 

@@ -8,6 +8,11 @@ import pytest
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._wanted import Wanted
 from isthmus.core_broker.server.fetch_sessions import EVICTION_S, NO_SESSION, FetchSessions, next_epoch
+from isthmus.core_broker.storage.log._producers import ProducerStates
+from isthmus.core_broker.storage.log._segment import Segment
+from isthmus.core_broker.storage.log._tail import LogTail
+from isthmus.core_broker.storage.log.epochs import LeaderEpochs
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.fetch import EpochEndOffset, PartitionData
 
@@ -104,7 +109,8 @@ def test_only_what_is_new_is_told():
 
 
 def test_only_a_partition_that_is_read_to_its_end_is_passed_over():
-    partition = Partition("t", bytes(16), 0, SimpleNamespace(log_start_offset=0))
+    tail = LogTail(LogConfig(), ProducerStates(), LeaderEpochs(), Segment(None, "t-0", 0, 0), 0, 0, 0)
+    partition = Partition("t", bytes(16), 0, SimpleNamespace(log_start_offset=0, tail=tail, ranges=None))
     partition.core.advance_high_watermark(5)
     wanted = Wanted("t", bytes(16), 0, 4)
     wanted.partition = partition

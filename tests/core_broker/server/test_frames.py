@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from isthmus.core_broker.server._frames import COMPILED, REQUESTS_A_TURN
 from isthmus.core_broker.server.connection import ANSWER, ANSWER_FLEXIBLE
-from isthmus.core_broker.storage.config import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import ProtocolError
 
 from ..storage.support import batch

@@ -15,8 +15,8 @@ from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.replication.states import Event
 from isthmus.core_broker.server.apis import list_offsets, produce
 from isthmus.core_broker.server.context import CloseConnection, Context
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import list_offsets as lo
 from isthmus.protocol.messages import metadata_records as r

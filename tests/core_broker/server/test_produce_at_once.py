@@ -16,9 +16,10 @@ from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication.states import Event, State
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.config import LogConfig
-from isthmus.core_broker.storage.files import TornWrite
-from isthmus.core_broker.storage.log import Log
+from isthmus.core_broker.storage.disk.errors import TornWrite
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
@@ -156,15 +157,18 @@ def test_both_ways_end_alike(wrong, data):
 
 def _check_recovery(log: Log, config: LogConfig) -> None:
     """Who opens it after a kill knows what was known before, and of producers that had expired some more."""
-    found = drive(Log.open(log.files, log.directory, config, wall_ms=NOW_MS, log_start_offset=log.log_start_offset))
+    found = drive(open_log(log.files, log.directory, config, wall_ms=NOW_MS, log_start_offset=log.log_start_offset))
     assert found.log_end_offset == log.log_end_offset
     for number, entry in log.producers.items():
         after = found.producers.get(number)
         assert (after.epoch, after.batches[-len(entry.batches) :]) == (entry.epoch, entry.batches)
     for name in SEGMENT_FIELDS:
         if name != "created_ms":
-            assert getattr(found._active, name) == getattr(log._active, name), name
-    for kept, before in ((found._active.offsets, log._active.offsets), (found._active.times, log._active.times)):
+            assert getattr(found.tail.active, name) == getattr(log.tail.active, name), name
+    for kept, before in (
+        (found.tail.active.offsets, log.tail.active.offsets),
+        (found.tail.active.times, log.tail.active.times),
+    ):
         assert not kept.is_whole or kept.encode() == before.encode()
 
 
@@ -292,8 +296,8 @@ def test_a_file_that_may_not_grow_is_cut_back(room_bytes, tmp_path):
         answer = world.ask(11, body_of(11, ("t", 0, batch(20))), may_be_short=True)
     assert world.short == 2
     assert b"File too large" in answer and log.failure is not None  # it is none of the faults that pass
-    assert os.path.getsize(log._active.file.path) == len(before)
-    found = drive(Log.open(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
+    assert os.path.getsize(log.tail.active.file.path) == len(before)
+    found = drive(open_log(world.files, log.directory, LogConfig(), wall_ms=NOW_MS))
     assert (contents(found), found.log_end_offset) == (before, 1)
 
 
@@ -318,7 +322,7 @@ def woken_by_the_first(world: World, then) -> None:
 
 
 def reading_fails(world: World) -> None:
-    woken_by_the_first(world, lambda partition: partition.log._tell_unreadable(OSError(errno.EIO, "broken")))
+    woken_by_the_first(world, lambda partition: partition.log.status.unreadable(OSError(errno.EIO, "broken")))
 
 
 def closing(world: World) -> None:

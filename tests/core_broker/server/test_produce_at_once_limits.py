@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from isthmus.core_broker.server._produce import COMPILED
-from isthmus.core_broker.storage.config import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.crc import crc32c
 
 from ..storage.support import NOW_MS, batch

@@ -12,8 +12,8 @@ import pytest
 
 from isthmus.core_broker.server._sending import JOIN_BYTES, SMALL_RANGE_BYTES, Sender
 from isthmus.core_broker.server.cold_sends import ColdSends
-from isthmus.core_broker.storage.files import FileRange
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.files import FileRange
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 from .sending_ends import FILES, BadSector, Owner, Transport, cold_file, make_file, received
 

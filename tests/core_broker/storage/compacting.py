@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.core_broker.storage.cleaner import Cleaner, CleanerConfig
-from isthmus.core_broker.storage.config import MAX_INT64
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import MAX_INT64, LogConfig
+from isthmus.core_broker.storage.upkeep.cleaner import Cleaner, CleanerConfig
 from isthmus.protocol.records import build_batch, iter_records
 from isthmus.runtime import Runtime
 
@@ -54,7 +55,7 @@ class Bench:
 
     def close_segment(self) -> None:
         """The next append begins a segment."""
-        self.log._roll(self.log.log_end_offset, self.now_ms)
+        self.log.rolling.roll(self.log.log_end_offset, self.now_ms)
 
     def clean(self) -> bool:
         return run(self.cleaner.clean_filthiest())

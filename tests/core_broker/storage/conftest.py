@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 from .compacting import Bench
 

@@ -6,9 +6,9 @@ import contextlib
 import random
 from pathlib import Path
 
-from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
 
@@ -38,7 +38,7 @@ async def open_all(made: LogManager, keys) -> None:
         if isinstance(log, KafkaError):
             raise log
 
-    await made.open_logs([Wanted(*key, made.topic_id(*key) or TOPIC_ID, LogConfig()) for key in keys], check)
+    await made.open_logs([LogToOpen(*key, made.topic_id(*key) or TOPIC_ID, LogConfig()) for key in keys], check)
 
 
 def killed(made: LogManager) -> None:

@@ -13,9 +13,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from isthmus.core_broker.storage.files import Descriptor, File
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.files import Descriptor, File
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup import opening
 from isthmus.protocol.records import build_batch, walk
 
 T = TypeVar("T")
@@ -70,7 +73,7 @@ def spans(data: bytes) -> list[tuple[int, int]]:
 
 
 def open_log(files: Any, path: Any, config: LogConfig | None = None, **more: Any) -> Log:
-    return run(Log.open(files, f"{path}/t-0", config, wall_ms=NOW_MS, **more))
+    return run(opening.open_log(files, f"{path}/t-0", config, wall_ms=NOW_MS, **more))
 
 
 class Died(BaseException):

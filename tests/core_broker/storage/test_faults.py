@@ -9,9 +9,9 @@ import weakref
 
 import pytest
 
-from isthmus.core_broker.storage.errors import StorageError
-from isthmus.core_broker.storage.files import TornWrite
-from isthmus.core_broker.storage.log import LogConfig
+from isthmus.core_broker.storage.disk.errors import StorageError, TornWrite
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.status import LogHooks
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from .support import NOW_MS, BrokenFiles, append, batch, contents, open_log, place, run
@@ -77,7 +77,7 @@ def test_an_offline_log_keeps_its_reason_and_the_memory_of_no_request_that_met_i
     files = BrokenFiles()
     log = open_log(files, tmp_path)
     told = []
-    log.on_failure = lambda log, failure: told.append(failure.message)
+    log.status.hooks = LogHooks(on_failure=lambda status, failure: told.append(failure.message))
 
     def refused(use) -> weakref.ref:
         request = Request(batch(1))

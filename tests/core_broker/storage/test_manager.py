@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from isthmus.core_broker.storage.log import LogConfig
-from isthmus.core_broker.storage.opening import Wanted
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import uuid_to_str
 
@@ -145,7 +145,7 @@ def test_a_log_is_offline_with_a_fifo_in_place_of_a_file_and_the_others_are_serv
         told = {}
         with NO_FILES["FIFO"](path):
             async with opened(files, tmp_path, logs=False) as made:
-                jobs = [Wanted("t", index, TOPIC_ID, LogConfig()) for index in (0, 1)]
+                jobs = [LogToOpen("t", index, TOPIC_ID, LogConfig()) for index in (0, 1)]
                 await made.open_logs(jobs, lambda each, log: told.update({each.partition: log}))
         assert told[1].log_end_offset == 3
         assert told[0].code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -184,7 +184,7 @@ def test_no_marker_while_a_log_is_in_doubt(files, tmp_path):
             await made.create("u", 0, TOPIC_ID, LogConfig())
         assert ".kafka_cleanshutdown" not in names(tmp_path)
         async with opened(files, tmp_path) as made:
-            made.logs["t", 0].failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
+            made.logs["t", 0].tail.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
         assert ".kafka_cleanshutdown" not in names(tmp_path)
 
     run(work())

@@ -10,9 +10,11 @@ import asyncio
 from functools import partial
 from typing import NamedTuple
 
-from isthmus.core_broker.storage.cleaner import CleanerConfig
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
+from isthmus.core_broker.storage.upkeep.cleaner import CleanerConfig
 from isthmus.protocol.records import build_batch, iter_records
 
 from ..history import batches_of, log_bytes

@@ -12,9 +12,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
-from isthmus.core_broker.storage.opening import Wanted
+from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.records import build_batch
 
@@ -78,11 +80,11 @@ class World:
         assert not back, f"{back} were deleted and are here again"
         opened: dict[Key, Log] = {}
 
-        def take(each: Wanted, log: Log | KafkaError) -> None:
+        def take(each: LogToOpen, log: Log | KafkaError) -> None:
             assert isinstance(log, Log), f"{each.topic}-{each.partition}: {log}"
             opened[each.topic, each.partition] = log
 
-        wanted = [Wanted(*key, part.topic_id, CONFIG) for key, part in self.alive.items()]
+        wanted = [LogToOpen(*key, part.topic_id, CONFIG) for key, part in self.alive.items()]
         await manager.open_logs(wanted, take)
         for key, log in opened.items():
             self.check(log, self.alive[key])

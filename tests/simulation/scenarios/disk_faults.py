@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 
-from isthmus.core_broker.storage.pauses import RETRY_FIRST_S, RETRY_MOST_S
+from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 
 from ..ledger import Ledger
 from ..product import BrokerHost

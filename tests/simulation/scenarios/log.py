@@ -10,7 +10,11 @@ import asyncio
 import json
 from typing import Any
 
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.status import LogHooks
+from isthmus.core_broker.storage.startup import opening
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch
 
@@ -88,7 +92,8 @@ async def open_log(process: Process, clean: bool) -> Log:
     if process.files.exists(CHECKPOINT):
         saved = json.loads(process.files.read(CHECKPOINT))
     config = LogConfig(segment_bytes=6000, index_interval_bytes=300, segment_index_bytes=400)
-    return await Log.open(process.files, DIRECTORY, config, wall_ms=process.runtime.wall_ms(), clean=clean, **saved)
+    wall_ms = process.runtime.wall_ms()
+    return await opening.open_log(process.files, DIRECTORY, config, wall_ms=wall_ms, clean=clean, **saved)
 
 
 def save_checkpoint(process: Process, log: Log) -> None:
@@ -103,7 +108,7 @@ async def live(sim: Simulation, model: LogModel, log: Log, process: Process) -> 
     async def save() -> None:
         await process.files.run(save_checkpoint, process, log)
 
-    log.save_points = save
+    log.status.hooks = LogHooks(save_points=save)
     model.epoch += 1
     syncing: list[asyncio.Task[None]] = []
     for _ in range(chance.randint(10, 40)):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from isthmus.core_broker.storage.log import Log, LogConfig, Origin
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.log import Log
+from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.protocol.records import build_batch
 

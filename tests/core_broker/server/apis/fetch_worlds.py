@@ -14,8 +14,10 @@ from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
 from isthmus.core_broker.server.context import Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
-from isthmus.core_broker.storage.errors import NotCached
-from isthmus.core_broker.storage.transactions import AbortedTransaction, TransactionIndex
+from isthmus.core_broker.storage.log import cold_reads
+from isthmus.core_broker.storage.log._ranges import NotCached
+from isthmus.core_broker.storage.log.index_files import AbortedTransaction
+from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
@@ -101,14 +103,14 @@ async def topic(serving, name, partitions, segment_bytes):
     topic_id = await serving.topic(name, partitions=partitions)
     for index in range(partitions):
         log = serving.replicas.get(name, index).log
-        log.config = dataclasses.replace(log.config, segment_bytes=segment_bytes)
+        log.tail.config = dataclasses.replace(log.config, segment_bytes=segment_bytes)
     return topic_id
 
 
 async def bring(log):
     """What reads of closed segments need is in memory, as after a first one."""
-    for segment in log._segments[:-1]:
-        await log.bring(NotCached(log, segment, segment.base_offset))
+    for segment in log.ranges.segments[:-1]:
+        await cold_reads.bring(NotCached(log.ranges, segment, segment.base_offset))
 
 
 class History:
@@ -150,14 +152,14 @@ class History:
                 await self.make(partition.topic)
             case "abort" if chance.random() < 0.2 and partition.high_watermark > 2:
                 entry = AbortedTransaction(7, 0, 1, 2)
-                TransactionIndex.append(self.serving.files, chance.choice(partition.log._segments), entry)
+                TransactionIndex.append(self.serving.files, chance.choice(partition.log.ranges.segments), entry)
             case "open" if chance.random() < 0.2 and partition.high_watermark > 2:
                 offset = chance.randint(0, partition.high_watermark)
-                partition.log.producers.open = chance.choice([{7: offset}, {}])
+                partition.log.producers.open_transactions = chance.choice([{7: offset}, {}])
             case "fail" if chance.random() < 0.05:
                 partition.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "broken"))
             case "refuse" if chance.random() < 0.05:
-                partition.log._tell_unreadable(OSError(5, "broken"))
+                partition.log.status.unreadable(OSError(5, "broken"))
             case "lag":  # as with replicas, or an fsync that is awaited
                 if partition._sync_task is None:
                     partition.fsync = partition.core.lags = True

@@ -19,9 +19,9 @@ from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.server.context import Context, Services
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.server.preparing import Preparing
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager
-from isthmus.core_broker.storage.real_files import RealFiles
 from isthmus.protocol.messages import MODULES
 from isthmus.protocol.records import build_batch
 from isthmus.runtime import Runtime, system

@@ -4,8 +4,9 @@ import asyncio
 import errno
 
 from isthmus.core_broker.server.apis import fetch
-from isthmus.core_broker.storage.errors import NotCached
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.log._ranges import NotCached
+from isthmus.core_broker.storage.log.append import Origin
+from isthmus.core_broker.storage.log.cold_reads import bring
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.records import build_batch
@@ -61,14 +62,18 @@ def test_the_files_tell_of_reads_on_the_loop(tmp_path):
     serve(tmp_path, work, files=files)
 
 
-def test_a_reader_that_goes_on_asks_the_index_file_once_a_window(tmp_path):
+def test_a_reader_that_goes_on_asks_the_index_file_once_a_window(tmp_path, monkeypatch):
     files = ColdFiles()
 
     async def work(serving):
         topic_id, partition = await fill(serving)
         brought = []
-        bring = partition.log.bring
-        partition.log.bring = lambda missing: brought.append(missing.segment.base_offset) or bring(missing)
+
+        def seen(missing):
+            brought.append(missing.segment.base_offset)
+            return bring(missing)
+
+        monkeypatch.setattr(fetch, "bring", seen)
         files.chill()
         files.cached.update(
             (f"{partition.log.directory}/{segment.base_offset:020d}.log", page)
@@ -86,7 +91,7 @@ def test_a_reader_that_goes_on_asks_the_index_file_once_a_window(tmp_path):
     serve(tmp_path, work, files=files)
 
 
-def test_what_goes_from_the_page_cache_again_and_again_is_waited_for_in_the_end(tmp_path):
+def test_what_goes_from_the_page_cache_again_and_again_is_waited_for_in_the_end(tmp_path, monkeypatch):
     files = ColdFiles()
 
     async def work(serving):
@@ -94,10 +99,10 @@ def test_what_goes_from_the_page_cache_again_and_again_is_waited_for_in_the_end(
         files.chill()
         tries = []
 
-        async def bring(missing):
+        async def seen(missing):
             tries.append(missing)
 
-        partition.log.bring = bring
+        monkeypatch.setattr(fetch, "bring", seen)
         answer = row(await serving.ask(request((0, 5), topic_id=topic_id)))
         assert answer.records and len(tries) == 3
 
@@ -142,7 +147,7 @@ def test_a_fetch_that_must_wait_for_more_still_does(tmp_path):
 
     async def work(serving):
         topic_id, partition = await fill(serving, 3, 1000)
-        partition.log._positions = None
+        partition.log.tail.recent = None
         files.chill()
         asked = request((0, 1), wait_ms=60_000, min_bytes=5000, topic_id=topic_id)
         waiting = asyncio.ensure_future(serving.ask(asked))
@@ -167,9 +172,9 @@ def test_a_truncated_segment_is_looked_up_anew(tmp_path):
         try:
             partition.read(3, 1000, may_wait=False)
         except NotCached as missing:
-            await log.bring(missing)
-        assert log.windows.start_of(first, 3) >= 0
+            await bring(missing)
+        assert log.ranges.windows.start_of(first, 3) >= 0
         await log.truncate_to(2)
-        assert log.windows.start_of(first, 3) == -1
+        assert log.ranges.windows.start_of(first, 3) == -1
 
     serve(tmp_path, work)

@@ -5,7 +5,7 @@ import errno
 import os
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
-from isthmus.core_broker.storage.transactions import TransactionIndex
+from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.messages import metadata_records as r
@@ -130,7 +130,7 @@ def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_of_it_c
         session = (await serving.ask(request(*rows, epoch=0, topic_id=topic_id))).session_id
         for epoch in (1, 2):
             assert told(await serving.ask(request(session=session, epoch=epoch))) == {}
-        serving.replicas.get("t", 0).log._fail(OSError(5, "Input/output error"), "cannot sync")
+        serving.replicas.get("t", 0).log.status.fail(OSError(5, "Input/output error"), "cannot sync")
         serving.fill("t", 1, index=1)
         serving.replicas.get("t", 2).delete_records(2)
         serving.replicas.get("t", 3).fail(OSError(5, "Input/output error"))

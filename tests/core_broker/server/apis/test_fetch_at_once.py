@@ -9,7 +9,7 @@ import pytest
 from isthmus.core_broker.replication.states import Event
 from isthmus.core_broker.server._fetch import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
-from isthmus.core_broker.storage.log import Origin
+from isthmus.core_broker.storage.log.append import Origin
 from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
@@ -90,10 +90,10 @@ def test_versions_before_the_flexible_ones_have_the_long_way_only(version):
 
 AGAINST_IT = {
     "failure": lambda partition: partition.enter(Event.LOG_FAILED, KafkaError(1, "broken")),
-    "the log's failure": lambda partition: partition.log._tell_unreadable(OSError(5, "broken")),
-    "an open transaction": lambda partition: partition.log.producers.open.update({7: 1}),
-    "an aborted one": lambda partition: setattr(partition.log._active, "has_aborted", True),
-    "nobody has looked": lambda partition: setattr(partition.log._active, "has_aborted", None),
+    "the log's failure": lambda partition: partition.log.status.unreadable(OSError(5, "broken")),
+    "an open transaction": lambda partition: partition.log.producers.open_transactions.update({7: 1}),
+    "an aborted one": lambda partition: setattr(partition.log.tail.active, "has_aborted", True),
+    "nobody has looked": lambda partition: setattr(partition.log.tail.active, "has_aborted", None),
     "another leader": lambda partition: partition.become_leader(9),
     "deleted": lambda partition: partition.delete_records(2),
     "another topic": lambda partition: setattr(partition, "topic_id", bytes(16)),
@@ -127,9 +127,9 @@ def test_an_aborted_transaction_of_an_earlier_segment_is_nothing_against_a_later
         await bring(log)
         way = Way(serving, True)
         way.ask(13, encoded(13, asked(topic_id, (0, 0))))  # looks for aborted ones
-        log._segments[1].has_aborted = True
-        for segment in log._segments:
-            is_later = segment.base_offset > log._segments[1].base_offset
+        log.ranges.segments[1].has_aborted = True
+        for segment in log.ranges.segments:
+            is_later = segment.base_offset > log.ranges.segments[1].base_offset
             for offset in (segment.base_offset, segment.last_offset):
                 assert goes_the_short_way(way, 13, encoded(13, asked(topic_id, (0, offset)))) is is_later
 

@@ -146,7 +146,7 @@ def test_an_answer_whose_size_may_not_fit_in_its_frame_goes_the_long_way(tmp_pat
         for size, is_short in ((2**30, True), (2**30 + 1, False), (2**31 - 1, False), (2**33, False)):
             request = asked(topic_id, (0, 0), max_bytes=2**31 - 1, isolation_level=0)
             request.topics[0].partitions[0].partition_max_bytes = 2**31 - 1
-            file = log._active.file
+            file = log.tail.active.file
             held, file.size = file.size, size
             os.truncate(file.path, size)  # a hole
             assert goes_the_short_way(way, 18, encoded(18, request)) is is_short, size
@@ -174,7 +174,7 @@ def test_what_a_limit_makes_enough_goes_the_short_way(tmp_path, name):
         ways = Way(serving, True), Way(serving, False)
         for index in range(2):
             serving.fill("a", 3, index=index)
-            assert serving.replicas.get("a", index).log._active.file.size == BATCH_BYTES
+            assert serving.replicas.get("a", index).log.tail.active.file.size == BATCH_BYTES
         body = encoded(13, asked(topic_id, (0, 0), (1, 0), isolation_level=0, **ENOUGH[name]))
         assert ways[0].ask(13, body) == ways[1].ask(13, body)
         assert ways[0].short[13] == 1

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from isthmus.core_broker.cluster.controller import DeleteTopics
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import list_offsets as m
 from isthmus.runtime import Runtime
@@ -51,7 +51,7 @@ def meanwhile(tmp_path, change, timestamp=0):
             await serving.topic(name)
             for number in range(4):
                 if number == 2:
-                    serving.replicas.get(name, 0).log._roll(4, serving.runtime.wall_ms())
+                    serving.replicas.get(name, 0).log.rolling.roll(4, serving.runtime.wall_ms())
                 serving.fill(name, 2)
         asking = asyncio.ensure_future(serving.ask(request("t", "u", timestamp=timestamp)))
         await files.is_reached.wait()

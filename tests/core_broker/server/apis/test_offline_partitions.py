@@ -93,7 +93,7 @@ def fail_partition(serving: Serving) -> None:
 
 
 def fail_log(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).log._tell_unreadable(OSError(5, "broken"))
+    serving.replicas.get("t", LOST).log.status.unreadable(OSError(5, "broken"))
 
 
 def codes(answer: Any) -> Iterator[tuple[int, int]]:
@@ -129,7 +129,7 @@ def test_a_client_of_another_epoch_is_told_that_the_partition_is_offline(tmp_pat
 
 
 def break_disk(serving: Serving) -> None:
-    serving.replicas.get("t", LOST).log._fail(OSError(5, "Input/output error"), "cannot append to")
+    serving.replicas.get("t", LOST).log.status.fail(OSError(5, "Input/output error"), "cannot append to")
 
 
 def placed(row: Any) -> tuple[int, int, list[int], list[int], list[int]]:

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from isthmus.core_broker.server.context import CloseConnection
-from isthmus.core_broker.storage import append, preparing
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
+from isthmus.core_broker.storage.log import append, inspection
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import produce as m
 from isthmus.protocol.records import build_batch, iter_records, walk
@@ -46,7 +46,7 @@ def where(monkeypatch):
 
         return wrapped
 
-    for module in (append, preparing):
+    for module in (append, inspection):
         for name in ("with_codec", "validate_batch"):
             monkeypatch.setattr(module, name, told(getattr(module, name)))
     return seen
@@ -164,7 +164,7 @@ def test_options_that_change_meanwhile_hold(tmp_path):
         await settled()
         other = await serving.topic("other", compression_type="gzip")
         assert other
-        partition.log.config = serving.replicas.get("other", 0).log.config
+        partition.log.tail.config = serving.replicas.get("other", 0).log.config
         serving.files.gate.set()
         assert told(await asked) == [(0, E.NONE, 0)]
         (header,) = [header for _, header in walk(stored(serving))]

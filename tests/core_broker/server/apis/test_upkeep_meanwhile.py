@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from isthmus.core_broker.storage.real_files import RealFiles
+from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import delete_records as dr
 from isthmus.protocol.messages import describe_log_dirs as ld
@@ -126,7 +126,7 @@ async def sync(serving):
 
 
 WORK = {
-    "retention deletes": ("_remove", expire, "delete"),
+    "retention deletes": ("remove_segments", expire, "delete"),
     "a cleaned segment is decided on": ("decide", compact, "compact,delete"),
     "a cleaned segment takes the place of others": ("finish", compact, "compact,delete"),
     "a round of compaction reads and writes": ("_next", compact, "compact,delete"),
@@ -147,7 +147,7 @@ def test_requests_are_answered_as_ever(tmp_path, work):
         partition = serving.replicas.get("t", 0)
         for number in range(BATCHES):
             if number % 3 == 0 and number:
-                partition.log._roll(partition.log.log_end_offset, stamp(0))
+                partition.log.rolling.roll(partition.log.log_end_offset, stamp(0))
             partition.append(rows(2 * number), 0, stamp(0))
         if begin is expire:
             partition.delete_records(13)

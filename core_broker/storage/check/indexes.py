@@ -1,0 +1,148 @@
+"""One segment's index files compared with its batches, by the rules of Kafka's DumpLogSegments and one more.
+
+An entry of the offset index must point at a batch with that last offset; one of the time index must name the first
+batch with that largest timestamp, and the last one the segment's largest, by which retention and searches go. An index
+with fewer entries than it could have is only slower, until it leaves out more than SPARSE_BYTES.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from ..disk.files import Files
+from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
+
+SPARSE_BYTES = 16 << 20  # a stretch of log without an entry that makes a read wait for its scan
+
+
+class IndexCheck:
+    """Call `batch` for each valid batch of the segment in order, then `end`.
+
+    refused: called for a file that the system refuses to read; the other is checked without it.
+    """
+
+    def __init__(self, files: Files, directory: str, base_offset: int, refused: Callable[[str, OSError], None]) -> None:
+        self._base = base_offset
+        self._offsets = _Entries(files, directory, file_name(base_offset, INDEX_SUFFIX), OFFSET_ENTRY, refused)
+        self._times = _Entries(files, directory, file_name(base_offset, TIME_INDEX_SUFFIX), TIME_ENTRY, refused)
+        self._max_timestamp = self._max_of_emptied = -1
+        self._indexed = 0  # position up to which the offset index reaches
+        self._batches = 0  # since then
+        self._sparse = 0
+
+    def batch(
+        self,
+        position: int,
+        size_bytes: int,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        is_emptied: bool = False,
+    ) -> None:
+        """max_timestamp: as its header says; is_emptied: compaction has left none of its records, so that no
+        search is for its time. An index may list it nevertheless, as one does that Kafka has rebuilt."""
+        offsets, times = self._offsets, self._times
+        while offsets.key < position:
+            offsets.wrong(f"no batch begins at position {offsets.key}")
+        if offsets.key == position:
+            if offsets.value != last_offset - self._base:
+                offsets.wrong(f"the batch at position {position} ends at offset {last_offset}")
+            else:
+                offsets.advance()
+            self._indexed, self._batches = position, 0
+        self._batches += 1
+        reach = position + size_bytes - self._indexed
+        if reach > self._sparse and self._batches > 1:
+            self._sparse = reach
+        before = self._max_timestamp
+        if is_emptied:
+            self._max_of_emptied = max(self._max_of_emptied, max_timestamp)
+        else:
+            self._max_timestamp = max(before, max_timestamp)
+        while times.key < first_offset - self._base:
+            times.wrong(f"no batch holds offset {self._base + times.key}")
+        while times.key <= last_offset - self._base:
+            if times.value != max_timestamp:
+                times.wrong(
+                    f"the largest timestamp of the batch with offset {self._base + times.key} is {max_timestamp}"
+                )
+            elif times.value <= before:
+                times.wrong(f"a batch before it has timestamp {before}")
+            else:
+                times.advance()
+
+    def end(self, is_empty: bool) -> Iterator[tuple[str, str]]:
+        """(file name, what is wrong with it), one a file at most. A segment that is empty needs no indexes."""
+        if is_empty and self._offsets.is_missing and self._times.is_missing:
+            return
+        for entries in (self._offsets, self._times):
+            while entries.key < _END:
+                entries.wrong("it points past the end of the log")
+        complaint = self._offsets.complaint
+        if complaint is None and self._sparse > SPARSE_BYTES:
+            complaint = f"it has no entry for {self._sparse} bytes in a row"
+        if complaint is not None and not self._offsets.is_refused:
+            yield self._offsets.name, complaint
+        complaint = self._times.complaint
+        largest = self._max_timestamp
+        if complaint is None and self._times.last not in (largest, max(largest, self._max_of_emptied)):
+            complaint = f"it ends at timestamp {self._times.last}, the segment's largest is {largest}"
+        if complaint is not None and not self._times.is_refused:
+            yield self._times.name, complaint
+
+
+_END = 1 << 62
+
+
+class _Entries:
+    """The entries of one file in the order of what they point at; `key` and `value` are of the next one."""
+
+    __slots__ = ("_left", "complaint", "is_missing", "is_refused", "key", "last", "name", "value")
+
+    def __init__(
+        self, files: Files, directory: str, name: str, entry: struct.Struct, refused: Callable[[str, OSError], None]
+    ) -> None:
+        self.name = name
+        self.is_refused = False
+        self.complaint: str | None = None
+        self.last = -1  # first number of the last entry
+        found: list[tuple[int, int]] = []
+        path = f"{directory}/{name}"
+        self.is_missing = not files.exists(path)
+        if self.is_missing:
+            self.complaint = "it is missing"
+        else:
+            data = b""
+            try:
+                data = files.read(path)
+            except OSError as error:
+                self.is_refused = True
+                refused(name, error)
+            if len(data) % entry.size:
+                self.complaint = f"its {len(data)} bytes are no whole entries of {entry.size}"
+                data = data[: len(data) - len(data) % entry.size]
+            found = list(entry.iter_unpack(data))
+        for number in range(1, len(found)):
+            if found[number][0] <= found[number - 1][0] or found[number][1] <= found[number - 1][1]:
+                if self.complaint is None:
+                    self.complaint = f"entry {number} {found[number]} is not above {found[number - 1]}"
+                break
+        if found:
+            self.last = found[-1][0]
+        found.sort(key=lambda pair: pair[1], reverse=True)
+        self._left = found
+        self.advance()
+
+    def advance(self) -> None:
+        if self._left:
+            self.value, self.key = self._left.pop()
+        else:
+            self.value, self.key = -1, _END
+
+    def wrong(self, why: str) -> None:
+        """The next entry does not fit."""
+        if self.complaint is None:
+            self.complaint = f"entry ({self.value}, {self.key}): {why}"
+        self.advance()

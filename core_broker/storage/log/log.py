@@ -1,0 +1,421 @@
+"""One partition's log: append, read, roll, truncate, retain.
+
+Appends and reads run on the event loop and see batches by their headers only; whatever may wait for the disk (sync,
+opening, deleting, searches by timestamp) is awaited. An append checks everything, then writes, then remembers: when it
+raises, the log is as before. When the disk leaves a log in doubt, it goes offline and says why.
+
+A `Log` holds its parts and joins them:
+
+    tail        _tail.py        what appends compare and change; the short way of an append (compiled)
+    ranges      _ranges.py      the segments, and where in them the bytes of an offset are (compiled)
+    status      status.py       online or not; what is reported to the owner
+    progress    progress.py     how far it is on disk and compacted
+    locks       progress.py     who may work on its files
+    rolling     rolling.py      when a segment ends and the next begins
+
+Parts without a state of their own are made when they are used: `syncing` puts the log on disk, `truncation` cuts its
+end off, `retention` moves its start, `compaction` puts cleaned segments in place, `timestamps` searches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from ....protocol.batch_layout import CONTROL, TRANSACTIONAL
+from ....protocol.errors import ErrorCode, KafkaError
+from ..disk.errors import StorageError, fresh_copy
+from ..disk.files import Buffer, FileRange, Files
+from ._producers import ProducerStates
+from ._ranges import LogRanges
+from ._segment import Segment
+from ._tail import LogTail, RecentPositions
+from .append import Checked, Origin, check
+from .closing import LogEnd, close_logs
+from .compaction_swap import CompactionSwap
+from .epochs import LeaderEpochs
+from .errors import OffsetMismatch
+from .index_files import AbortedTransaction
+from .inspection import Inspection
+from .loaded import Loaded
+from .log_config import LogConfig
+from .progress import LogLocks, LogProgress
+from .retention import Retention
+from .rolling import Rolling
+from .status import LogStatus
+from .syncing import LogSync
+from .timestamps import TimestampOffset, TimestampSearch
+from .transactions import TransactionIndex, follow
+from .truncation import Truncation
+
+MIRROR = Origin.MIRROR  # a member of an enumeration is found by its name each time, at the cost of a call
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. For a duplicate: what the first one did."""
+
+    first_offset: int
+    last_offset: int
+    next_offset: int  # the log's end now
+    max_timestamp: int
+    log_append_time_ms: int  # -1 under CreateTime
+    log_start_offset: int
+    records_count: int
+    size_bytes: int
+    duplicate: bool
+
+
+class LogSlice(NamedTuple):
+    """Whole batches from the one that holds the wanted offset on; the last may be cut off by `max_bytes`."""
+
+    ranges: list[FileRange]
+    size_bytes: int
+
+
+class Log:
+    """A partition's log in one directory. Made by `startup.opening.open_log`. Not for several threads."""
+
+    __slots__ = ("_shape_on_disk", "locks", "progress", "ranges", "recovery_notes", "rolling", "status", "tail")
+
+    def __init__(self, files: Files, directory: str, config: LogConfig, loaded: Loaded, wall_ms: int) -> None:
+        self.tail = LogTail(
+            config,
+            loaded.producers,
+            loaded.epochs,
+            loaded.segments[-1],
+            loaded.log_start_offset,
+            loaded.log_end_offset,
+            wall_ms,
+        )
+        self.status = LogStatus(self.tail, directory)
+        self.ranges = LogRanges(files, self.tail, self.status, loaded.segments)
+        self.progress = LogProgress(self.status, loaded.recovery_point, loaded.first_dirty_offset)
+        self.progress.is_unnamed = loaded.is_new
+        self.progress.has_new_names = loaded.has_new_names
+        self.locks = LogLocks()
+        self.rolling = Rolling(self.ranges, self.progress)
+        self.tail.long_way = self.rolling
+        self.recovery_notes = loaded.notes
+        self._shape_on_disk = self._shape() if loaded.is_closed else None
+
+    # --- State --------------------------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> Files:
+        return self.ranges.files
+
+    @property
+    def directory(self) -> str:
+        return self.status.directory
+
+    @property
+    def name(self) -> str:
+        return self.status.name
+
+    @property
+    def config(self) -> LogConfig:
+        """The options of the topic."""
+        config: LogConfig = self.tail.config
+        return config
+
+    def configure(self, config: LogConfig) -> None:
+        """Take other options of the topic."""
+        self.tail.config = config
+        self.status.changed()
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the log is offline."""
+        failure: KafkaError | None = self.tail.failure
+        return failure
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.tail.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.tail.log_end_offset
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self.tail.producers
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        epochs: LeaderEpochs = self.tail.epochs
+        return epochs
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last batch, or one that was assigned after it; -1 in an empty log."""
+        return self.epochs.latest
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest transaction that is still open begins."""
+        return self.tail.producers.first_unstable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self.ranges.size_bytes
+
+    @property
+    def segments_count(self) -> int:
+        return len(self.ranges.segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        """The one that is appended to."""
+        return self.tail.active
+
+    def closed_segments(self) -> list[Segment]:
+        """All but the active one, oldest first."""
+        return self.ranges.segments[:-1]
+
+    @property
+    def recovery_point(self) -> int:
+        """All before it is on disk."""
+        return self.progress.recovery_point
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether all that was appended is."""
+        return self.recovery_point >= self.log_end_offset
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether flush.messages asks for a `sync` before what was appended counts as written."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    # --- Append -------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: Buffer,
+        origin: Origin,
+        leader_epoch: int,
+        wall_ms: int,
+        expected_next_offset: int | None = None,
+        inspection: Inspection | None = None,
+    ) -> AppendInfo:
+        """Append whole batches into the page cache, all or none. Raises KafkaError, OffsetMismatch, StorageError.
+
+        CLIENT and COORDINATOR are given offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
+        inspection: of the first batch, see `inspection.py`.
+        """
+        tail = self.tail
+        if tail.failure is not None:
+            raise fresh_copy(tail.failure)
+        end, config, start_offset = tail.log_end_offset, tail.config, tail.log_start_offset
+        if expected_next_offset is not None and expected_next_offset != end:
+            raise OffsetMismatch(f"{self.name} ends at offset {end}, not {expected_next_offset}", end)
+        view = batches if type(batches) is memoryview else memoryview(batches)
+        plan = check(view, origin, config, tail.producers, self.status.name, end, leader_epoch, wall_ms, inspection)
+        parts, checked, size, records, max_timestamp, append_time, repeated = plan
+        if not checked:
+            if repeated is None:
+                return AppendInfo(end, end - 1, end, -1, -1, start_offset, 0, 0, False)
+            first, last = repeated.first_offset, repeated.last_offset
+            stamped = repeated.timestamp if config.stamps else -1
+            count = last - first + 1
+            return AppendInfo(first, last, end, repeated.timestamp, stamped, start_offset, count, len(view), True)
+        if origin is MIRROR:
+            self._check_epochs(checked)
+        first_offset, last_offset = checked[0][1], checked[-1][2]
+        segment = self.rolling.segment_for(first_offset, last_offset, size, max_timestamp, wall_ms)
+        file = segment.file
+        position = file.size
+        try:
+            file.append(parts)
+        except OSError as error:
+            raise self.rolling.append_failed(error) from error
+        # The batches are in the log; nothing below may refuse them.
+        interval = config.index_interval_bytes
+        epochs = tail.epochs
+        for size_bytes, base, last, stamp, epoch, producer_id, producer_epoch, sequence, attributes, start in checked:
+            segment.note(position, size_bytes, last, stamp, interval)
+            position += size_bytes
+            if epoch != epochs.latest:
+                epochs.assign(epoch, base)
+            if producer_id >= 0:
+                if attributes & (CONTROL | TRANSACTIONAL):
+                    self._follow_transaction(
+                        segment, base, last, attributes, producer_id, producer_epoch, sequence, stamp, wall_ms,
+                        view[start : start + size_bytes],
+                    )  # fmt: skip
+                else:
+                    tail.producers.update(producer_id, producer_epoch, sequence, base, last, stamp, wall_ms)
+        tail.wall_ms = wall_ms
+        if not tail.is_noted:
+            self.rolling.note_append(wall_ms)
+        tail.log_end_offset = end = last_offset + 1
+        if tail.recent is None:
+            tail.recent = RecentPositions()
+        tail.recent.append(end, position)
+        return AppendInfo(
+            first_offset, last_offset, end, max_timestamp, append_time, tail.log_start_offset, records, size, False
+        )
+
+    def _check_epochs(self, checked: list[Checked]) -> None:
+        """A source's epochs only rise: a batch of an earlier one is of another history, and would rewrite this one."""
+        latest = self.epochs.latest
+        for _, base, _, _, epoch, *_ in checked:
+            if 0 <= epoch < latest:
+                raise KafkaError.of(
+                    ErrorCode.FENCED_LEADER_EPOCH,
+                    f"{self.name}: batch at offset {base} is of leader epoch {epoch}, the log holds epoch {latest}",
+                )
+            latest = max(latest, epoch)
+
+    def _follow_transaction(self, segment: Segment, base: int, last: int, *batch: Any) -> None:
+        aborted = follow(self.producers, base, last, *batch)
+        if aborted is not None:
+            try:
+                TransactionIndex.append(self.files, segment, aborted)
+            except OSError as error:
+                self.status.fail(error, "cannot write the transaction index in")
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader begins its epoch at the log's end."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    # --- Read ---------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int | None = None,
+        min_one: bool = True,
+        may_wait: bool = True,
+    ) -> LogSlice:
+        """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
+
+        min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
+        of log start and log end, CORRUPT_MESSAGE, StorageError; and NotCached where it would have to wait for the disk
+        and may not.
+        """
+        ranges = self.ranges.ranges(offset, max_bytes, upper_offset, min_one, may_wait)
+        return LogSlice(ranges, sum(map(len, ranges)))
+
+    def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Aborted spans that overlap offsets from `offset` to before `upper_offset`, by their first offset."""
+        found = []
+        try:
+            for segment in self.ranges.from_offset(offset):
+                entries = TransactionIndex.read(self.files, segment)
+                found += [e for e in entries if e.last_offset >= offset and e.first_offset < upper_offset]
+                if any(entry.last_stable_offset >= upper_offset for entry in entries):
+                    break
+        except OSError as error:
+            raise self.status.refuse(error, "cannot read from") from error
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset): the largest epoch here up to `epoch` and where it ended; (-1, -1) for none."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that `offset` was written in."""
+        return self.epochs.epoch_at(offset)
+
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with `timestamp` or a later one; None when there is none. Raises KafkaError."""
+        return await TimestampSearch(self.ranges).first_from(timestamp)
+
+    async def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; see `TimestampSearch.largest`. Raises KafkaError."""
+        return await TimestampSearch(self.ranges).largest()
+
+    # --- Parts that are made when they are used -----------------------------------------------------------------------
+
+    @property
+    def syncing(self) -> LogSync:
+        return LogSync(self.ranges, self.progress, self.locks)
+
+    @property
+    def truncation(self) -> Truncation:
+        return Truncation(self.ranges, self.progress, self.locks)
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(self.ranges, self.rolling, self.locks)
+
+    @property
+    def compaction(self) -> CompactionSwap:
+        return CompactionSwap(self.ranges, self.locks)
+
+    async def sync(self) -> None:
+        """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
+        await self.syncing.sync()
+
+    async def truncate_to(self, offset: int) -> None:
+        """Cut off all from the batch that holds `offset` on. Raises StorageError."""
+        await self.truncation.truncate_to(offset)
+
+    async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
+        """Remove all records; the log begins at `offset`. Raises StorageError, and OffsetMismatch where the log does
+        not end at `expected_next_offset`."""
+        await self.truncation.reset_to(offset, expected_next_offset)
+
+    def advance_start(self, offset: int) -> None:
+        """Offsets before `offset` are no longer served. Raises KafkaError OFFSET_OUT_OF_RANGE past the end."""
+        self.retention.advance_start(offset)
+
+    async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
+        """Remove old segments below the high watermark; gives how many. Raises StorageError."""
+        return await self.retention.enforce(high_watermark, wall_ms)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    def _shape(self) -> tuple[int, ...]:
+        """What changes with every change of the files that a clean stop leaves."""
+        ranges = self.ranges
+        return self.log_start_offset, self.log_end_offset, ranges.cuts, ranges.bases[0], len(ranges.bases)
+
+    async def close(self) -> None:
+        """Sync and write all that makes the next start a clean one. Of a log that is offline nothing is written.
+
+        Raises StorageError.
+        """
+        for failure in await close_logs(self.files, [self]):
+            raise failure
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Nothing is at work in the directory, appends aside, nor will be until this is left."""
+        async with self.locks.maintenance, self.locks.cleaning:
+            yield
+
+    def end(self) -> LogEnd | None:
+        """What is to be written before it is closed; None for nothing. It must be at rest."""
+        if self.failure is not None or self._shape() == self._shape_on_disk:
+            return None
+        return LogEnd(self, self.ranges, self.progress.is_unnamed)
+
+    def ended(self, error: OSError | None) -> StorageError | None:
+        """What `end` gave is on disk, or why it is not; gives the error to report."""
+        if error is not None:
+            return self.status.fail(error, "cannot close")
+        self.progress.recovery_point = self.log_end_offset
+        return None
+
+    def abandon(self) -> None:
+        """Close it and leave the files as they are. Ranges that are being sent stay readable."""
+        self.status.abandon()
+
+    async def leave(self) -> None:
+        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files.
+
+        They stay readable for whoever was given a range, also when their names are removed.
+        """
+        self.abandon()
+        async with self.at_rest():
+            for segment in self.ranges.segments:
+                with contextlib.suppress(OSError):
+                    segment.file.keep()
+        # Others may refer to this log for long. Its files must close as soon as the last reader is done.
+        del self.tail.active
+        self.ranges.segments.clear()

@@ -1,0 +1,129 @@
+"""A cleaned segment takes the place of those it was made from, so that any crash leaves either it or them, whole.
+
+Names are Kafka's. What is being written ends in `.cleaned`; when all of it is on disk its files are renamed to
+`.swap`, the log last, and from then on the change is decided: the old files go and `.swap` is taken off, the log
+first. A start undoes what is not decided and finishes what is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..disk.files import Files
+from ._segment import MAX_RELATIVE, Segment
+from .file_names import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
+from .index_files import is_sane, search_offset_index
+from .transactions import TransactionIndex
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+_LOG_LAST = (*SEGMENT_SUFFIXES[1:], LOG_SUFFIX)
+
+
+class Replacement(NamedTuple):
+    """A segment that is written and on disk, under `.cleaned` names, and those whose place it is to take."""
+
+    new: Segment
+    old: tuple[Segment, ...]
+
+
+def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
+    """Make a cleaned segment, whose files are synced, the one that a start takes. Raises OSError.
+
+    All are searched in memory until `finish` is through: their files go or change their names.
+    """
+    for segment in old:
+        segment.load_indexes(files)
+    new.aborted = TransactionIndex.read(files, new)
+    new.file.keep()
+    for path in [new.path(suffix) for suffix in _LOG_LAST]:
+        if files.exists(path):
+            files.rename(path, path.removesuffix(CLEANED) + SWAP)
+    files.sync_directory(new.directory)
+    new.tail = SWAP
+
+
+def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
+    """Remove what was replaced and give the new segment its name. Raises OSError; then only a new start can go on."""
+    for segment in old:
+        with contextlib.suppress(OSError):  # if it cannot be opened now, who was given a range of it cannot read it
+            segment.file.keep()
+    _take_place(files, new, [segment.base_offset for segment in old])
+    new.tail = ""
+    new.file.renamed(new.path(LOG_SUFFIX))
+    new.aborted = new.offsets = new.times = None
+
+
+def discard(files: Files, segment: Segment) -> None:
+    """Remove the files of a segment that will not be used. Raises OSError.
+
+    The order is such that a crash never leaves an index with `.swap` alone, which a start would take for its own.
+    """
+    for tail in (SWAP, CLEANED):
+        for suffix in _LOG_LAST:
+            path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}{tail}"
+            if files.exists(path):
+                files.unlink(path)
+
+
+def recover(files: Files, directory: str) -> bool:
+    """What a start does first: undo or finish what a crash interrupted; whether there was something. Raises OSError."""
+    names = files.listdir(directory)
+    cleaned = [name for name in names if name.endswith(CLEANED)]
+    swaps = [name for name in names if name.endswith(SWAP)]
+    if not cleaned and not swaps:
+        return False
+    # While anything is still `.cleaned`, the `.swap` beside it is not decided. They go first, as in Kafka.
+    undecided = min((offset for name in cleaned if (offset := offset_of(name)) is not None), default=None)
+    for name in list(swaps):
+        offset = offset_of(name)
+        if offset is None or (undecided is not None and offset >= undecided):
+            files.unlink(f"{directory}/{name}")
+            swaps.remove(name)
+    for name in cleaned:
+        files.unlink(f"{directory}/{name}")
+    for name in swaps:
+        base = offset_of(name)
+        if base is not None and name.endswith(LOG_SUFFIX + SWAP):
+            file = files.open(f"{directory}/{name}", create=False)
+            new = Segment(file, directory, base, 0, SWAP)
+            following = _next_offset(files, new)
+            bases = [at for each in names if each.endswith(LOG_SUFFIX) and (at := offset_of(each)) is not None]
+            _take_place(files, new, [at for at in bases if base <= at < following])
+    for name in files.listdir(directory):
+        if name.endswith(SWAP):  # an index whose log had its name already
+            files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+    files.sync_directory(directory)
+    return True
+
+
+def _take_place(files: Files, new: Segment, replaced: Iterable[int]) -> None:
+    directory, base = new.directory, new.base_offset
+    for offset in replaced:
+        if offset != base:
+            for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+                path = f"{directory}/{file_name(offset, suffix)}"
+                if files.exists(path):
+                    files.unlink(path)
+    for suffix in SEGMENT_SUFFIXES[1:]:  # one that has no successor would be taken for the new log's
+        path = f"{directory}/{file_name(base, suffix)}"
+        if files.exists(path) and not files.exists(new.path(suffix)):
+            files.unlink(path)
+    for suffix in SEGMENT_SUFFIXES:
+        path = new.path(suffix)
+        if files.exists(path):
+            files.rename(path, path.removesuffix(SWAP))
+    files.sync_directory(directory)
+
+
+def _next_offset(files: Files, segment: Segment) -> int:
+    index = segment.path(INDEX_SUFFIX)
+    start = 0
+    if is_sane(files, index, segment.size_bytes):
+        start = search_offset_index(files, index, MAX_RELATIVE)
+    last = segment.base_offset - 1
+    for batch in segment.batches(start):
+        last = batch.last_offset
+    return last + 1

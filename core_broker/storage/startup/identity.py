@@ -1,0 +1,74 @@
+"""The identity of a data directory: `meta.properties`, in Kafka's format. It belongs to one node of one cluster."""
+
+from __future__ import annotations
+
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.primitives import uuid_to_str
+from ....runtime import Runtime
+from ..disk.files import Files
+from ..disk.small_files import (
+    FORMAT,
+    FORMAT_VERSION,
+    META_PROPERTIES,
+    META_VERSION,
+    CheckpointError,
+    parse_meta_properties,
+    partition_of,
+    render_properties,
+)
+
+
+def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runtime: Runtime) -> tuple[str, str]:
+    """The cluster's and the directory's id, made and written to `path` where they are not there.
+
+    cluster_id: what it must be; None takes or makes one. Raises KafkaError where the directory is another node's or
+    another cluster's, OSError.
+    """
+    try:
+        found = parse_meta_properties(files.read(path), path) if files.exists(path) else {}
+    except CheckpointError as error:
+        raise _inconsistent(str(error)) from None
+    if found:
+        if found["node.id"] != str(node_id):
+            raise _inconsistent(
+                f"{path}: the directory belongs to node {found['node.id']}, this is node {node_id}: "
+                f"set node.id={found['node.id']}, or choose another directory"
+            )
+        if cluster_id is not None and found["cluster.id"] != cluster_id:
+            raise _inconsistent(
+                f"{path}: the directory belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
+            )
+    else:
+        _refuse_nameless(files, path)
+    values = {
+        "cluster.id": found.get("cluster.id") or cluster_id or _new_id(runtime),
+        "directory.id": found.get("directory.id") or _new_id(runtime),
+        "node.id": str(node_id),
+        "version": META_VERSION,
+        FORMAT: FORMAT_VERSION,
+    }
+    if found != values:
+        files.write_atomic(path, render_properties({**found, **values}))
+    return values["cluster.id"], values["directory.id"]
+
+
+def _refuse_nameless(files: Files, path: str) -> None:
+    """The file is written before all else: partitions without it belong to an unknown cluster."""
+    directory = path.rpartition("/")[0]
+    found = [name for name in files.listdir(directory) if partition_of(name) is not None]
+    if found:
+        raise _inconsistent(
+            f"{directory} has no {META_PROPERTIES}, though it has {found[0]} and {len(found) - 1} more directories of "
+            "partitions: put it back from a copy, with its cluster.id and node.id, or choose an empty directory"
+        )
+
+
+def _new_id(runtime: Runtime) -> str:
+    """Random, and as in Kafka not to be taken for an option of a command line."""
+    while (text := uuid_to_str(runtime.uuid())).startswith("-"):
+        pass
+    return text
+
+
+def _inconsistent(message: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,71 @@
+"""Which batches and markers of transactions compaction may drop, as it reads a log from its start on (KIP-98).
+
+The records of an aborted transaction are void. A marker may go once no batch of its transaction was met any more; an
+abort that stays is written into its new segment's index again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable
+
+from ....protocol.records import BatchHeader, decode_batch
+from ..log.index_files import AbortedTransaction
+from ..log.transactions import ABORT, COMMIT
+
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+
+
+class CompactedTransactions:
+    """Fed with every batch in order: `voids` for data, `ends` for control batches."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(each.first_offset, each) for each in aborted]
+        heapq.heapify(self._coming)
+        self._aborted: dict[int, AbortedTransaction] = {}  # under way, by producer
+        self._with_data: dict[int, None] = {}  # producers with a transaction under way of which a batch was met
+        self._retained: list[AbortedTransaction] = []
+
+    def _advance(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            each = heapq.heappop(self._coming)[1]
+            self._aborted.setdefault(each.producer_id, each)
+
+    def voids(self, header: BatchHeader) -> bool:
+        """Whether a data batch belongs to an aborted transaction."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        self._with_data[header.producer_id] = None
+        return header.producer_id in self._aborted
+
+    def ends(self, buf: memoryview, position: int, header: BatchHeader) -> bool:
+        """Whether a control batch says nothing any more: its transaction has no batch left, or it has no record.
+
+        Raises CorruptBatch.
+        """
+        self._advance(header.last_offset)
+        records = decode_batch(buf, position)
+        if not records:
+            return True
+        try:
+            _, kind = _CONTROL_KEY.unpack_from(records[0].key or b"")
+        except struct.error:
+            return False
+        if kind not in (ABORT, COMMIT):
+            return False
+        had_data = header.producer_id in self._with_data
+        self._with_data.pop(header.producer_id, None)
+        if kind == ABORT:
+            aborted = self._aborted.pop(header.producer_id, None)
+            if aborted is None:
+                return True
+            if had_data:
+                self._retained.append(aborted)
+        return not had_data
+
+    def take_retained(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose markers stay, of what was read since the last call."""
+        taken, self._retained = self._retained, []
+        return taken
