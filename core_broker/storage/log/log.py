@@ -116,8 +116,7 @@ class Log:
     @property
     def config(self) -> LogConfig:
         """The options of the topic."""
-        config: LogConfig = self.tail.config
-        return config
+        return self.tail.config
 
     def configure(self, config: LogConfig) -> None:
         """Take other options of the topic."""
@@ -127,8 +126,7 @@ class Log:
     @property
     def failure(self) -> KafkaError | None:
         """Why the log is offline."""
-        failure: KafkaError | None = self.tail.failure
-        return failure
+        return self.tail.failure
 
     @property
     def log_start_offset(self) -> int:
@@ -144,8 +142,7 @@ class Log:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        epochs: LeaderEpochs = self.tail.epochs
-        return epochs
+        return self.tail.epochs
 
     @property
     def latest_epoch(self) -> int:

@@ -98,7 +98,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(tmp_path):
     entry = world.partitions["t"][1].log.producers.get(7)
     assert world.short == 7
     assert entry.timestamp == NOW_MS + 7
-    assert entry.rows() == [
+    assert entry.batches == [
         (sequences[number], (sequences[number] + 1) % 2**31, 2 * number, 2 * number + 1, NOW_MS + number + 1)
         for number in range(3, 8)
     ]
