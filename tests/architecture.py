@@ -61,7 +61,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.loading": (),
     f"{_BROKER}.storage": _STORAGE,
     f"{_BROKER}.option": ("isthmus.protocol",),
-    f"{_BROKER}.kafka_only": (),
+    f"{_BROKER}.kafka_only": (f"{_BROKER}.option", "isthmus.protocol"),
+    f"{_BROKER}.properties": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
@@ -77,7 +78,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
     f"{_BROKER}.wrong_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
-        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "wrong_options")),
+        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "wrong_options")),
         *_SERVER,
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),
