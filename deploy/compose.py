@@ -38,7 +38,7 @@ APPS = "/apps"
 LOOPBACK = "127.0.0.1"
 # Broker options that a topology leaves to this file, and what is said of one that it does not.
 SET_HERE = dict.fromkeys(
-    ("advertised.listeners", "listeners", "log.dirs"),
+    ("advertised.listeners", "listener.security.protocol.map", "listeners", "log.dirs"),
     "the compose file sets this: leave it out, and give HOST:PORT for clients outside as `listen`",
 )
 
@@ -215,11 +215,11 @@ def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> di
     """Clients in its networks are told the service's name, those outside the published address."""
     host, _, port = address.rpartition(":")
     told = LOOPBACK if ipaddress.IPv4Address(host).is_unspecified else host
-    advertised = f"INSIDE://{inside(name)},OUTSIDE://{told}:{port}"
+    advertised = f"INSIDE://{inside(name)}", f"OUTSIDE://{told}:{port}"
     listeners = f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"
-    arguments = broker_arguments(datacenter, DATA, *listeners)
+    arguments = broker_arguments(datacenter, DATA, listeners, advertised)
     return {
-        **_python("core_broker", (*arguments, f"--set=advertised.listeners={advertised}")),
+        **_python("core_broker", arguments),
         **_contained(BROKER),
         "stop_grace_period": f"{stop_grace_s(datacenter)}s",
         "networks": [name, WAN] if target else [name],
