@@ -1,10 +1,10 @@
 """`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
 with `to-kafka DIR`: handed over to Apache Kafka; with `options`: those of a file, which it reads from stdin, checked.
 
-Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM, SIGINT and, where that is not ignored,
-SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the command line or an option is one
-line and exit code 2; whatever else keeps it from starting, or from stopping in a controlled way, one line and exit
-code 1.
+Prints `ready HOST:PORT` once it serves, and tells it by `readiness.py`. Ends in a controlled way on SIGTERM, SIGINT
+and, where that is not ignored, SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the
+command line or an option is one line and exit code 2; whatever else keeps it from starting, or from stopping in a
+controlled way, one line and exit code 1.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import uvloop
 
 from .. import runtime
 from ..protocol.errors import KafkaError
+from ..readiness import Readiness
 from . import loggers, properties
 from .broker import Broker, StartError
 from .config import (
@@ -121,7 +122,7 @@ def not_needed(config: BrokerConfig, unknown: dict[str, str]) -> str:
     return "\n".join(["options that this broker does not need, and why:", *lines])
 
 
-async def serve(config: BrokerConfig) -> str:
+async def serve(config: BrokerConfig, readiness: Readiness) -> str:
     """Run a broker until a signal stops it; gives what it could not write then, in one line, or ""."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -151,6 +152,7 @@ async def serve(config: BrokerConfig) -> str:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         say_ready(broker.address)
+        readiness.tell(broker.address)
         await stopped
     limit_ms = config["shutdown.timeout.ms"]
     too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"
@@ -222,6 +224,7 @@ def main(arguments: list[str] | None = None) -> int:
         from .wrong_options import main as check_options
 
         return check_options()
+    readiness = Readiness.take()
     hold_standard_streams()
     limit = raise_file_limit()
     try:
@@ -231,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
         loggers.configure(config["log.format"])
         if table := not_needed(config, unknown):
             log.info("%s", table)
-        unwritten = uvloop.run(serve(config))
+        unwritten = uvloop.run(serve(config, readiness))
     except ConfigError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
         return EXIT_USAGE

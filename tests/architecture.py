@@ -45,6 +45,7 @@ _PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.r
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
     "isthmus.runtime": ("isthmus._clock",),
+    "isthmus.readiness": (),
     "isthmus.protocol": (),
     "isthmus.client": ("isthmus.protocol",),
     "isthmus.mirror": _OUTSIDE,
@@ -83,7 +84,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
-OPEN_TO_ALL = ("isthmus", "isthmus.runtime", "isthmus.same_host")
+OPEN_TO_ALL = ("isthmus", "isthmus.readiness", "isthmus.runtime", "isthmus.same_host")
 
 
 @dataclass(frozen=True)
