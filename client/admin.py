@@ -126,9 +126,11 @@ class Admin:
 
     # --- Options ------------------------------------------------------------------------------------
 
-    async def describe_configs(self, names: Sequence[str], resource_type: int = TOPIC) -> dict[str, list[Any]]:
+    async def describe_configs(
+        self, names: Sequence[str], resource_type: int = TOPIC, *, documentation: bool = False
+    ) -> dict[str, list[Any]]:
         """name -> `describe_configs.DescribeConfigsResourceResult` of each option. Names of topics, or, with
-        resource_type=BROKER, node ids of one broker."""
+        resource_type=BROKER, node ids of one broker. documentation: with what the broker says of each option."""
         resources = [
             describe_configs.DescribeConfigsResource(
                 resource_type=resource_type, resource_name=name, configuration_keys=None
@@ -136,7 +138,8 @@ class Admin:
             for name in names
         ]
         node = int(names[0]) if resource_type == BROKER and names else None
-        answer = await self._ask(describe_configs.Request(resources=resources), node)
+        request = describe_configs.Request(resources=resources, include_documentation=documentation)
+        answer = await self._ask(request, node)
         _raise_first((each.resource_name, each.error_code, each.error_message) for each in answer.results)
         return {each.resource_name: each.configs for each in answer.results}
 

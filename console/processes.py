@@ -119,6 +119,8 @@ def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = Fal
 def broker(context: typer.Context) -> None:
     """Run a single-node cluster in the foreground: --data DIR --listen HOST:PORT [--set name=value …].
 
+    --config FILE takes options from a server.properties of Kafka's; the command line counts before the file.
+
     Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data;
     `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from."""
     first = context.args[0] if context.args else "-"
@@ -126,10 +128,11 @@ def broker(context: typer.Context) -> None:
         if not first.startswith("-"):
             raise DeployError(
                 f"isthmus broker knows no '{first}': it has {' and '.join(BROKER_COMMANDS)}, else options of a broker "
-                "to run, each as --set NAME=VALUE (there are no files of options)"
+                "to run, each as --set NAME=VALUE, or a file of them as --config FILE"
             )
         if not any(
-            word.partition("=")[0] in ("--data", "-h", "--help") or "log.dirs=" in word for word in context.args
+            word.partition("=")[0] in ("--config", "--data", "-h", "--help") or "log.dirs=" in word
+            for word in context.args
         ):
             raise DeployError("say where its data goes: isthmus broker --data DIR --listen 127.0.0.1:9092")
     command = (*python("core_broker"), *context.args)

@@ -11,11 +11,13 @@ from ..client import Admin, TopicPartition
 from ..client.admin import NewTopic
 from ..deploy.errors import DeployError
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.option_notes import NO_EFFECT
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
 app = typer.Typer(no_args_is_help=True)
+OF_THE_TOPIC = 1  # source of an option's value
 Name = Annotated[str, typer.Argument(help="Name of the topic.")]
 
 
@@ -102,9 +104,11 @@ async def _describe(name: str, bootstrap: str) -> tuple[dict[str, Any], list[dic
         partitions = [TopicPartition(name, each.partition_index) for each in topic.partitions]
         starts = await admin.list_offsets(dict.fromkeys(partitions, "earliest"))
         ends = await admin.list_offsets(dict.fromkeys(partitions, "latest"))
-        configs = await admin.describe_configs([name])
-    changed = {entry.name: entry.value for entry in configs[name] if entry.config_source == 1}
-    notes = []
+        configs = await admin.describe_configs([name], documentation=True)
+    own = [entry for entry in configs[name] if entry.config_source == OF_THE_TOPIC]
+    changed = {entry.name: entry.value for entry in own}
+    reasons = {entry.name: (entry.documentation or "").partition(NO_EFFECT)[2] for entry in own}
+    notes = [f"{option} has no effect here: {why}" for option, why in reasons.items() if why]
     if link := changed.get("mirror.link"):
         notes.append(f"owned by mirror link {link}: clients can read it, only the mirror writes it")
     rows = []

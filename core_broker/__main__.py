@@ -1,10 +1,10 @@
 """`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
 with `to-kafka DIR`: handed over to Apache Kafka; with `options`: those of a file, which it reads from stdin, checked.
 
-Prints `ready HOST:PORT` once it serves. Ends in a controlled way on SIGTERM, SIGINT and, where that is not ignored,
-SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the command line or an option is one
-line and exit code 2; whatever else keeps it from starting, or from stopping in a controlled way, one line and exit
-code 1.
+Prints `ready HOST:PORT` once it serves, and tells it by `readiness.py`. Ends in a controlled way on SIGTERM, SIGINT
+and, where that is not ignored, SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the
+command line or an option is one line and exit code 2; whatever else keeps it from starting, or from stopping in a
+controlled way, one line and exit code 1.
 """
 
 from __future__ import annotations
@@ -24,14 +24,26 @@ import uvloop
 
 from .. import runtime
 from ..protocol.errors import KafkaError
-from . import loggers
+from ..readiness import Readiness
+from . import loggers, properties
 from .broker import Broker, StartError
-from .config import BrokerConfig, ConfigError, broker_option
+from .config import (
+    BROKER_OPTIONS,
+    OTHER_NAMES,
+    BrokerConfig,
+    ConfigError,
+    broker_option,
+    is_known,
+    meant,
+    without_effect,
+)
 from .storage.disk.real_files import RealFiles
 
 log = logging.getLogger("isthmus.core_broker.broker")
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+CONFIG_FILE_MAX_BYTES = 1 << 20
+VALUE_WIDTH = 32  # of a column; longer values are told in full beside it
 # A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
 GC_THRESHOLDS = (50_000, 20, 100)
 # Of the files a process may open. What is left is for checkpoints, indexes and sockets that wait to be written to.
@@ -39,9 +51,11 @@ CONNECTIONS_SHARE = 0.75
 LOG_FILES_SHARE = 1 / 7
 
 
-def options(arguments: list[str] | None = None) -> dict[str, str]:
-    """The broker options a command line gives."""
+def options(arguments: list[str] | None = None) -> tuple[dict[str, str], dict[str, str]]:
+    """The broker options that a command line gives, and what its file has beside them that no broker knows."""
     parser = argparse.ArgumentParser(prog="isthmus broker", description="Run one broker in the foreground.")
+    parser.add_argument("--config", metavar="FILE", help="a server.properties of Kafka's; what the command line says "
+                        "counts where both say something")  # fmt: skip
     parser.add_argument("--data", metavar="DIR", help="data directory (option log.dirs)")
     parser.add_argument("--listen", metavar="[NAME://]HOST:PORT", action="append", default=[],
                         help="address to listen on; several may be given; port 0 takes a free one")  # fmt: skip
@@ -69,10 +83,46 @@ def options(arguments: list[str] | None = None) -> dict[str, str]:
         if not value:  # of a variable that is not set: not to be taken for the option left out
             raise ConfigError(f"{option} is empty")
         given[name] = value
-    return given
+    in_file, unknown = ({}, {}) if parsed.config is None else read_file(parsed.config)
+    said = {OTHER_NAMES[name] for name in given if name in OTHER_NAMES}  # the file's other name of it counts no more
+    return {name: value for name, value in in_file.items() if name not in said} | given, unknown
 
 
-async def serve(config: BrokerConfig) -> str:
+def read_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of a properties file: those that a broker of ours or Kafka's has, and all others.
+
+    A name that is nearly one of an option is a slip, and refused.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CONFIG_FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}") from None
+    if len(data) > CONFIG_FILE_MAX_BYTES:
+        raise ConfigError(
+            f"--config {path}: it has more than {CONFIG_FILE_MAX_BYTES >> 20} MiB: it is no file of options"
+        )
+    found = properties.parse(data.decode("latin-1"), path)  # as Java reads it
+    unknown = {name: value for name, value in found.items() if not is_known(name)}
+    for name in unknown:
+        if way_out := meant(name):
+            raise ConfigError(f"{path}: unknown option {name}: {way_out}")
+    return {name: value for name, value in found.items() if name not in unknown}, unknown
+
+
+def not_needed(config: BrokerConfig, unknown: dict[str, str]) -> str:
+    """A table of the options that were given and change nothing here; empty where there are none."""
+    rows = without_effect(BROKER_OPTIONS, config.given) + [
+        (name, value, "no option of a broker") for name, value in sorted(unknown.items())
+    ]
+    if not rows:
+        return ""
+    names, values = max(len(row[0]) for row in rows), min(max(len(row[1]) for row in rows), VALUE_WIDTH)
+    lines = [f"  {name:<{names}}  {value:<{values}}  {why}" for name, value, why in rows]
+    return "\n".join(["options that this broker does not need, and why:", *lines])
+
+
+async def serve(config: BrokerConfig, readiness: Readiness) -> str:
     """Run a broker until a signal stops it; gives what it could not write then, in one line, or ""."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -102,6 +152,7 @@ async def serve(config: BrokerConfig) -> str:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         say_ready(broker.address)
+        readiness.tell(broker.address)
         await stopped
     limit_ms = config["shutdown.timeout.ms"]
     too_long = f"stopping took longer than shutdown.timeout.ms={limit_ms}"
@@ -173,14 +224,17 @@ def main(arguments: list[str] | None = None) -> int:
         from .wrong_options import main as check_options
 
         return check_options()
+    readiness = Readiness.take()
     hold_standard_streams()
     limit = raise_file_limit()
     try:
-        given = options(arguments)
+        given, unknown = options(arguments)
         leave_files(given, limit)
         config = BrokerConfig(given)
         loggers.configure(config["log.format"])
-        unwritten = uvloop.run(serve(config))
+        if table := not_needed(config, unknown):
+            log.info("%s", table)
+        unwritten = uvloop.run(serve(config, readiness))
     except ConfigError as error:
         print(f"isthmus broker: {error.message}", file=sys.stderr)
         return EXIT_USAGE

@@ -17,10 +17,10 @@ from .. import __version__
 from ..protocol.errors import KafkaError
 from ..runtime import Runtime
 from .cluster.controller import Controller, RegisterBroker
-from .cluster.image import Endpoint, InconsistentRecord, MetadataImage
+from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
-from .config import BrokerConfig, ConfigError
+from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .coordinators.groups import GroupCoordinator
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
@@ -128,6 +128,7 @@ class Broker:
         await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
         controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
         controller.subscribe(replicas.apply)
+        controller.subscribe(lambda delta: log_without_effect(delta, image))
         registered = await controller.submit_wait(
             RegisterBroker(
                 self.node_id,
@@ -279,6 +280,26 @@ def _unwritten(failures: Sequence[KafkaError]) -> str:
         f"it has stopped, but could not write all: {named}{more}; the next start reads each log past its recovery "
         "point and keeps what is whole; a power cut before may lose what is not on disk"
     )
+
+
+def log_without_effect(delta: Delta, image: MetadataImage) -> None:
+    """One line for each topic and broker whose options were changed, or that is new, and have some without effect."""
+    changed = [
+        (f"topic {name}", without_effect(TOPIC_OPTIONS, image.topics[name].configs))
+        for name in (*delta.created, *delta.reconfigured)
+        if name in image.topics
+    ]
+    changed += [
+        (
+            f"broker {name}" if name else "all brokers",
+            without_effect(BROKER_OPTIONS, image.broker_configs.get(name, {})),
+        )
+        for name in delta.broker_options
+    ]
+    for what, rows in changed:
+        if rows:
+            said = "; ".join(f"{name}={text} ({why})" for name, text, why in rows)
+            log.info("%s: options that have no effect here: %s", what, said)
 
 
 def tell_request(route: Route, correlation_id: int, context: Context, elapsed_ns: int) -> None:

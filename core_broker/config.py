@@ -1,9 +1,10 @@
 """Every broker and topic option in one table: name, type, default, bounds, one line of doc.
 
 Names and defaults are Kafka 4.4's unless the doc says otherwise; options that Kafka lacks are marked `own`. All of
-Kafka's topic options are listed, so that DescribeConfigs answers as tools expect; those marked `inert` change nothing
-here, the mark saying why, and can be set to their default only. A topic option that is not set takes the broker
-option named in its row. Broker options marked `dynamic` can be changed while the broker runs, as in Kafka.
+Kafka's options are listed, so that DescribeConfigs answers as tools expect. Those marked `inert` change nothing here,
+and those marked `refused` take their default only; the mark says why. A topic option that is not set takes the broker
+option named in its row. Broker options marked `dynamic` can be changed while the broker runs, as in Kafka. Broker
+options that are Kafka's alone are in `kafka_only.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
-from .kafka_only import instead
+from .kafka_only import KAFKA_OPTIONS, without_row
 from .option import MAX_INT, MAX_LONG, ConfigError, Option, Type
 
 CLEANER_BUFFER_LEAST = 1 << 20  # of a thread; it must have more
@@ -33,7 +34,8 @@ _DURABILITY = ("page_cache", "fsync")
 _POLICIES = ("compact", "delete")
 _TIERS = "there is no tiered storage"
 _SHARE = "there are no share groups"
-_QUOTA = "there are no quotas"
+_NO_REPLICAS = "partitions have no other replicas"
+_REPLICA = "[0-9]+:[0-9]+|"
 O = Option  # noqa: E741  the table below is read by columns
 
 TOPIC_OPTIONS: tuple[Option, ...] = (
@@ -55,12 +57,12 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
       broker="log.flush.interval.messages"),
     O("flush.ms", _L, str(MAX_LONG), "Longest time that an append stays without fsync", 0,
       broker="log.flush.interval.ms"),
-    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled",
-      inert=_QUOTA),
+    O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled", part=_REPLICA,
+      inert=_NO_REPLICAS),
     O("index.interval.bytes", _I, "4096", "Bytes of log between two index entries", 0,
       broker="log.index.interval.bytes"),
-    O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled",
-      inert=_QUOTA),
+    O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled", part=_REPLICA,
+      inert=_NO_REPLICAS),
     O("local.retention.bytes", _L, "-2", "Bytes kept locally under tiering", -2, broker="log.local.retention.bytes",
       inert=_TIERS),
     O("local.retention.ms", _L, "-2", "Time kept locally under tiering", -2, broker="log.local.retention.ms",
@@ -95,7 +97,7 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
       inert=_TIERS),
     O("remote.log.copy.disable", _B, "false", "No more uploads", inert=_TIERS),
     O("remote.log.delete.on.disable", _B, "false", "Delete what was uploaded once tiering ends", inert=_TIERS),
-    O("remote.storage.enable", _B, "false", "Tiering", inert=_TIERS),
+    O("remote.storage.enable", _B, "false", "Tiering", refused=_TIERS),
     O("retention.bytes", _L, "-1", "Bytes a partition keeps; -1 for no limit", broker="log.retention.bytes"),
     O("retention.ms", _L, "604800000", "Time a partition keeps, by record timestamps; -1 for no limit", -1,
       broker="log.retention.ms"),
@@ -120,6 +122,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("advertised.listeners", _LIST, None,
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
+    O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.rack", _S, None, "The rack this broker stands in"),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
     O("compression.queued.bytes", _L, "268435456", "Most bytes of batches that wait to be compressed anew or looked "
@@ -147,6 +150,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308", "Speed of compaction, bytes read and "
       "written together", dynamic=True),
     O("log.cleaner.threads", _I, "1", "Logs that are compacted at a time", 0, dynamic=True),
+    O("log.dir", _LIST, None, "Another name of log.dirs, which counts where that is not given"),
     O("log.dirs", _LIST, "/tmp/isthmus-logs", "The data directory; exactly one"),
     O("log.flush.offset.checkpoint.interval.ms", _I, "60000", "How often recovery points are saved", 1),
     O("log.flush.scheduler.interval.ms", _L, str(MAX_LONG), "flush.ms where log.flush.interval.ms is not set", 1),
@@ -203,6 +207,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 
+OTHER_NAMES = {"node.id": "broker.id", "log.dirs": "log.dir"}  # that count where the option itself is not given
 _FIXED_HERE = ("listeners", "listener.security.protocol.map")  # which Kafka can change while a broker runs
 
 
@@ -215,12 +220,13 @@ def _broker_table() -> tuple[Option, ...]:
         default = None if topic.name in TIME_FALLBACKS else topic.default
         rows[topic.broker] = Option(
             topic.broker, topic.type, default, f"{topic.name} of topics that do not set it. {topic.doc}",
-            topic.low, topic.high, topic.choices, topic.never, inert=topic.inert, own=topic.own, dynamic=True,
+            topic.low, topic.high, topic.choices, never=topic.never, inert=topic.inert, own=topic.own, dynamic=True,
         )  # fmt: skip
     return tuple(rows[name] for name in sorted(rows))
 
 
-BROKER_OPTIONS: tuple[Option, ...] = _broker_table()
+OUR_BROKER_OPTIONS: tuple[Option, ...] = _broker_table()
+BROKER_OPTIONS = tuple(sorted((*OUR_BROKER_OPTIONS, *KAFKA_OPTIONS), key=lambda option: option.name))
 _BROKER = {option.name: option for option in BROKER_OPTIONS}
 _TOPIC = {option.name: option for option in TOPIC_OPTIONS}
 
@@ -237,12 +243,11 @@ class BrokerConfig(Mapping[str, Any]):
         self.of_all_brokers: dict[str, str] = {}
         self.of_this_broker: dict[str, str] = {}
         for name, text in self.given.items():
-            if name not in _BROKER:
-                raise ConfigError(f"unknown option {name}: {_way_out(name)}")
-            _BROKER[name].check(text)
+            _row(name).check(text)
         self._values: dict[str, Any] = {}
         self._parse()
         self._check_together()
+        self._check_alone()
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -274,9 +279,47 @@ class BrokerConfig(Mapping[str, Any]):
                 str(size), f"Value must be more than 1 MiB for each of log.cleaner.threads={threads}"
             )
 
+    def _check_alone(self) -> None:
+        """ConfigError where options say that other nodes belong to the cluster, or that its parts are elsewhere."""
+        node_id, roles = self["node.id"], self["process.roles"]
+        if self["broker.id"] not in (-1, node_id):
+            raise ConfigError(f"node.id={node_id} and broker.id={self['broker.id']} differ: leave broker.id out")
+        if sorted(roles) != ["broker", "controller"]:
+            raise _BROKER["process.roles"].invalid(
+                ",".join(roles), "a broker is its own controller here: write process.roles=broker,controller"
+            )
+        for voter in self["controller.quorum.voters"]:
+            if voter.partition("@")[0] != str(node_id):
+                raise _BROKER["controller.quorum.voters"].invalid(
+                    voter, f"no other node can be in the quorum: name this one alone, {node_id}@HOST:PORT, or none"
+                )
+        controllers = self._own_controllers()
+        for server in self["controller.quorum.bootstrap.servers"]:
+            if server not in controllers:
+                own = f"only {' or '.join(controllers)} is" if controllers else "none is, by controller.listener.names"
+                raise _BROKER["controller.quorum.bootstrap.servers"].invalid(
+                    server, f"no other node can be in the quorum, and of this node {own}"
+                )
+        directory = self["metadata.log.dir"]
+        if directory is not None and directory.rstrip("/") != self["log.dirs"][0].rstrip("/"):
+            raise _BROKER["metadata.log.dir"].invalid(
+                directory, "the metadata log is in log.dirs: leave it out, or name that directory"
+            )
+
+    def _own_controllers(self) -> list[str]:
+        """HOST:PORT of this node's listeners for controllers, by each name that its machine has for certain."""
+        names = [name.upper() for name in self["controller.listener.names"] or ()]
+        found: dict[str, None] = {}
+        for text in (*self["listeners"], *(self["advertised.listeners"] or ())):
+            name, _, address = text.rpartition("://")
+            if name.upper() in names:
+                port = address.rpartition(":")[2]
+                found |= dict.fromkeys((address, *(f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]"))))
+        return [each for each in found if not each.startswith((":", "0.0.0.0:"))]
+
     def _parse(self) -> None:
         for option in BROKER_OPTIONS:
-            text = option.default
+            text = self.given.get(OTHER_NAMES.get(option.name, ""), option.default)
             for level in (self.of_this_broker, self.of_all_brokers, self.given):
                 if option.name in level:
                     text = level[option.name]
@@ -284,16 +327,34 @@ class BrokerConfig(Mapping[str, Any]):
             self._values[option.name] = None if text is None else option.parse(text)
 
 
-def _way_out(name: str) -> str:
-    """What to write instead of a name that no broker option has."""
+def _row(name: str) -> Option:
+    """The row of a broker option; ConfigError says what to write instead of a name that no option has."""
+    option = _BROKER.get(name) or without_row(name)
+    if option is None:
+        way_out = meant(name) or "docs/reference/configuration.md lists those there are"
+        raise ConfigError(f"unknown option {name}: {way_out}")
+    return option
+
+
+def without_effect(options: Iterable[Option], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Name, value and reason of each option that was given and changes nothing here. options: the table of them."""
+    rows = {option.name: option for option in options}
+    found = ((name, text, rows.get(name) or without_row(name)) for name, text in sorted(given.items()))
+    return [(name, text, option.inert) for name, text, option in found if option is not None and option.inert]
+
+
+def is_known(name: str) -> bool:
+    """Whether a broker option has this name, or had it in an earlier version of Kafka."""
+    return name in _BROKER or without_row(name) is not None
+
+
+def meant(name: str) -> str:
+    """What may be meant by a name that no broker option has; empty where nothing is near."""
     topic = _TOPIC.get(name)
     if topic is not None:
         return f"topics have it; {topic.broker} is its default" if topic.broker else "topics have it, each its own"
-    held = instead(name)
-    if held is not None:
-        return f"an option of Kafka's; here {held}"
-    near = difflib.get_close_matches(name, _BROKER, 1, NEAR)
-    return f"did you mean {near[0]}?" if near else "docs/reference/configuration.md lists those there are"
+    near = difflib.get_close_matches(name, [option.name for option in OUR_BROKER_OPTIONS], 1, NEAR)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _sound(options: Mapping[str, str], wrong: list[KafkaError]) -> dict[str, str]:
@@ -338,9 +399,7 @@ def broker_option(name: str) -> Option:
     """The row of a broker option; ConfigError when there is none."""
     option = _BROKER.get(name)
     if option is None:
-        held = instead(name)
-        why = f": {held}" if held else ""
-        raise ConfigError(f"Unknown broker option: {name}, so that setting it has no effect here{why}")
+        raise ConfigError(f"Unknown broker option: {name}")
     return option
 
 
@@ -367,8 +426,8 @@ def validate_topic_options(
 def validate_broker_options(options: Mapping[str, str]) -> None:
     """KafkaError when these options cannot be set while a broker runs.
 
-    What Kafka refuses too is INVALID_REQUEST, as it is there (KAFKA-13609); what it would take, and what has no effect
-    here, is INVALID_CONFIG.
+    What Kafka refuses too is INVALID_REQUEST, as it is there (KAFKA-13609); what it would take, and what cannot be
+    honoured here, is INVALID_CONFIG.
     """
     fixed = [name for name in options if name in _BROKER and not _BROKER[name].dynamic and name not in _FIXED_HERE]
     if fixed:
@@ -377,7 +436,7 @@ def validate_broker_options(options: Mapping[str, str]) -> None:
     for name, text in options.items():
         option = broker_option(name)
         if name in _FIXED_HERE:
-            raise option.invalid(text, "it has no effect here while a broker runs: sockets are opened at its start")
+            raise option.invalid(text, "it cannot be changed here while a broker runs: sockets are opened at its start")
         try:
             option.parse(text)
         except ConfigError as error:

@@ -8,10 +8,12 @@ from enum import IntEnum
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.option_notes import NO_EFFECT
 
 MAX_SHORT = 2**15 - 1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
+HIDDEN = "[hidden]"  # in the place of a password, as in Kafka
 
 _INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
 _SPACES = "".join(map(chr, range(33)))  # what Java trims
@@ -28,6 +30,8 @@ class Type(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 LIMITS = {Type.SHORT: MAX_SHORT, Type.INT: MAX_INT, Type.LONG: MAX_LONG}
@@ -44,7 +48,9 @@ class ConfigError(KafkaError):
 class Option:
     """One row. `default` is the text a user would write; None is "not set".
 
-    `inert` says why an option that Kafka has changes nothing here: only its default is accepted.
+    `inert` says why an option of Kafka's changes nothing here. It is taken, kept and described as Kafka does.
+    `refused` says why an option of Kafka's cannot be honoured here. Only its default is taken: to ignore another value
+    would break a promise, such as encryption or a limit.
     """
 
     name: str
@@ -54,9 +60,12 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    any_case: bool = False  # of the choices
+    part: str = ""  # lists: the regular expression that each part must match, unless `*` is the only one
     never: tuple[int, ...] = ()  # within the bounds, and yet no value
     broker: str | None = None  # topic options: the broker option that gives the default
     inert: str = ""
+    refused: str = ""
     own: bool = False  # Kafka has no such option
     sealed: bool = False  # topic options: set at creation only
     dynamic: bool = False  # broker options: may be changed while the broker runs
@@ -68,8 +77,10 @@ class Option:
             wrong = [part for part in value if self.choices and part not in self.choices]
             if wrong:
                 raise self.invalid(wrong[0], f"String must be one of: {', '.join(self.choices)}")
+            if self.part and value != ("*",) and not all(re.fullmatch(self.part, each) for each in value):
+                raise self.invalid(text, "must be * or a list of partition:broker, such as 0:1,1:1")
         elif self.choices:
-            if value not in self.choices:
+            if (value.upper() if self.any_case else value) not in self.choices:
                 raise self.invalid(text, f"String must be one of: {', '.join(self.choices)}")
         elif self.low is not None and value < self.low:
             raise self.invalid(text, f"Value must be at least {self.low}")
@@ -80,13 +91,22 @@ class Option:
         return value
 
     def check(self, text: str) -> Any:
-        """`parse`, and ConfigError for a value that would change nothing here."""
+        """`parse`, and ConfigError for a value that cannot be honoured here."""
         value = self.parse(text)
-        if self.inert and (self.default is None or value != self.parse(self.default)):
-            raise self.invalid(text, f"it has no effect here: {self.inert}")
+        if self.refused and value != (None if self.default is None else self.parse(self.default)):
+            raise self.invalid(text, f"it cannot be honoured here: {self.refused}")
         return value
 
+    @property
+    def documentation(self) -> str:
+        """What DescribeConfigs tells of the option, where asked for it."""
+        notes = [NO_EFFECT + self.inert] if self.inert else []
+        notes += [f"Takes its default only: {self.refused}"] if self.refused else []
+        return ". ".join(each for each in (self.doc, *notes) if each)
+
     def invalid(self, text: str, reason: str) -> ConfigError:
+        if self.type is Type.PASSWORD:
+            text = HIDDEN
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {reason}")
 
     def text(self, value: Any) -> str | None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from .config import BrokerConfig, ConfigError, validate_topic_options
-from .server.listener import parse_address
+from .server.listener import addresses, parse_address
 
 ADDRESSES = ("advertised.listeners", "metrics.listener")  # else looked into when sockets are opened
 
@@ -35,8 +35,14 @@ def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
         if reason := _refusal(check, {name: text}):
             each_is_right = False
             yield name, reason
-    if each_is_right and (reason := _refusal(check, options)):
+    if each_is_right and (reason := _refusal(check, options) or _refusal(_check_listeners, options)):
         yield "", reason
+
+
+def _check_listeners(options: Options) -> None:
+    """Where listeners are among the options: whether they fit the others."""
+    if "listeners" in options:
+        addresses(BrokerConfig(options))
 
 
 def _check_broker(options: Options) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .errors import DeployError
 from .launch import NOTE, Layout, launch
+from .output import rotate_own
 from .supervisor import EXIT_CONFIG, Event, Supervisor, start_ticks
 from .topology import load
 
@@ -24,6 +25,7 @@ LOOK_S = 1.0
 def say(event: Event) -> None:
     at = time.strftime("%H:%M:%S")
     print(f"{at} {event.process} {event.state}" + (f": {event.text}" if event.text else ""), flush=True)
+    rotate_own(sys.stdout.fileno())
 
 
 async def run(file: Path, folder: Path, wanted_by: int | None) -> int:

@@ -23,6 +23,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
+from ..readiness import VARIABLE as READY_VARIABLE
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
 from .launch import PORT_BASE, broker_arguments, mirror_arguments, plain, stop_grace_s, worker_arguments
@@ -38,7 +39,7 @@ APPS = "/apps"
 LOOPBACK = "127.0.0.1"
 # Broker options that a topology leaves to this file, and what is said of one that it does not.
 SET_HERE = dict.fromkeys(
-    ("advertised.listeners", "listeners", "log.dirs"),
+    ("advertised.listeners", "listener.security.protocol.map", "listeners", "log.dirs"),
     "the compose file sets this: leave it out, and give HOST:PORT for clients outside as `listen`",
 )
 
@@ -62,7 +63,13 @@ SHARED: dict[str, Any] = {
     "stop_grace_period": "30s",  # from SIGTERM to SIGKILL; a mirror or worker is done, or gives up, in less
     "logging": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}},
 }
-NO_HEALTHCHECK = {"disable": True}  # the image's asks a broker; a mirror or worker has none to ask
+NO_HEALTHCHECK = {"disable": True}  # the image's asks a broker
+# A mirror or worker has no listener to be asked at: it makes a file. /tmp is empty at each start.
+READY_FILE = "/tmp/isthmus-ready"
+READINESS: dict[str, Any] = {
+    "environment": {READY_VARIABLE: READY_FILE},
+    "healthcheck": {"test": ["CMD", "test", "-e", READY_FILE], "interval": "2s"},
+}
 WIDTH = 118
 
 
@@ -215,11 +222,11 @@ def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> di
     """Clients in its networks are told the service's name, those outside the published address."""
     host, _, port = address.rpartition(":")
     told = LOOPBACK if ipaddress.IPv4Address(host).is_unspecified else host
-    advertised = f"INSIDE://{inside(name)},OUTSIDE://{told}:{port}"
+    advertised = f"INSIDE://{inside(name)}", f"OUTSIDE://{told}:{port}"
     listeners = f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"
-    arguments = broker_arguments(datacenter, DATA, *listeners)
+    arguments = broker_arguments(datacenter, DATA, listeners, advertised)
     return {
-        **_python("core_broker", (*arguments, f"--set=advertised.listeners={advertised}")),
+        **_python("core_broker", arguments),
         **_contained(BROKER),
         "stop_grace_period": f"{stop_grace_s(datacenter)}s",
         "networks": [name, WAN] if target else [name],
@@ -255,7 +262,7 @@ def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
         **_python("mirror", mirror_arguments(link, inside(link.source), inside(link.target))),
         **_contained(MIRROR),
         "networks": [link.source, WAN],
-        "healthcheck": NO_HEALTHCHECK,
+        **copy.deepcopy(READINESS),
         "depends_on": _after({**_ready(link.source, topology), **_ready(link.target, topology)}),
     }
 
@@ -267,7 +274,7 @@ def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
         **_contained(WORKER),
         "networks": [worker.datacenter],
         **volumes,
-        "healthcheck": NO_HEALTHCHECK,
+        **copy.deepcopy(READINESS),
         "depends_on": _after(_ready(worker.datacenter, topology)),
     }
 

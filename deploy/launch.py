@@ -14,7 +14,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +68,7 @@ class Layout:
     def broker(self, name: str) -> ProcessSpec:
         data = str(self.folder / "data" / name)
         datacenter = self.topology.datacenters[name]
-        command = (*python("core_broker"), *broker_arguments(datacenter, data, self.addresses[name]))
+        command = (*python("core_broker"), *broker_arguments(datacenter, data, [self.addresses[name]]))
         return ProcessSpec(f"{name}-broker", command, "broker", stop_timeout_s=stop_grace_s(datacenter))
 
     def mirror(self, link: Mirror) -> ProcessSpec:
@@ -110,10 +110,24 @@ def last_words(log: Path) -> str:
     return f"the supervisor died, and said at last: {last} (log: {log})"
 
 
-def broker_arguments(datacenter: Datacenter, data: str, *listeners: str) -> tuple[str, ...]:
-    """What `isthmus.core_broker` is told; listeners: [NAME://]HOST:PORT each."""
+def broker_arguments(
+    datacenter: Datacenter, data: str, listeners: Sequence[str], advertised: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What `isthmus.core_broker` is told; listeners, advertised: [NAME://]HOST:PORT each."""
     options = (f"--set={key}={plain(value)}" for key, value in datacenter.options.items())
-    return (f"--data={data}", *(f"--listen={each}" for each in listeners), *options)
+    return (f"--data={data}", *options, *listener_arguments(listeners, advertised))
+
+
+def listener_arguments(listeners: Sequence[str], advertised: Sequence[str] = ()) -> tuple[str, ...]:
+    """Where a broker listens and what clients are told, [NAME://]HOST:PORT each; those with names have a protocol."""
+    arguments = [f"--listen={each}" for each in listeners]
+    names = [name for name, mark, _ in (each.partition("://") for each in listeners) if mark]
+    if names:
+        protocols = ",".join(f"{name}:PLAINTEXT" for name in names)
+        arguments.append(f"--set=listener.security.protocol.map={protocols}")
+    if advertised:
+        arguments.append(f"--set=advertised.listeners={','.join(advertised)}")
+    return tuple(arguments)
 
 
 def stop_grace_s(datacenter: Datacenter) -> int:

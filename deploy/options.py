@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .errors import DeployError
 from .launch import plain, python
-from .topology import Option, Topology, mistakes
+from .topology import EVERYWHERE, Option, Topology, mistakes, overlap
 
+METRICS = "metrics.listener"
 SET_BY_TOPOLOGY = {
     "listeners": "`listen` of the datacenter says this: leave it out",
     "log.dirs": "where data goes is said to the command that starts the topology: leave it out",
@@ -27,20 +28,36 @@ def check_options(topology: Topology, text: str, path: str, set_here: Mapping[st
     found: list[tuple[tuple[str, ...], str]] = []
     asked: list[tuple[str, dict[str, str]]] = []
     places: list[tuple[str, ...]] = []
+    is_local = "listeners" in set_here and "advertised.listeners" not in set_here
     for name, datacenter in topology.datacenters.items():
         place = ("datacenters", name)
-        kept = {option: value for option, value in datacenter.options.items() if option not in set_here}
+        kept: dict[str, Option] = {key: value for key, value in datacenter.options.items() if key not in set_here}
         found += [((*place, "options", each), set_here[each]) for each in datacenter.options if each in set_here]
+        if is_local and (kept or datacenter.listen.rpartition(":")[0].strip("[]") in EVERYWHERE):
+            kept["listeners"] = f"PLAINTEXT://{datacenter.listen}"
         parts: list[tuple[str, tuple[str, ...], Mapping[str, Option]]] = [("broker", place, kept)]
         parts += [("topic", (*place, "topics", topic), each.options) for topic, each in datacenter.topics.items()]
         for kind, where, options in parts:
             if options:
                 asked.append((kind, {option: plain(value) for option, value in options.items()}))
                 places.append((*where, "options"))
+    if is_local:
+        found += _used_twice(topology)
     for index, option, reason in _refused(asked) if asked else ():
         found.append(((*places[index], option) if option else places[index], reason))
     if found:
         raise mistakes(text, path, found)
+
+
+def _used_twice(topology: Topology) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Addresses of metrics that are another's on this machine; those of `listen` are compared with the file."""
+    taken = {f"{name} (listen)": datacenter.listen for name, datacenter in topology.datacenters.items()}
+    for name, datacenter in topology.datacenters.items():
+        if METRICS in datacenter.options:
+            address = str(datacenter.options[METRICS])
+            if other := next((each for each in taken if overlap(taken[each], address)), ""):
+                yield ("datacenters", name, "options", METRICS), f"{address} is the address of {other} already"
+            taken[f"{name} ({METRICS})"] = address
 
 
 def _refused(asked: list[tuple[str, dict[str, str]]]) -> list[tuple[int, str, str]]:

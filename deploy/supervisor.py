@@ -1,8 +1,10 @@
 """The local supervisor: runs processes, keeps a log of each, restarts what crashes with back-off, and stops all.
 
-It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process says `ready …` on stdout
-once it works. What dies is started again; what exits with `EXIT_CONFIG` is not, for it would say the same again.
-Children die with their supervisor, however it ended (PR_SET_PDEATHSIG). State is kept in `supervisor.json`.
+It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process tells that it works by the file
+that ISTHMUS_READY names (`isthmus/readiness.py`); what it prints goes to its log. What dies is started again, once all
+that it left behind is ended; what exits with `EXIT_CONFIG` is not, for it would say the same again. Children die with
+their supervisor, however it ended (PR_SET_PDEATHSIG); what they leave then, the next supervisor of the folder ends.
+State is kept in `supervisor.json`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from ..readiness import VARIABLE as READY_VARIABLE
+from . import leftovers
 from .errors import SupervisorError
+from .output import Log, Output
 from .whole import write_whole
 
 EXIT_CONFIG = 2  # a process that exits so was told something wrong: restarting it cannot help
@@ -27,7 +32,7 @@ BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 10.0
 STEADY_S = 30.0  # ready for so long: the next crash starts at the smallest back-off again
 STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
-LINE_MAX_BYTES = 1 << 16  # of a child's stdout; longer ones are cut
+READY_MAX_BYTES = 4096  # of what a process tells when it works
 PR_SET_PDEATHSIG = 1
 
 
@@ -60,7 +65,7 @@ class Status:
     kind: str
     state: State
     pid: int | None = None
-    address: str = ""  # what follows `ready` on stdout
+    address: str = ""  # what it told when it was ready
     restarts: int = 0
     since_ms: int = 0
     reason: str = ""
@@ -84,33 +89,25 @@ class Process:
         self.supervisor = supervisor
         self.log = supervisor.folder / "logs" / f"{spec.name}.log"
         self.status = Status(spec.name, spec.kind, State.STARTING, log=str(self.log))
-        self.line: Callable[[str], None] | None = None  # sees each other line of stdout
+        self.line: Callable[[str], None] | None = None  # sees each line of stdout
         self.changed = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
         self.stopping = False
+        self._ready_at = 0.0  # by the monotonic clock; 0: not since its start
+        self._last_line = ""  # that is not blank, of both streams
+        self._mark = leftovers.mark(supervisor.folder, spec.name)
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"supervise {spec.name}")
 
     async def _run(self) -> None:
         backoff_s = BACKOFF_MIN_S
         while not self.stopping:
-            ready_at = None
+            self._set(State.STARTING)
+            self._ready_at = 0.0
             try:
-                await self._spawn()
+                code = await self._run_once()
             except OSError as error:
                 self._set(State.FAILED, f"{self.spec.command[0]} cannot be run: {error.strerror}")
                 return
-            assert self.child and self.child.stdout
-            if self.stopping:  # was told so before there was a process to tell
-                self._kill_group()
-            async for raw in self._lines(self.child.stdout):
-                if raw.startswith("ready"):
-                    ready_at = time.monotonic()
-                    self.status.address = raw[5:].strip()
-                    self._set(State.READY)
-                elif self.line:
-                    self.line(raw)
-            code = await self.child.wait()
-            self._kill_group()  # what it left behind, such as a JVM
             self.status.pid = None
             if self.stopping:
                 self._set(State.STOPPED)
@@ -121,7 +118,7 @@ class Process:
             if code == EXIT_CONFIG:
                 self._set(State.FAILED, self.last_line() or f"exited {code}")
                 return
-            if ready_at and time.monotonic() - ready_at > STEADY_S:
+            if self._ready_at and time.monotonic() - self._ready_at > STEADY_S:
                 backoff_s = BACKOFF_MIN_S
             self.status.restarts += 1
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited {code}: {self.last_line()}"
@@ -130,43 +127,80 @@ class Process:
             backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
         self._set(State.STOPPED)
 
-    async def _spawn(self) -> None:
+    async def _run_once(self) -> int:
+        """Run it until it is dead, and all that it left behind; gives its exit code. OSError: it cannot be run."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._set(State.STARTING)
-        with open(self.log, "ab") as log:
-            self.child = await asyncio.create_subprocess_exec(
-                *self.spec.command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **self.spec.environment},
-                cwd=self.spec.folder,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which then stops its children in order
-                preexec_fn=_die_with_parent,
-                limit=LINE_MAX_BYTES,
-            )
-        self.status.pid = self.child.pid
-        self.supervisor.save()
+        log = Log(self.log)
+        outputs = [Output(log.write, self._said_line), Output(log.write, self._last)]
+        fifo = self._make_fifo()
+        loop = asyncio.get_running_loop()
+        try:
+            try:
+                self.child = await asyncio.create_subprocess_exec(
+                    *self.spec.command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=outputs[0].end,
+                    stderr=outputs[1].end,
+                    env={
+                        **os.environ,
+                        **self.spec.environment,
+                        READY_VARIABLE: str(self._fifo_path),
+                        leftovers.VARIABLE: self._mark,
+                    },
+                    cwd=self.spec.folder,
+                    start_new_session=True,  # Ctrl-C is for the supervisor, which then stops its children in order
+                    preexec_fn=_die_with_parent,
+                )
+            finally:
+                for each in outputs:
+                    each.begin()
+            loop.add_reader(fifo, self._told, fifo)
+            self.status.pid = self.child.pid
+            self.supervisor.save()
+            if self.stopping:  # was told so before there was a process to tell
+                self._kill_group()
+            code = await self.child.wait()  # no pipe is its own, so that its death alone ends this
+            pid = self.child.pid
+            await leftovers.end(lambda: leftovers.of_process(pid, self._mark))
+            return code
+        finally:
+            loop.remove_reader(fifo)
+            os.close(fifo)
+            for each in outputs:
+                each.finish()
 
-    async def _lines(self, stream: asyncio.StreamReader) -> AsyncIterator[str]:
-        with open(self.log, "ab", buffering=0) as log:
-            while True:
-                try:
-                    raw = await stream.readline()
-                except ValueError:  # longer than LINE_MAX_BYTES: readline has thrown it away
-                    continue
-                if not raw:
-                    return
-                log.write(raw)
-                yield raw.decode(errors="replace").rstrip("\n")
+    @property
+    def _fifo_path(self) -> Path:
+        return (self.supervisor.folder / "ready" / self.spec.name).absolute()
+
+    def _make_fifo(self) -> int:
+        """A new one for each start: what is told of an earlier one counts no more."""
+        path = self._fifo_path
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for writing too: else it would be at its end at once
+
+    def _told(self, fifo: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            text = os.read(fifo, READY_MAX_BYTES).decode(errors="replace").partition("\n")[0]
+            if not self._ready_at:
+                self._ready_at = time.monotonic()
+                self.status.address = text
+                self._set(State.READY)
+
+    def _said_line(self, line: str) -> None:
+        self._last(line)
+        if self.line:
+            self.line(line)
+
+    def _last(self, line: str) -> None:
+        if line.strip():
+            self._last_line = line.strip()
 
     def last_line(self) -> str:
-        """The end of the log, which is where a process says why it died."""
-        with contextlib.suppress(OSError), open(self.log, "rb") as log:
-            log.seek(max(0, self.log.stat().st_size - LINE_MAX_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-            return lines[-1].removeprefix("error: ") if lines else ""
-        return ""
+        """The last that it printed, which is where a process says why it died."""
+        return self._last_line.removeprefix("error: ")
 
     def signal(self, number: int) -> None:
         if self.child and self.child.returncode is None:
@@ -226,6 +260,7 @@ class Supervisor:
             raise SupervisorError(
                 f"{folder} is run by process {other.pid} already: stop it with `isthmus down`, or use another --data"
             )
+        leftovers.kill(leftovers.of_folder(folder))  # of one that was killed
         self.save()
 
     def start(self, spec: ProcessSpec) -> Process:

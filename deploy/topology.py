@@ -23,6 +23,7 @@ from .errors import TopologyError
 
 FILE_MAX_BYTES = 1 << 20  # thousands of topics; more is some other file
 NAME = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="lower-case letters, digits and '-'")
+EVERYWHERE = ("", "0.0.0.0", "::")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -147,9 +148,10 @@ class Topology(_Strict):
         problems = []
         listening: dict[str, str] = {}
         for name, datacenter in self.datacenters.items():
-            if not datacenter.listen.endswith(":0") and listening.setdefault(datacenter.listen, name) != name:
-                what = f"{datacenter.listen} is the address of {listening[datacenter.listen]} already"
+            if taken_by := next((each for each, there in listening.items() if overlap(there, datacenter.listen)), ""):
+                what = f"{datacenter.listen} is the address of {taken_by} already"
                 problems.append(Misreference(("datacenters", name, "listen"), what))
+            listening[name] = datacenter.listen
         for i, mirror in enumerate(self.mirrors):
             for end in ("source", "target"):
                 if (name := getattr(mirror, end)) not in self.datacenters:
@@ -171,6 +173,14 @@ class Topology(_Strict):
         if problems:
             raise Misreferences(problems)
         return self
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two HOST:PORT cannot both be listened on: the ports are equal, and the hosts, or one is all hosts."""
+    parts = [address.rpartition(":") for address in (one, other)]
+    hosts = ["127.0.0.1" if host == "localhost" else host.strip("[]") for host, _, _ in parts]
+    ports = [port for _, _, port in parts]
+    return ports[0] == ports[1] != "0" and (hosts[0] == hosts[1] or any(host in EVERYWHERE for host in hosts))
 
 
 KEY = "[key]"  # what pydantic puts behind a key that is wrong itself

@@ -14,7 +14,9 @@ from typing import Any
 import typer
 
 from isthmus.connectors.options import HARMLESS, OPTIONS, REFUSED
-from isthmus.core_broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Option
+from isthmus.core_broker.config import OUR_BROKER_OPTIONS, TOPIC_OPTIONS, Option
+from isthmus.core_broker.kafka_only import INSTEAD
+from isthmus.core_broker.kafka_only import REFUSED as REFUSED_OF_KAFKA
 
 REFERENCE = Path(__file__).with_name("reference")
 MADE = "<!-- made from the code by `make docs`: do not edit -->"
@@ -32,10 +34,13 @@ def configuration() -> str:
             "# Configuration",
             "",
             "Options have Kafka's names and meanings. A broker takes its own by `--set name=value` on the command",
-            "line, or in the topology file; a topic by `isthmus topic create --set name=value` or any Kafka tool.",
+            "line, in the topology file, or from a `server.properties` of Kafka's by `--config FILE`; a topic by",
+            "`isthmus topic create --set name=value` or any Kafka tool.",
+            "",
             "*own*: Kafka has no such option. *dynamic*: can be changed while the broker runs, for one broker or for",
-            "all, by any Kafka tool. *no effect*: an option of Kafka's that would change nothing here; only its",
-            "default is accepted, so that nobody relies on it (`INVALID_CONFIG`).",
+            "all, by any Kafka tool. *no effect*: an option of Kafka's that is taken, kept and described as Kafka",
+            "does, and changes nothing here; `isthmus topic describe` and the broker's log say so. *default only*:",
+            "another value is refused (`INVALID_CONFIG`), because to ignore it would break a promise.",
             "",
             "## Topics",
             "",
@@ -45,7 +50,16 @@ def configuration() -> str:
             "",
             "## Brokers",
             "",
-            *_table(BROKER_OPTIONS, by_broker=False),
+            *_table(OUR_BROKER_OPTIONS, by_broker=False),
+            "",
+            "## Kafka's other broker options",
+            "",
+            "A broker starts on them and describes them, and at its start prints a table of those that were given.",
+            "Names that neither Kafka nor Isthmus has are refused by `--set` and in a topology file. In a file of",
+            "Kafka's they are taken, since they may belong to a plugin, unless the name is nearly one above.",
+            "",
+            *KAFKA_HEAD,
+            *_kafka_rows(),
             "",
         ]
     )
@@ -59,9 +73,21 @@ def _table(options: Iterable[Option], by_broker: bool) -> Iterator[str]:
         marks = [mark for mark, holds in (("own", option.own), ("dynamic", option.dynamic)) if holds]
         marks += ["set at creation only"] if option.sealed else []
         marks += [f"no effect: {option.inert}"] if option.inert else []
+        marks += [f"default only: {option.refused}"] if option.refused else []
         doc = option.doc + (f" (*{', '.join(marks)}*)" if marks else "")
         cells = [f"`{option.name}`", option.type.name.lower(), _default(option), _values(option), _cell(doc)]
         yield f"| {' | '.join(cells)} |" + ((f" `{option.broker}` |" if option.broker else " |") if by_broker else "")
+
+
+KAFKA_HEAD = ("| options | taken | why |", "|---|---|---|")
+
+
+def _kafka_rows() -> Iterator[str]:
+    for table, taken in ((INSTEAD, "no effect"), (REFUSED_OF_KAFKA, "default only")):
+        reasons = dict.fromkeys(why for _, why in table)
+        for why in reasons:
+            patterns = ", ".join(f"`{pattern}`" for pattern, each in table if each == why)
+            yield f"| {patterns} | {taken} | {_cell(why)} |"
 
 
 def _default(option: Option) -> str:

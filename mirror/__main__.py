@@ -13,6 +13,7 @@ import uvloop
 from ..client import Client
 from ..client.errors import ClientError
 from ..protocol.errors import KafkaError
+from ..readiness import Readiness
 from .errors import MirrorError
 from .link import MirrorLink, patterns
 from .worker import MirrorWorker
@@ -20,7 +21,7 @@ from .worker import MirrorWorker
 EXIT_FAILED, EXIT_CONFIG = 1, 2
 
 
-async def serve(link: MirrorLink, source_address: str, target_address: str) -> None:
+async def serve(link: MirrorLink, source_address: str, target_address: str, readiness: Readiness) -> None:
     """Mirror until cancelled; raises what the worker cannot live with."""
     source = Client(source_address, client_id=f"mirror-{link.name}")
     target = Client(target_address, client_id=f"mirror-{link.name}")
@@ -29,7 +30,9 @@ async def serve(link: MirrorLink, source_address: str, target_address: str) -> N
         await source.start()
         await target.start()
         await worker.start()
-        print(f"ready {link.name}: {source_address} -> {target_address}", flush=True)
+        works = f"{link.name}: {source_address} -> {target_address}"
+        print(f"ready {works}", flush=True)
+        readiness.tell(works)
         await worker.failed
     finally:
         await worker.stop()
@@ -37,10 +40,10 @@ async def serve(link: MirrorLink, source_address: str, target_address: str) -> N
         await target.close()
 
 
-async def run(link: MirrorLink, source_address: str, target_address: str) -> None:
+async def run(link: MirrorLink, source_address: str, target_address: str, readiness: Readiness) -> None:
     """Mirror until SIGTERM or SIGINT, which end a start that still waits for its brokers, too."""
     loop = asyncio.get_running_loop()
-    serving = loop.create_task(serve(link, source_address, target_address))
+    serving = loop.create_task(serve(link, source_address, target_address, readiness))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.cancel)
     await asyncio.wait([serving])
@@ -49,6 +52,7 @@ async def run(link: MirrorLink, source_address: str, target_address: str) -> Non
 
 
 def main() -> int:
+    readiness = Readiness.take()
     parser = argparse.ArgumentParser(prog="python -m isthmus.mirror", description=__doc__.splitlines()[0])
     parser.add_argument("--link", required=True, help="name of the link")
     parser.add_argument("--source-alias", required=True, help="what {source} in --rename stands for")
@@ -60,7 +64,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         link = MirrorLink(options.link, options.source_alias, patterns(options.topics), options.rename)
-        uvloop.run(run(link, options.source, options.target))
+        uvloop.run(run(link, options.source, options.target, readiness))
     except MirrorError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CONFIG

@@ -20,6 +20,7 @@ import uvloop
 from ..client import Client
 from ..client.errors import ClientError
 from ..protocol.errors import KafkaError
+from ..readiness import Readiness
 from .api.app import App
 from .errors import AppError, StreamsError
 from .runtime.worker import StreamWorker
@@ -75,7 +76,9 @@ def loading(where: str) -> Iterator[None]:
         raise AppError(f"{where} cannot be loaded: {place}: {type(error).__name__}: {words}") from None
 
 
-async def serve(app: App, bootstrap: str, working: asyncio.Event, stopping: asyncio.Event) -> None:
+async def serve(
+    app: App, bootstrap: str, working: asyncio.Event, stopping: asyncio.Event, readiness: Readiness
+) -> None:
     """Run until `stopping`, then checkpoint and leave; when cancelled, or when something fails, just leave."""
     client = Client(bootstrap, client_id=app.id)
     try:
@@ -85,7 +88,9 @@ async def serve(app: App, bootstrap: str, working: asyncio.Event, stopping: asyn
         try:
             await worker.start()
             working.set()
-            print(f"ready {app.id}: {', '.join(worker.topics)}", flush=True)
+            works = f"{app.id}: {', '.join(worker.topics)}"
+            print(f"ready {works}", flush=True)
+            readiness.tell(works)
             await worker.run()
             await worker.close()
         except BaseException:
@@ -102,11 +107,11 @@ async def _stop_when(stopping: asyncio.Event, worker: StreamWorker) -> None:
     await worker.stop()
 
 
-async def run(app: App, bootstrap: str) -> None:
+async def run(app: App, bootstrap: str, readiness: Readiness) -> None:
     """Run until SIGTERM or SIGINT. What is not done within STOP_S is left to the next run."""
     loop = asyncio.get_running_loop()
     working, stopping = asyncio.Event(), asyncio.Event()
-    serving = loop.create_task(serve(app, bootstrap, working, stopping))
+    serving = loop.create_task(serve(app, bootstrap, working, stopping, readiness))
 
     def stop() -> None:
         stopping.set()
@@ -122,13 +127,14 @@ async def run(app: App, bootstrap: str) -> None:
 
 
 def main() -> int:
+    readiness = Readiness.take()  # before anything of the app's runs
     parser = argparse.ArgumentParser(prog="python -m isthmus.streams", description=__doc__.splitlines()[0])
     parser.add_argument("app", help="path/to/file.py:app or module:app")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        uvloop.run(run(find(options.app), options.bootstrap))
+        uvloop.run(run(find(options.app), options.bootstrap, readiness))
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_CONFIG

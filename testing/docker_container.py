@@ -21,7 +21,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from ..deploy import engine
-from ..deploy.launch import plain
+from ..deploy.launch import listener_arguments, plain
 from .choice import Backend, require_docker
 from .choice import image as own_image
 from .container import IsthmusContainer, Option
@@ -115,10 +115,10 @@ class DockerBroker(IsthmusContainer, DockerContainer):
         return self
 
     def _arguments(self) -> list[str]:
-        told = f"INSIDE://{self._inside},OUTSIDE://{self.bootstrap}"
-        listeners = [f"--listen=INSIDE://0.0.0.0:{INSIDE_PORT}", f"--listen=OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"]
+        told = f"INSIDE://{self._inside}", f"OUTSIDE://{self.bootstrap}"
+        listeners = f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"
         options = [f"--set={name}={plain(value)}" for name, value in self._options.items()]
-        return [*listeners, f"--set=advertised.listeners={told}", *options]
+        return [*listener_arguments(listeners, told), *options]
 
     def stop(self, force: bool = True, delete_volume: bool = True) -> None:
         try:

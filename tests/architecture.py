@@ -47,6 +47,7 @@ _PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.r
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
     "isthmus.runtime": ("isthmus._clock",),
+    "isthmus.readiness": (),
     "isthmus.protocol": (),
     "isthmus.client": ("isthmus.protocol",),
     "isthmus.mirror": _OUTSIDE,
@@ -69,7 +70,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.storage.log": (_DISK, "isthmus.protocol"),
     _DISK: ("isthmus.protocol",),
     f"{_BROKER}.option": ("isthmus.protocol",),
-    f"{_BROKER}.kafka_only": (),
+    f"{_BROKER}.kafka_only": (f"{_BROKER}.option", "isthmus.protocol"),
+    f"{_BROKER}.properties": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
@@ -85,12 +87,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
     f"{_BROKER}.wrong_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
-        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "wrong_options")),
+        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "wrong_options")),
         *_SERVER,
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
-OPEN_TO_ALL = ("isthmus", "isthmus.runtime", "isthmus.same_host")
+OPEN_TO_ALL = ("isthmus", "isthmus.readiness", "isthmus.runtime", "isthmus.same_host")
 
 
 @dataclass(frozen=True)

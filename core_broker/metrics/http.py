@@ -15,7 +15,7 @@ from typing import cast
 
 import h11
 
-from ..server.listener import cannot_listen, host_and_port
+from ..server.listener import begin_to_listen, cannot_listen, host_and_port
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,12 @@ class HttpListener:
     async def listen(self, host: str, port: int) -> None:
         """Raises ListenError."""
         loop = asyncio.get_running_loop()
+        where = f"{host_and_port(host or '*', port)} for metrics"
         try:
-            self._server = await loop.create_server(lambda: _Connection(self), host or None, port)
+            self._server = await loop.create_server(lambda: _Connection(self), host or None, port, start_serving=False)
         except (OSError, UnicodeError) as error:
-            raise cannot_listen(error, f"{host_and_port(host or '*', port)} for metrics", "--metrics") from error
+            raise cannot_listen(error, where, "--metrics") from error
+        await begin_to_listen(self._server, where, "--metrics")
         self.address = host_and_port(host or "0.0.0.0", port or self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:

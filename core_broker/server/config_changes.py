@@ -19,6 +19,14 @@ from .context import Context
 from .topics import submit
 
 CLEANER_THREADS = "log.cleaner.threads"
+POOLS = (  # of threads, which Kafka lets double or halve at a time; only the first is one here
+    CLEANER_THREADS,
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
 CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
 NUMBER = re.compile(r"[+-]?\d{1,10}")  # without the spaces and underscores that Python would take
 Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
@@ -58,7 +66,7 @@ def change(
                     check_broker_name(name, context.services.node_id)
                 after = changed(resource, context.services.image.broker_configs.get(name, {}))
                 validate_broker_options(after)
-                check_cleaner(after, context.services.config)
+                check_pools(after, context.services.config)
             elif kind != TOPIC_RESOURCE:
                 raise unknown_kind(kind)
         except KafkaError as error:
@@ -76,15 +84,17 @@ def change(
     return submit(command(sound), context.services.config["request.timeout.ms"], decided, context)
 
 
-def check_cleaner(options: Mapping[str, str], config: BrokerConfig) -> None:
-    """Raise INVALID_REQUEST for what a cleaner at work does not take: it may double or halve its threads at a time."""
-    now: int = config[CLEANER_THREADS]
+def check_pools(options: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise INVALID_REQUEST for what pools at work do not take: they may double or halve their threads at a time."""
+    for name in POOLS:
+        now, text = config[name], options.get(name)
+        wanted: int = now if text is None else broker_option(name).parse(text)
+        if not max(1, now // 2) <= wanted <= 2 * now:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{name} is {now} and cannot be {wanted}: half or double at most"
+            )
     text = options.get(CLEANER_THREADS)
-    threads: int = now if text is None else broker_option(CLEANER_THREADS).parse(text)
-    if not max(1, now // 2) <= threads <= 2 * now:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{CLEANER_THREADS} is {now} and cannot be {threads}: half or double at most"
-        )
+    threads: int = config[CLEANER_THREADS] if text is None else broker_option(CLEANER_THREADS).parse(text)
     text = options.get(CLEANER_BUFFER)
     if text is not None and broker_option(CLEANER_BUFFER).parse(text) // threads <= CLEANER_BUFFER_LEAST:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{CLEANER_BUFFER} must be more than 1 MiB for each cleaner thread")

@@ -78,16 +78,18 @@ DIFFERENCES: dict[int, str] = {
     14: "SyncGroup: the same",
     15: "DescribeGroups tells a group once that is named twice: a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
-    19: "CreateTopics refuses options that would change nothing here (INVALID_CONFIG), and lists ours among a topic's",
+    19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
-    32: "DescribeConfigs lists the broker options that we have, and ours, with our defaults; a resource named twice is "
-    "told once; client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); "
+    32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is told once; "
+    "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); "
     "min.insync.replicas is a default, where Kafka's formatter sets it for the cluster",
-    33: "AlterConfigs refuses options that would change nothing here (INVALID_CONFIG), and keeps those of mirrors",
+    33: "AlterConfigs keeps the options of mirrors. Of a broker's it refuses what cannot be honoured, and names that "
+    "nobody has (INVALID_CONFIG), see configuration.md",
     35: "DescribeLogDirs tells the sizes of all partitions beside one that is offline, see above",
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
     43: "ElectLeaders has nothing to do for a partition that is offline (ELECTION_NOT_NEEDED), see above",
-    44: "IncrementalAlterConfigs refuses options that would change nothing here (INVALID_CONFIG); client metrics and "
+    44: "IncrementalAlterConfigs refuses a broker's options that cannot be honoured, and names that nobody has, which "
+    "Kafka keeps (INVALID_CONFIG), see configuration.md; client metrics and "
     "groups (kinds 16 and 32) have none (INVALID_REQUEST), which is also told for an operation that there is not, in "
     "Kafka a fault where the option is a topic's (UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 SCRATCH_BYTES = 128 * 1024  # one read of small requests
 TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
 PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = "listener.security.protocol.map"
+ANY_HOST = ("0.0.0.0", "::")  # where a socket may listen, and nobody can connect to
 
 
 def host_and_port(host: str, port: int) -> str:
@@ -98,30 +101,151 @@ def parse_address(text: str, option: str) -> Address:
 
 
 def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
-    """The listeners of a configuration, each with its advertised address. Raises ConfigError."""
+    """The listeners of a configuration, each with its advertised address. Raises ConfigError, where Kafka does, too.
+
+    An address whose host is empty is told as this machine's name. Controllers' listeners are left out: they are checked
+    like all others, but the controller works inside the broker and nothing listens for it.
+    """
     listeners = [parse_address(text, "listeners") for text in config["listeners"]]
-    names = [listener.name for listener in listeners]
-    if not listeners:
+    controllers = [name.upper() for name in config["controller.listener.names"] or ()]
+    _check_names(listeners)
+    _check_ports(listeners, config["metrics.listener"])
+    protocols = _protocols(config, controllers)
+    for listener in listeners:
+        _check_protocol(listener.name, protocols, controllers, [each.name for each in listeners])
+    ours = [listener for listener in listeners if listener.name not in controllers]
+    if not ours:
         raise ConfigError("Invalid value for configuration listeners: at least one is needed, as PLAINTEXT://HOST:PORT")
+    told = {a.name: a for a in (parse_address(t, "advertised.listeners") for t in config["advertised.listeners"] or ())}
+    names = [listener.name for listener in ours]
+    for name in sorted(told):
+        if name not in (*names, *controllers):
+            raise ConfigError(f"advertised.listeners names {name}, which is not among the listeners")
+    found = [(listener, told.get(listener.name, listener)) for listener in ours]
+    for listener, advertised in found:
+        _check_advertised(listener, advertised, [each.name for each in told.values()])
+    between = config["inter.broker.listener.name"]
+    if between is not None and between.upper() not in names:
+        raise ConfigError(
+            f"inter.broker.listener.name={between} is not among the listeners: name one of {', '.join(names)}"
+        )
+    return found
+
+
+def _check_names(listeners: list[Address]) -> None:
+    names = [listener.name for listener in listeners]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
                 f"Invalid value for configuration listeners: {names.count(name)} are called {name}: "
                 "give each a name of its own, such as INSIDE://HOST:PORT"
             )
-    protocols = dict(pair.split(":", 1) for pair in config["listener.security.protocol.map"].split(",") if ":" in pair)
-    for name in names:
-        if protocols.get(name, PLAINTEXT) != PLAINTEXT:
-            raise ConfigError(f"listener {name}: only the protocol PLAINTEXT works yet")
-    told = {a.name: a for a in (parse_address(t, "advertised.listeners") for t in config["advertised.listeners"] or ())}
-    for name in sorted(told):
-        if name not in names:
-            raise ConfigError(f"advertised.listeners names {name}, which is not among the listeners")
-    return [(listener, told.get(listener.name, listener)) for listener in listeners]
+
+
+def _check_ports(listeners: list[Address], metrics: str | None) -> None:
+    """Two may have one port if one address is of IPv4 and the other of IPv6, as in Kafka."""
+    options = ["listeners"] * len(listeners)
+    if metrics is not None:
+        listeners = [*listeners, parse_address(metrics, "metrics.listener")]
+        options.append("metrics.listener")
+    seen: dict[int, list[tuple[str, Address]]] = {}
+    for option, each in zip(options, listeners, strict=True):
+        if each.port:
+            seen.setdefault(each.port, []).append((option, each))
+    for port, those in seen.items():
+        families = [_family(each.host) for _, each in those]
+        if len(those) > 1 and sorted(families) != [socket.AF_INET, socket.AF_INET6]:
+            named = " and ".join(
+                str(each) if option == "listeners" else f"{option}={metrics}" for option, each in those
+            )
+            raise ConfigError(
+                f"Invalid value for configuration {those[-1][0]}: {named} have the port {port} both: "
+                "give each a port of its own"
+            )
+
+
+def _family(host: str) -> int:
+    """Of an address that is written in numbers; 0 for a name, and for all interfaces."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host)
+            return family
+    return 0
+
+
+def _protocols(config: BrokerConfig, controllers: list[str]) -> dict[str, str]:
+    """By name of listener."""
+    protocols = {} if PROTOCOLS in config.given else dict.fromkeys(controllers, PLAINTEXT)
+    for pair in filter(str.strip, config[PROTOCOLS].split(",")):
+        name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+        if not colon or not name or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"Invalid value {pair} for configuration {PROTOCOLS}: expected NAME:PROTOCOL, the protocol one of "
+                f"{', '.join(SECURITY_PROTOCOLS)}"
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def _check_protocol(name: str, protocols: dict[str, str], controllers: list[str], names: list[str]) -> None:
+    protocol = protocols.get(name)
+    if protocol is None:
+        line = ",".join(f"{each}:{protocols.get(each, PLAINTEXT)}" for each in names)
+        raise ConfigError(f"No security protocol defined for listener {name}: write {PROTOCOLS}={line}")
+    if protocol != PLAINTEXT and name not in controllers:
+        raise ConfigError(
+            f"listener {name} has the protocol {protocol}, by {PROTOCOLS}: there is no TLS or SASL here, and only "
+            f"PLAINTEXT can be served: write {name}:PLAINTEXT, or leave the listener out"
+        )
+
+
+def _check_advertised(listener: Address, advertised: Address, told: list[str]) -> None:
+    if advertised.host in ANY_HOST:
+        others = "".join(f",{name}://..." for name in told if name != listener.name)
+        raise ConfigError(
+            f"advertised.listeners cannot use the nonroutable meta-address {advertised.host}, which is what clients of "
+            f"listener {listener.name} would be told to connect to: write advertised.listeners={listener.name}://HOST:"
+            f"{advertised.port or 'PORT'}{others}, with a name or an address of this machine that clients can reach"
+        )
+
+
+async def begin_to_listen(server: asyncio.Server, where: str, option: str) -> None:
+    """Have a server listen that has its address only; raises ListenError where another process was faster.
+
+    Two processes may bind one address as long as none of them listens (SO_REUSEADDR). uvloop does not raise the error
+    of a listen(2) that fails, it closes the socket.
+    """
+    try:
+        await server.start_serving()
+    except OSError as error:
+        raise cannot_listen(error, where, option) from error
+    if not server.sockets or not all(map(_listens, server.sockets)):
+        raise cannot_listen(OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)), where, option)
+
+
+def _listens(each: Any) -> bool:
+    """A server's socket; uvloop has None, or one without a descriptor, in the place of one that was closed."""
+    with contextlib.suppress(OSError, ValueError):
+        return each is not None and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return False
+
+
+async def _machine_name() -> str:
+    """What other machines call this one, as Java's getLocalHost().getCanonicalHostName(). Raises ConfigError."""
+    loop, name = asyncio.get_running_loop(), socket.gethostname()
+    try:
+        found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        canonical, _ = await loop.getnameinfo((str(found[0][4][0]), 0))
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"the name of this machine, {name}, cannot be told to clients: {error}: write advertised.listeners="
+            "PLAINTEXT://HOST:PORT"
+        ) from None
+    return canonical
 
 
 class Server(Serving):
-    """All listeners and connections of a broker."""
+    """All listeners and connections of a broker. ConfigError for listeners that cannot be."""
 
     services: Services  # from `serve` on
 
@@ -140,6 +264,7 @@ class Server(Serving):
         self._empty: asyncio.Future[None] | None = None  # while somebody waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
+        self._addresses = addresses(config)
         self._max_held_bytes: int = config["queued.max.request.bytes"]
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
@@ -151,16 +276,17 @@ class Server(Serving):
         self._timer: asyncio.TimerHandle | None = None
 
     async def bind(self) -> None:
-        """Take all addresses, so that their ports are known; nobody is served yet. Raises ListenError, ConfigError."""
-        for address, advertised in addresses(self.config):
+        """Take all addresses, so that their ports are known; nobody is served yet. Raises ListenError, and ConfigError
+        where this machine has no name to tell."""
+        for address, advertised in self._addresses:
             await self._listen(address, advertised)
 
     async def serve(self, services: Services) -> None:
-        """Begin to accept connections."""
+        """Begin to accept connections. Raises ListenError."""
         self.services = services
         for listener in self.listeners:
             for server in listener.sockets:
-                await server.start_serving()
+                await begin_to_listen(server, str(listener.address), "--listen")
         self._arm()
 
     async def _listen(self, address: Address, advertised: Address) -> None:
@@ -177,9 +303,7 @@ class Server(Serving):
         self._choose_for_accepted(server)
         port = address.port or server.sockets[0].getsockname()[1]
         listener.address = Address(address.name, address.host, port)
-        told_host = advertised.host or address.host
-        if told_host in ("", "0.0.0.0", "::"):
-            told_host = "localhost"
+        told_host = advertised.host or await _machine_name()
         listener.advertised = Address(address.name, told_host, advertised.port or port)
         self.listeners.append(listener)
 

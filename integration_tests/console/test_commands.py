@@ -58,6 +58,10 @@ def test_topics_are_made_described_and_deleted(at: tuple[str, str], tmp_path: Pa
     assert [row["partition"] for row in facts["partitions"]] == [0, 1]
     assert facts["options"] == {"cleanup.policy": "compact"}
     assert "made" in said(isthmus("topic", "list", *at, folder=tmp_path))
+    said(isthmus("topic", "create", "kept", "--set", "file.delete.delay.ms=10000", *at, folder=tmp_path))
+    text = said(isthmus("topic", "describe", "kept", *at, folder=tmp_path))
+    assert "file.delete.delay.ms = 10000" in text
+    assert "note: file.delete.delay.ms has no effect here: who reads a segment" in " ".join(text.split())
     assert said(isthmus("topic", "delete", "made", *at, folder=tmp_path)) == "deleted made\n"
     assert "made" not in said(isthmus("topic", "list", *at, folder=tmp_path))
 

@@ -32,6 +32,7 @@ class BrokerContainer:
         advertised = f"OUTSIDE://127.0.0.1:{self.port},INSIDE://{INSIDE}"
         self.arguments = (
             "broker", "--data=/data", "--listen=OUTSIDE://0.0.0.0:9092", f"--listen=INSIDE://{INSIDE}",
+            "--set=listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
             f"--set=advertised.listeners={advertised}", *arguments,
         )  # fmt: skip
 

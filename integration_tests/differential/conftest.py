@@ -12,10 +12,20 @@ from .comparing import Comparison
 from .peer import Peer
 
 SETTINGS = {  # as those of the stock peer
+    "broker.id": 1,  # which Kafka takes from node.id
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:9093",
     "group.initial.rebalance.delay.ms": 0,
     "node.id": 1,
     "offsets.topic.num.partitions": 10,
     "offsets.topic.replication.factor": 1,
+    "process.roles": "broker,controller",
+    "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 10,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 10,
+    "transaction.state.log.replication.factor": 1,
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,6 @@ UP_TIMEOUT_S = 150.0
 POLL_S = 0.2
 STOP_TIMEOUT_S = 10
 HEALTH_INTERVAL = "1s"  # compose waits for brokers' health before it starts what needs them
-READY = re.compile(r"^ready\b", re.MULTILINE)
 LEFT_OUT = "spark"  # a profile that no test starts
 Answer = TypeVar("Answer")
 
@@ -57,15 +55,15 @@ class DockerTopology:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def ready(self, part: Part, timeout_s: float) -> None:
-        """Once it has said so since it was last started."""
+        """Once its health check has found it ready since it was last started."""
         name = self._ids[part.process]
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     state = json.loads(await self._docker("inspect", "--format", "{{json .State}}", name))
-                    said = await self._logs(name, "--since", state["StartedAt"])
-                    if READY.search(said):
+                    if state["Status"] == "running" and state["Health"]["Status"] == "healthy":
                         return
+                    said = await self._logs(name, "--since", state["StartedAt"])
                     if state["Status"] in ("exited", "dead"):
                         raise IsthmusTestingError(f"{part.process} is {state['Status']}: {engine.last_line(said)}")
                     await asyncio.sleep(POLL_S)
@@ -133,8 +131,9 @@ class DockerTopology:
         for kind in ("services", "networks", "volumes"):
             for each in made[kind].values():
                 each["labels"] = {LABEL: str(self._owner)}
-        for name in self.topology.datacenters:
-            made["services"][f"{name}-broker"]["healthcheck"] = {"interval": HEALTH_INTERVAL}
+        for part in Parts(self.topology).all:
+            service = made["services"][part.process]
+            service["healthcheck"] = {**service.get("healthcheck", {}), "interval": HEALTH_INTERVAL}
         for each in made["services"].values():
             if each["restart"] == "unless-stopped":  # an engine that is restarted must not bring tests back to life
                 each["restart"] = "on-failure"

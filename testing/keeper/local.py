@@ -26,7 +26,7 @@ from ..ports import Ports
 from .parts import Part
 from .relay import HOST, Relay
 
-SET_HERE = ("advertised.listeners", "listeners", "log.dirs")
+SET_HERE = ("advertised.listeners", "listener.security.protocol.map", "listeners", "log.dirs")
 STOPPED_POLL_S = 0.001
 _LOG_HINT = re.compile(r" \(log: [^)]*\)")  # of a folder that is removed with the error
 
@@ -52,8 +52,8 @@ class FaultyLayout(Layout):
         listeners = [main, *(f"{each.listener}://{HOST}:{each.port}" for each in lines)]
         told = [main, *(f"{each.listener}://{each.relay.address}" for each in lines)]
         data = str(self.folder / "data" / name)
-        arguments = broker_arguments(self.topology.datacenters[name], data, *listeners)
-        command = (*python("core_broker"), *arguments, f"--set=advertised.listeners={','.join(told)}")
+        arguments = broker_arguments(self.topology.datacenters[name], data, listeners, told)
+        command = (*python("core_broker"), *arguments)
         return ProcessSpec(f"{name}-broker", command, "broker")
 
     def mirror(self, link: Mirror) -> ProcessSpec:

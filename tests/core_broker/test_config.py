@@ -4,15 +4,19 @@ import pytest
 
 from isthmus.core_broker.config import (
     BROKER_OPTIONS,
+    OUR_BROKER_OPTIONS,
     TOPIC_OPTIONS,
     BrokerConfig,
     ConfigError,
     topic_config,
     validate_broker_options,
     validate_topic_options,
+    without_effect,
 )
 from isthmus.core_broker.described import Source, broker_entries, cluster_entries, topic_entries
 from isthmus.protocol.errors import ErrorCode, KafkaError
+
+CONTROLLER = {"controller.listener.names": "CONTROLLER", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
 
 
 def test_every_default_is_a_value_of_its_option():
@@ -38,28 +42,67 @@ def test_unknown_option_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "value", "said"),
     [
-        ("num.network.threads", "one loop serves all connections"),
-        ("group.consumer.min.session.timeout.ms", "groups are of the classic protocol"),
-        ("zookeeper.connect", "there is no ZooKeeper"),
-        ("broker.id", "it is called node.id"),
-        ("sasl.enabled.mechanisms", "there is no TLS, SASL or ACL yet"),
+        ("num.network.threads", "5", "one loop serves all connections"),
+        ("group.consumer.min.session.timeout.ms", "1", "groups are of the classic protocol"),
+        ("zookeeper.connect", "localhost", "there is no ZooKeeper"),  # of earlier versions
     ],
 )
-def test_what_holds_in_place_of_an_option_that_only_kafka_has_is_said(name, said):
-    with pytest.raises(ConfigError, match=f"unknown option {name}: an option of Kafka's; here .*{said}"):
-        BrokerConfig({name: "1"})
-    with pytest.raises(ConfigError, match=f"{name}, so that setting it has no effect here: .*{said}"):
-        validate_broker_options({name: "1"})
+def test_what_holds_in_place_of_an_option_that_only_kafka_has_is_said(name, value, said):
+    [(found, text, why)] = without_effect(BROKER_OPTIONS, BrokerConfig({name: value}).given)
+    assert (found, text) == (name, value) and said in why
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "there is no TLS, SASL or ACL"),
+        ({"ssl.keystore.location": "/k"}, "there is no TLS, SASL or ACL"),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "no TLS, SASL or ACL"),
+        ({"super.users": "User:admin"}, "there is no TLS, SASL or ACL"),
+        ({"listener.name.internal.ssl.key.password": "x"}, "listeners have no options of their own"),
+        ({"security.inter.broker.protocol": "SSL"}, "there is no TLS, SASL or ACL"),
+        ({"max.connections.per.ip": "10"}, "nothing bounds those of one address"),
+        ({"create.topic.policy.class.name": "x"}, "no Java class can be loaded"),
+        ({"log.cleaner.enable": "false"}, "always compacted"),
+        ({"remote.log.storage.system.enable": "true"}, "there is no tiered storage"),
+        ({"process.roles": "broker"}, "write process.roles=broker,controller"),
+        ({"process.roles": "controller"}, "write process.roles=broker,controller"),
+        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "2@b:9093 .*: no other node .* 1@HOST:PORT"),
+        ({"controller.quorum.bootstrap.servers": "b:9093"}, "no other node can be in the quorum"),
+        ({**CONTROLLER, "controller.quorum.bootstrap.servers": "b:9093"}, "only localhost:9093 or .* is"),
+        ({**CONTROLLER, "controller.quorum.bootstrap.servers": "localhost:9094"}, "only localhost:9093 or .* is"),
+        ({"metadata.log.dir": "/m", "log.dirs": "/d"}, "the metadata log is in log.dirs"),
+        ({"broker.id": "2", "node.id": "3"}, "node.id=3 and broker.id=2 differ"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(options, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        BrokerConfig(options)
+    assert any(name in caught.value.message for name in options)
+
+
+def test_a_password_is_not_told():
+    with pytest.raises(ConfigError, match=r"\[hidden\] for configuration ssl\.key\.password"):
+        BrokerConfig({"ssl.key.password": "secret"})
+
+
+def test_what_names_this_node_alone_is_taken():
+    own = {"controller.quorum.bootstrap.servers": "localhost:9093", "controller.quorum.voters": "1@localhost:9093"}
+    own |= {"process.roles": "controller,broker", "broker.id": "1", "metadata.log.dir": "/d/", "log.dirs": "/d"}
+    BrokerConfig(CONTROLLER | own)
+    config = BrokerConfig({"broker.id": "4", "log.dir": "/e"})
+    assert (config["node.id"], config["log.dirs"]) == (4, ("/e",))
+    assert BrokerConfig({"log.dir": "/e", "log.dirs": "/d"})["log.dirs"] == ("/d",)
 
 
 def test_only_a_slip_is_taken_for_another_option():
-    for option in BROKER_OPTIONS:
-        slip = option.name[:-1]
+    for option in OUR_BROKER_OPTIONS:
+        slip = option.name[:-1] + "x"
         with pytest.raises(ConfigError) as caught:
             BrokerConfig({slip: "1"})
-        assert "did you mean" in caught.value.message or slip == "log.dir", caught.value.message
+        assert "did you mean" in caught.value.message or slip == "log.dix", caught.value.message
     for name in ("num.threads", "cluster.name", "log.level", "max.bytes", "buffer.size", "queue.size"):
         with pytest.raises(ConfigError, match=r"configuration\.md lists those there are"):
             BrokerConfig({name: "1"})
@@ -150,7 +193,9 @@ def test_what_was_set_and_cannot_be_is_left_out_and_told():
         ("log.segment.bytes", "much", ErrorCode.INVALID_REQUEST),
         ("no.such", "1", ErrorCode.INVALID_CONFIG),
         ("listeners", "PLAINTEXT://:9092", ErrorCode.INVALID_CONFIG),
-        ("log.preallocate", "true", ErrorCode.INVALID_CONFIG),  # Kafka has it, here it would change nothing
+        ("max.connections.per.ip", "7", ErrorCode.INVALID_CONFIG),  # Kafka has it, here it cannot be honoured
+        ("num.io.threads", "none", ErrorCode.INVALID_REQUEST),
+        ("queued.max.requests", "7", ErrorCode.INVALID_REQUEST),  # read at start only, with Kafka
     ],
 )
 def test_broker_options_that_cannot_be_set_while_it_runs(name, value, code):
@@ -191,14 +236,12 @@ def test_limits_of_compaction_must_fit_those_that_the_topic_takes_from_the_broke
     validate_topic_options({"min.compaction.lag.ms": "11"}, config)
 
 
-def test_an_option_without_effect_takes_its_default_only():
-    validate_topic_options({"preallocate": "false", "remote.storage.enable": "FALSE"})
-    BrokerConfig({"log.preallocate": "false"})
-    for name in ("preallocate", "remote.storage.enable"):
-        with pytest.raises(ConfigError, match=f"{name}: it has no effect here"):
-            validate_topic_options({name: "true"})
-    with pytest.raises(ConfigError, match=r"log\.preallocate: it has no effect here"):
-        BrokerConfig({"log.preallocate": "true"})
+@pytest.mark.parametrize("wrong", ["0", "a:b", "0:1,*", "*,0:1", "1:1 ,2"])
+def test_throttled_replicas_are_checked_as_kafka_does(wrong):
+    for right in ("", "*", "0:1", "0:1, 12:3"):
+        validate_topic_options({"leader.replication.throttled.replicas": right})
+    with pytest.raises(ConfigError, match="partition:broker"):
+        validate_topic_options({"leader.replication.throttled.replicas": wrong})
 
 
 def test_units_that_are_not_set_say_nothing_of_the_one_that_is():

@@ -5,14 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from isthmus.deploy.errors import SupervisorError
+from isthmus.deploy.leftovers import VARIABLE, mark, of_folder
+from isthmus.deploy.output import LINE_MAX_BYTES, Log, rotate_own
 from isthmus.deploy.supervisor import ProcessSpec, State, Supervisor, read_state, start_ticks
 
-FOREVER = "print('ready here', flush=True); import signal; signal.pause()"
+TAKEN = "from isthmus.readiness import Readiness; readiness = Readiness.take()"
+READY = f"{TAKEN}; readiness.tell('here')"
+FOREVER = f"{READY}; import signal; signal.pause()"
 
 
 def spec(code: str, name: str = "one", kind: str = "service") -> ProcessSpec:
@@ -37,6 +42,14 @@ async def seen(supervisor, events, name, state, count=1):
             await supervisor.processes[name].changed.wait()
 
 
+def gone(pid, ticks):
+    """Wait until a process is, which has been sent SIGKILL."""
+    deadline = time.monotonic() + 10
+    while start_ticks(pid) == ticks:
+        assert time.monotonic() < deadline, f"process {pid} lives on"
+        os.sched_yield()
+
+
 def test_a_killed_service_is_started_again_and_said_so(tmp_path):
     async def scenario(supervisor, events):
         process = supervisor.start(spec(FOREVER))
@@ -50,6 +63,133 @@ def test_a_killed_service_is_started_again_and_said_so(tmp_path):
         assert "killed by SIGKILL; starts again in 0.2 s" in died.text
 
     supervised(tmp_path, scenario)
+
+
+def test_what_a_process_prints_does_not_make_it_ready(tmp_path):
+    """An app that greets its user so was taken for one that works."""
+    wait = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
+    told = f"{wait}; print('ready or not', flush=True); signal.sigwait([signal.SIGUSR1])"
+
+    async def scenario(supervisor, events):
+        said = []
+        process = supervisor.start(spec(f"{told}; {FOREVER}"))
+        process.line = lambda line: (said.append(line), process.signal(signal.SIGUSR1))
+        await supervisor.until("one", State.READY)
+        assert said == ["ready or not"]
+        assert [event.state for event in events] == [State.STARTING, State.READY]
+        assert process.status.address == "here"
+
+    supervised(tmp_path, scenario)
+
+
+def test_a_child_of_a_process_does_not_speak_for_it(tmp_path):
+    child = "import os; print(os.environ.get('ISTHMUS_READY', 'nobody asks'), flush=True)"
+    silent = f"import subprocess, sys; {TAKEN}; subprocess.run([sys.executable, '-c', {child!r}])"
+
+    async def scenario(supervisor, events):
+        said = []
+        supervisor.start(spec(silent, kind="job")).line = said.append
+        await supervisor.until("one", State.FINISHED)
+        assert said == ["nobody asks"]
+        assert State.READY not in [event.state for event in events]
+
+    supervised(tmp_path, scenario)
+
+
+# A child that keeps its parent's pipes open, and tells which process it is; `{way}` says how it parts from it.
+KEEPS_THE_PIPES = """
+import os, signal, sys
+if os.fork() == 0:
+    {way}
+    print(f'child {{os.getpid()}}', flush=True)
+    signal.pause()
+{then}
+"""
+WAYS = ["pass", "os.setpgid(0, 0)", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"]
+BARE = "import os, signal; print('child', os.getpid(), flush=True); signal.pause()"
+WAYS += [f"os.execve(sys.executable, [sys.executable, '-c', {BARE!r}], {{}})"]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["same group", "own group", "own session", "a daemon", "no environment"])
+@pytest.mark.parametrize("end", ["killed", "exits", "killed for good"])
+def test_a_process_is_dead_when_it_is_and_what_it_leaves_is_ended(tmp_path, way, end):
+    """A child that held its stdout kept a dead worker running for the supervisor, and outlived it."""
+    then = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {READY}; signal.pause()"
+
+    async def scenario(supervisor, events):
+        said = []
+        process = supervisor.start(spec(KEEPS_THE_PIPES.format(way=way, then=then)))
+        process.line = said.append
+        first = (await supervisor.until("one", State.READY)).pid
+        await spoken(said, 1)
+        if end == "killed for good":
+            await process.kill()
+        else:
+            os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGTERM)
+            await seen(supervisor, events, "one", State.BACKOFF)
+        children = [int(line.split()[1]) for line in said]
+        assert children and [pid for pid in children if start_ticks(pid)] == []
+
+    supervised(tmp_path, scenario)
+
+
+async def spoken(said, count):
+    async with asyncio.timeout(20):
+        while len(said) < count:
+            await asyncio.sleep(0.01)
+
+
+def test_what_a_killed_supervisor_left_is_ended_by_the_next(tmp_path):
+    orphan = KEEPS_THE_PIPES.format(way="os.setsid()", then="signal.pause()")
+    marked = {**os.environ, VARIABLE: mark(tmp_path, "one")}
+    with subprocess.Popen([sys.executable, "-c", orphan], stdout=subprocess.PIPE, text=True, env=marked) as parent:
+        child = int(parent.stdout.readline().split()[1])
+        parent.kill()
+        parent.wait()
+        ticks = start_ticks(child)
+        assert (of_folder(tmp_path / "other"), of_folder(tmp_path)) == ([], [child])
+        Supervisor(tmp_path)
+        gone(child, ticks)
+
+
+def test_all_that_a_process_printed_before_it_died_is_in_its_log(tmp_path):
+    talk = "import sys, os; os.write(1, b'x' * 300_000 + b'\\nlast out'); os.write(2, b'why it died'); os._exit(3)"
+
+    async def scenario(supervisor, events):
+        said = []
+        process = supervisor.start(spec(talk))
+        process.line = said.append
+        await seen(supervisor, events, "one", State.BACKOFF)
+        assert [len(line) for line in said] == [LINE_MAX_BYTES, len("last out")]
+        assert process.log.stat().st_size == 300_000 + len("\nlast outwhy it died")
+        assert process.status.reason.startswith("exited 3: ")
+
+    supervised(tmp_path, scenario)
+
+
+def test_logs_are_rotated_by_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.output.LOG_MAX_BYTES", 10)
+    log = Log(tmp_path / "one.log")
+    for number in range(9):
+        log.write(b"line %d\n" % number)
+    names = ["one.log", "one.log.1", "one.log.2", "one.log.3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [(tmp_path / name).read_text() for name in names] == ["line 8\n", "line 7\n", "line 6\n", "line 5\n"]
+    Log(tmp_path / "one.log").write(b"of the next start\n")  # which knows how large it is
+    assert (tmp_path / "one.log.1").read_text() == "line 8\n"
+    log.path = tmp_path / "none" / "one.log"
+    log.write(b"lost\n")  # where the disk takes none
+
+
+def test_the_supervisors_own_log_is_rotated_by_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.deploy.output.LOG_MAX_BYTES", 10)
+    with open(tmp_path / "own.log", "wb", buffering=0) as own:
+        for number in range(3):
+            own.write(b"event %d\n" % number)
+            rotate_own(own.fileno())
+    names = ["own.log", "own.log.1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [(tmp_path / name).read_text() for name in names] == ["event 2\n", "event 0\nevent 1\n"]
 
 
 def test_wrong_configuration_is_not_tried_again(tmp_path):
@@ -193,5 +333,4 @@ def test_children_die_with_a_killed_supervisor(tmp_path):
         alive = start_ticks(pid)
         parent.kill()
     assert alive != 0  # the control: it did run
-    while start_ticks(pid) == alive:  # bounded by the kernel: the signal is sent as the parent dies
-        os.sched_yield()
+    gone(pid, alive)

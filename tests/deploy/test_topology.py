@@ -109,6 +109,14 @@ def test_defaults(tmp_path):
             ("here: {}", "here: {listen: 'h:1'}\n  also: {listen: 'h:1'}"),
             "t.yaml:4: datacenters.also.listen: h:1 is the address of here already",
         ),
+        (
+            ("here: {}", "here: {listen: '127.0.0.1:1'}\n  also: {listen: 'localhost:1'}"),
+            "t.yaml:4: datacenters.also.listen: localhost:1 is the address of here already",
+        ),
+        (
+            ("here: {}", "here: {listen: '127.0.0.1:1'}\n  also: {listen: '0.0.0.0:1'}"),
+            "t.yaml:4: datacenters.also.listen: 0.0.0.0:1 is the address of here already",
+        ),
         (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is no regular expression"),
         (("topics: [a]", "topics: ['']"), "t.yaml:9: mirrors.0.topics: an empty one selects no topic"),
         (("topics: [a]", "topics: a"), "t.yaml:9: mirrors.0.topics: is 'a', and must be a list: [a, b]"),

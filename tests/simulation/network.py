@@ -12,6 +12,7 @@ import contextvars
 import errno
 import os
 import random
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ class SimServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[SimSocket, ...]:
-        return (SimSocket((self.process.machine.name, self.port), None),) if self._bound else ()
+        return (SimSocket((self.process.machine.name, self.port), None, self._serving),) if self._bound else ()
 
     def close(self) -> None:
         self._bound = self._serving = False
@@ -80,11 +81,13 @@ class SimServer(asyncio.AbstractServer):
 
 
 class SimSocket:
-    """What `get_extra_info("socket")` and `server.sockets` give: names, and options that are taken and ignored."""
+    """What `get_extra_info("socket")` and `server.sockets` give: names, whether it listens, and options that are taken
+    and ignored."""
 
-    def __init__(self, sockname: tuple[str, int], peername: tuple[str, int] | None) -> None:
+    def __init__(self, sockname: tuple[str, int], peername: tuple[str, int] | None, listens: bool = False) -> None:
         self._sockname = sockname
         self._peername = peername
+        self._listens = listens
         self.family = 2
         self.type = 1
 
@@ -100,7 +103,7 @@ class SimSocket:
         pass
 
     def getsockopt(self, level: int, option: int, size: int = 0) -> int | bytes:
-        return bytes(size) if size else 0
+        return bytes(size) if size else int(option == socket.SO_ACCEPTCONN and self._listens)
 
     def fileno(self) -> int:
         return -1

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): options of topics, of this broker and of all brokers, with source and synonyms; log levels.
 
-An empty broker name stands for all brokers: what is told is what was set for them while they run. No option of ours is
-sensitive yet.
+An empty broker name stands for all brokers: what is told is what was set for them while they run. Passwords take their
+default only, which is none.
 
 v1: synonyms. v3: types, and documentation when asked for.
 """
@@ -19,6 +19,7 @@ from ....protocol.messages.describe_configs import (
 )
 from ...cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ...described import Entry, broker_entries, cluster_entries, topic_entries
+from ...option import Type
 from ..broker_loggers import BROKER_LOGGER, describe_levels
 from ..config_changes import check_broker_name
 from ..context import Context
@@ -91,7 +92,8 @@ def _entry(entry: Entry, request: Request) -> DescribeConfigsResourceResult:
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
+        is_sensitive=entry.option.type is Type.PASSWORD,
         synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in synonyms],
         config_type=entry.option.type,
-        documentation=entry.option.doc if request.include_documentation else None,
+        documentation=entry.option.documentation if request.include_documentation else None,
     )

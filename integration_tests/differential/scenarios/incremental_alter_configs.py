@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.core_broker.config import TOPIC_OPTIONS
+from isthmus.core_broker.config import BROKER_OPTIONS
 from isthmus.protocol.messages import incremental_alter_configs as m
 
 from ..batches import batch
@@ -39,7 +39,7 @@ WORDS = [
     "\u20281",
 ]
 
-# What a topic's option takes and does not take besides WORDS. Those that change nothing here are in normalise.py.
+# What a topic's option takes and does not take besides WORDS.
 VALUES: dict[str, list[str]] = {
     "cleanup.policy": ["compact", "delete,compact", "delete,delete", "compact, delete", "Delete", "compact,", ","],
     "compression.type": ["gzip", "GZIP", "none", "uncompressed", "producer", "zstd"],
@@ -65,6 +65,41 @@ VALUES: dict[str, list[str]] = {
     "segment.jitter.ms": ["2"],
     "segment.ms": ["2"],
 }
+
+
+# The same of those that change nothing here. The last is taken.
+WITHOUT_EFFECT: dict[str, list[str]] = {
+    "errors.deadletterqueue.group.enable": ["true"],
+    "file.delete.delay.ms": ["9223372036854775808", "10000"],
+    "follower.replication.throttled.replicas": ["*,0:1", "0:1,*", "0:1, 1:1", "a:b", ":", "1:1:1", "1:1,,2:2", "*"],
+    "leader.replication.throttled.replicas": ["-1:1", "0:1,1", "0:1,1:1"],
+    "local.retention.bytes": ["-3", "-2", "5"],
+    "local.retention.ms": ["-3", "-2", "5"],
+    "max.decompressed.message.bytes": ["2147483639", "2147483640", "1000"],
+    "preallocate": ["true"],
+    "remote.copy.lag.bytes": ["-2", "5"],
+    "remote.copy.lag.ms": ["-2", "5"],
+    "remote.log.copy.disable": ["FALSE", "true"],
+    "remote.log.delete.on.disable": ["FALSE", "true"],
+    "unclean.leader.election.enable": ["true"],
+}
+OF_BROKERS = [
+    *(
+        (option.name, value)
+        for option in BROKER_OPTIONS
+        if option.inert and option.dynamic and option.name != "metric.reporters"  # Kafka looks for the class
+        for value in ("much", "-3")
+    ),
+    *(("num.io.threads", value) for value in ("0", "3", "4", "16", "17")),
+    *(("num.network.threads", value) for value in ("1", "6", "7")),
+    *(("background.threads", value) for value in ("4", "20", "21")),
+    *(("num.recovery.threads.per.data.dir", value) for value in ("0", "1", "4", "5")),
+    *(("num.replica.fetchers", value) for value in ("0", "2", "3")),
+    *(("queued.max.requests", value) for value in ("500", "much")),
+    ("log.preallocate", "true"),
+    ("unclean.leader.election.enable", "true"),
+    ("log.local.retention.ms", "5"),
+]
 
 
 def resource(kind: int, name: str, *options: tuple[str, int, str | None]) -> m.AlterConfigsResource:
@@ -208,26 +243,45 @@ def limits_of_compaction_that_contradict(case: Case) -> None:
 @SCENARIOS.error(44, since=1)
 def values_that_options_of_topics_take_and_do_not_take(case: Case) -> None:
     case.topic()
-    for option, values in VALUES.items():
+    for option, values in (VALUES | WITHOUT_EFFECT).items():
         for value in (*WORDS, *values):
             case.compare(alter_request(case.name, (option, SET, value), validate_only=True))
 
 
-@SCENARIOS.error(44, ends=True)
-def options_of_topics_that_would_change_nothing(case: Case) -> None:
+@SCENARIOS.success(44, ends=True)
+def options_of_topics_without_effect(case: Case) -> None:
     case.topic()
-    for option in TOPIC_OPTIONS:
-        if option.inert:
-            case.compare(alter_request(case.name, (option.name, SET, option.default), validate_only=True))
-    for name, value in (("preallocate", "true"), ("local.retention.ms", "5"), ("file.delete.delay.ms", "5")):
-        case.compare(alter_request(case.name, (name, SET, value), validate_only=True))
+    rows = [(option, values[-1]) for option, values in WITHOUT_EFFECT.items()]
+    case.compare(alter_request(case.name, *((option, SET, value) for option, value in rows)))
+    case.await_options(case.name, TOPIC, **dict(rows))
+    case.see(configs_request(case.name, include_synonyms=True))
+    case.compare(alter_request(case.name, *((option, DELETE, None) for option in WITHOUT_EFFECT)))
 
 
 @SCENARIOS.error(44, ends=True)
-def options_of_brokers_that_would_change_nothing(case: Case) -> None:
-    for name in (str(case.peer.node_id), ""):
-        for option, value in (("log.preallocate", "true"), ("num.io.threads", "9"), ("no.such.option", "1")):
+def tiers_where_there_are_none(case: Case) -> None:
+    case.topic()
+    for value in ("true", "false", "much"):
+        case.compare(alter_request(case.name, ("remote.storage.enable", SET, value), validate_only=True))
+
+
+@SCENARIOS.success(44, ends=True)
+def options_of_brokers_without_effect(case: Case) -> None:
+    broker = str(case.peer.node_id)
+    for name in (broker, ""):
+        for option, value in OF_BROKERS:
             case.compare(alter_request(name, (option, SET, value), kind=BROKER, validate_only=True))
+    case.compare(alter_request(broker, ("num.io.threads", SET, "9"), kind=BROKER))
+    case.await_options(broker, BROKER, **{"num.io.threads": "9"})
+    case.see(configs_request(broker, ["num.io.threads"], BROKER, include_synonyms=True))
+    case.compare(alter_request(broker, ("num.io.threads", DELETE, None), kind=BROKER))
+    case.await_options(broker, BROKER, **{"num.io.threads": "8"})
+
+
+@SCENARIOS.error(44, ends=True)
+def options_of_brokers_that_nobody_has(case: Case) -> None:
+    for name in (str(case.peer.node_id), ""):
+        case.compare(alter_request(name, ("no.such.option", SET, "1"), kind=BROKER, validate_only=True))
 
 
 @SCENARIOS.error(44, ends=True)

@@ -1,15 +1,26 @@
 """Addresses of listeners, and the bounds that all connections of a server share."""
 
+import asyncio
 import errno
 import logging
 import socket
 from types import SimpleNamespace
 
 import pytest
+import uvloop
 
 from isthmus.core_broker.config import BrokerConfig, ConfigError
 from isthmus.core_broker.server.dispatch import SERVED, Routes
-from isthmus.core_broker.server.listener import TICKS, Address, Server, addresses, cannot_listen, parse_address
+from isthmus.core_broker.server.listener import (
+    TICKS,
+    Address,
+    ListenError,
+    Server,
+    addresses,
+    begin_to_listen,
+    cannot_listen,
+    parse_address,
+)
 from isthmus.protocol.messages import APIS
 
 
@@ -54,6 +65,19 @@ def test_advertised_address_is_the_listener_s_own_unless_said():
     ]
 
 
+CONTROLLER = {"controller.listener.names": "CONTROLLER", "inter.broker.listener.name": "a"}
+
+
+def test_controllers_listeners_are_checked_and_not_opened():
+    map_ = {"listener.security.protocol.map": "a:plaintext,CONTROLLER:SSL"}
+    listeners = {"listeners": "A://h:1,CONTROLLER://:2", "advertised.listeners": "CONTROLLER://h:2"}
+    assert addresses(BrokerConfig(CONTROLLER | map_ | listeners)) == [(Address("A", "h", 1), Address("A", "h", 1))]
+    with pytest.raises(ConfigError, match="have the port 1 both"):
+        addresses(BrokerConfig(CONTROLLER | map_ | {"listeners": "A://h:1,CONTROLLER://:1"}))
+    with pytest.raises(ConfigError, match="at least one is needed"):
+        addresses(BrokerConfig(CONTROLLER | {"listeners": "CONTROLLER://:1"}))
+
+
 def test_listeners_that_forgot_their_names_are_told_what_to_do():
     with pytest.raises(ConfigError, match="2 are called PLAINTEXT: give each a name of its own"):
         addresses(BrokerConfig({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}))
@@ -80,14 +104,96 @@ def test_why_an_address_cannot_be_had_is_told_with_the_way_out(error, why, way_o
     "options",
     [
         {"listeners": "A://:1,A://:2", "listener.security.protocol.map": "A:PLAINTEXT"},
-        {"listeners": "SSL://:1"},
         {"listeners": "PLAINTEXT://:1", "advertised.listeners": "B://b:1"},
         {"listeners": ""},
+        {"listeners": "PLAINTEXT://:1", "inter.broker.listener.name": "B"},
+        {"listener.security.protocol.map": "PLAINTEXT"},
+        {"listener.security.protocol.map": "PLAINTEXT:NONE"},
     ],
 )
 def test_wrong_listeners_are_refused(options):
     with pytest.raises(ConfigError):
         addresses(BrokerConfig(options))
+
+
+@pytest.mark.parametrize(
+    ("listeners", "protocols", "line"),
+    [
+        ("INTERNAL://h:1", None, "listener INTERNAL: write listener.security.protocol.map=INTERNAL:PLAINTEXT"),
+        ("A://h:1,B://h:2", "A:PLAINTEXT", "listener B: write listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"),
+        (
+            "PLAINTEXT://h:1",
+            "CONTROLLER:PLAINTEXT",
+            "listener PLAINTEXT: write listener.security.protocol.map=PLAINTEXT",
+        ),
+        ("PLAINTEXT://h:1", "", "listener PLAINTEXT: write listener.security.protocol.map=PLAINTEXT:PLAINTEXT"),
+        ("SSL://h:1", None, "listener SSL has the protocol SSL, .* write SSL:PLAINTEXT"),
+        ("A://h:1", "A:SASL_SSL", "listener A has the protocol SASL_SSL, .* write A:PLAINTEXT"),
+    ],
+)
+def test_a_listener_without_a_protocol_that_is_served_is_refused_with_the_line_to_write(listeners, protocols, line):
+    given = {} if protocols is None else {"listener.security.protocol.map": protocols}
+    with pytest.raises(ConfigError, match=line):
+        addresses(BrokerConfig({"listeners": listeners, **given}))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "write advertised.listeners=PLAINTEXT://HOST:1, with"),
+        ({"listeners": "PLAINTEXT://[::]:1"}, "write advertised.listeners=PLAINTEXT://HOST:1, with"),
+        ({"listeners": "PLAINTEXT://h:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:2"}, "PLAINTEXT://HOST:2, with"),
+    ],
+)
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(options, line):
+    with pytest.raises(ConfigError, match=r"advertised\.listeners cannot use the nonroutable .*" + line):
+        addresses(BrokerConfig(options))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "metrics", "fits"),
+    [
+        ("127.0.0.1:7", "127.0.0.1:7", None, False),
+        ("127.0.0.1:7", "127.0.0.2:7", None, False),
+        ("h:7", ":7", None, False),
+        ("[::1]:7", "[::2]:7", None, False),
+        ("127.0.0.1:7", "[::1]:7", None, True),
+        ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", True),
+        ("127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:8", False),
+        ("127.0.0.1:7", "127.0.0.1:8", ":9", True),
+    ],
+)
+def test_two_on_one_port_are_refused(first, second, metrics, fits):
+    protocols = "A:PLAINTEXT,B:PLAINTEXT"
+    given = {"listeners": f"A://{first},B://{second}", "listener.security.protocol.map": protocols}
+    config = BrokerConfig(given | ({} if metrics is None else {"metrics.listener": metrics}))
+    if fits:
+        assert len(addresses(config)) == 2
+    else:
+        with pytest.raises(ConfigError, match="give each a port of its own"):
+            addresses(config)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_what_another_listens_on_since_it_was_bound_is_not_taken_for_listening(run):
+    """uvloop says nothing of it."""
+
+    async def scenario():
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            port = other.getsockname()[1]
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(asyncio.Protocol, "127.0.0.1", port, start_serving=False)
+            other.listen()
+            with pytest.raises(ListenError, match=f"cannot listen on here:{port}: Address already in use; stop what"):
+                await begin_to_listen(server, f"here:{port}", "--listen")
+            server.close()
+            free = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
+            await begin_to_listen(free, "here", "--listen")  # the control
+            free.close()
+
+    run(scenario())
 
 
 def test_past_the_memory_bound_readers_pause_until_there_is_room():

@@ -93,7 +93,7 @@ def test_options_of_this_broker_and_of_all_take_effect_at_once_and_after_a_resta
         ("1", [("node.id", SET, "2")], E.INVALID_REQUEST),
         ("", [("log.retention.ms", SET, "x")], E.INVALID_REQUEST),
         ("1", [("no.such", SET, "2")], E.INVALID_CONFIG),
-        ("1", [("log.preallocate", SET, "true")], E.INVALID_CONFIG),
+        ("1", [("max.connections.per.ip", SET, "7")], E.INVALID_CONFIG),
         ("1", [("log.retention.ms", APPEND, "2")], E.INVALID_CONFIG),
         ("2", [("log.retention.ms", SET, "2")], E.INVALID_REQUEST),
         ("one", [("log.retention.ms", SET, "2")], E.INVALID_REQUEST),
