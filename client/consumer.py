@@ -6,13 +6,13 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import offset_commit, offset_fetch
-from ..protocol.records import Record
+from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
@@ -32,33 +32,60 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 
 class _Chunk:
-    """One partition's fetched batches on their way to the user, decoded when their turn comes."""
+    """One partition's fetched batches on their way to the user, decoded a piece at a time when their turn comes."""
 
-    __slots__ = ("_at", "_batches", "_records", "position", "tp")
+    __slots__ = ("_at", "_batches", "_decode_max_bytes", "_piece", "_pieces", "is_empty", "position", "tp")
 
-    def __init__(self, batches: FetchedBatches) -> None:
+    def __init__(self, batches: FetchedBatches, decode_max_bytes: int) -> None:
         self.tp = batches.tp
         self.position = batches.from_offset
+        self.is_empty = False
         self._batches = batches
-        self._records: list[Record] | None = None
-        self._at = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return self._records is not None and self._at >= len(self._records)
+        self._decode_max_bytes = decode_max_bytes
+        self._pieces: Iterator[list[Record]] | None = None
+        self._piece: list[Record] = []
+        self._at = 0  # in the piece
 
     def take(self, most: int) -> list[Record]:
-        if self._records is None:
-            self._records = list(records.iter_records(self._batches.records, from_offset=self.position))
-        taken = self._records[self._at : self._at + most]
-        self._at += len(taken)
-        self.position = self._batches.next_offset if self.is_empty else taken[-1].offset + 1
+        """The next records; none where the batches hold no more. Raises CorruptBatch, again for each call."""
+        if self._at >= len(self._piece):
+            self._decode()
+        taken = self._piece[self._at : self._at + most]
+        if taken:
+            self._at += len(taken)
+            self.position = taken[-1].offset + 1
+        if self._at >= len(self._piece):
+            try:
+                self._decode()
+            except CorruptBatch:
+                pass  # the next call raises it: what was taken comes first
         return taken
+
+    def _decode(self) -> None:
+        """The next piece that holds records."""
+        self._piece, self._at = [], 0
+        if self._pieces is None:
+            self._pieces = records.record_pieces(
+                self._batches.records, from_offset=self.position, max_bytes=self._decode_max_bytes
+            )
+        try:
+            while not self._piece and not self.is_empty:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    self.is_empty = True
+                    self.position = self._batches.next_offset
+                else:
+                    self._piece = piece
+        except CorruptBatch as error:
+            self._pieces = None
+            way = "; a larger decode_max_bytes takes it" if isinstance(error, TooLargeToDecode) else ""
+            raise type(error)(f"{self.tp.topic}-{self.tp.partition}: {error.message}{way}") from error
 
 
 class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
-    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone."""
+    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone. decode_max_bytes: most
+    bytes of one record of a compressed batch, which is decompressed in pieces, so that a larger batch needs no more."""
 
     def __init__(
         self,
@@ -73,6 +100,7 @@ class Consumer:
         heartbeat_interval_ms: int = 1_000,
         assignors: Sequence[str] = ("range", "roundrobin"),
         partition_max_bytes: int = PARTITION_MAX_BYTES,
+        decode_max_bytes: int = DECODE_BYTES_MAX,
     ) -> None:
         if auto_offset_reset not in RESETS:
             raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but can be {', '.join(RESETS)}")
@@ -81,6 +109,7 @@ class Consumer:
         self.client = client
         self.group_id = group_id
         self.reset = auto_offset_reset
+        self._decode_max_bytes = decode_max_bytes
         self._isolation = ISOLATIONS[isolation]
         self._lane = client.new_lane("fetch")
         self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
@@ -167,16 +196,23 @@ class Consumer:
         return self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
+        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch, and
+        TooLargeToDecode for a record larger than decode_max_bytes, once those before it were given."""
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
-            self._chunks.extend(_Chunk(each) for each in fetched)
+            self._chunks.extend(_Chunk(each, self._decode_max_bytes) for each in fetched)
         elif self._subscribed:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
         found: dict[TopicPartition, list[Record]] = {}
         while self._chunks and max_records > 0:
             chunk = self._chunks[0]
-            taken = chunk.take(max_records)
+            try:
+                taken = chunk.take(max_records)
+            except CorruptBatch:
+                self._chunks.rotate(-1)  # other partitions come before it is told again
+                if found:
+                    break
+                raise
             if taken:
                 found.setdefault(chunk.tp, []).extend(taken)
                 max_records -= len(taken)

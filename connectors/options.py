@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..protocol.records import DECODE_BYTES_MAX
 from .errors import SourceError
 
 EARLIEST, LATEST = -2, -1
@@ -38,10 +39,13 @@ OPTIONS: dict[str, str] = {
     "minRecordsPerPartition": "Ranges with fewer offsets share a Spark task, for each task costs about as much as so "
     "many records; 1 gives each topic partition a task of its own. Default: 25000.",
     "includeHeaders": "true adds a column of record headers. Default: false.",
-    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is "
-    "another one by the same name; false goes on.",
+    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is gone, "
+    "or another one by the same name; false goes on.",
     "fetchMaxBytes": "Most bytes of one fetch. Default: 8388608.",
-    "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long. Default: 120000.",
+    "decodeMaxBytes": "Most bytes of one record of a compressed batch, at most 1073741824. A batch is decompressed in "
+    "pieces, so that a larger batch needs no more memory; a larger record is an error. Default: 67108864.",
+    "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long; errors that pass are "
+    "tried again until then. Time in which Spark takes rows does not count. Default: 120000.",
     "kafka.client.id": "How brokers name this client in their logs. Default: isthmus-spark.",
 }
 ALIASES = {"bootstrap.servers": "kafka.bootstrap.servers"}
@@ -59,6 +63,7 @@ REFUSED = {
     "maxTriggerDelay": "it is not there yet; a trigger interval batches records too",
 }
 HARMLESS = {"kafka.isolation.level": "read_uncommitted", "kafka.security.protocol": "PLAINTEXT"}
+DECODE_BYTES_LIMIT = 1 << 30  # Arrow's columns hold 2 GiB, a record and a piece beside it
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
@@ -89,6 +94,7 @@ class SourceOptions:
     include_headers: bool = False
     fail_on_data_loss: bool = True
     fetch_max_bytes: int = 8 << 20
+    decode_max_bytes: int = DECODE_BYTES_MAX
     stall_ms: int = 120_000
     client_id: str = "isthmus-spark"
 
@@ -134,6 +140,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         include_headers=_flag(options, "includeHeaders", False),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         fetch_max_bytes=_number(options, "fetchMaxBytes") or SourceOptions.fetch_max_bytes,
+        decode_max_bytes=_number(options, "decodeMaxBytes", most=DECODE_BYTES_LIMIT) or SourceOptions.decode_max_bytes,
         stall_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or SourceOptions.stall_ms,
         client_id=options.get("kafka.client.id", SourceOptions.client_id),
     )
@@ -207,15 +214,16 @@ def _assigned(text: str) -> tuple[tuple[str, int], ...]:
         raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}') from None
 
 
-def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+def _number(options: Mapping[str, str], name: str, least: int = 1, most: int | None = None) -> int | None:
     if name not in options:
         return None
     try:
         number = int(options[name])
     except ValueError:
         number = least - 1
-    if number < least:
-        raise SourceError(f"option {name} is '{options[name]}', but must be a whole number of at least {least}")
+    if number < least or (most is not None and number > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise SourceError(f"option {name} is '{options[name]}', but must be a whole number {limits}")
     return number
 
 
