@@ -102,7 +102,7 @@ class SourceOptions:
 def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     """Check options as Spark hands them over (names in any case). Raises SourceError naming the option."""
     options = _named(given)
-    if not options.get("kafka.bootstrap.servers"):
+    if not options.get("kafka.bootstrap.servers", "").strip(", "):
         raise SourceError("option kafka.bootstrap.servers is missing: set it to HOST:PORT of a broker")
     which = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(which) != 1:
@@ -114,6 +114,8 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     if strategy not in ("error", "latest"):
         raise SourceError(f"startingOffsetsByTimestampStrategy is '{strategy}', but can be error or latest")
     if (pattern := options.get("subscribePattern")) is not None:
+        if not pattern.strip():
+            raise SourceError(f"option subscribePattern is '{pattern}': the pattern to subscribe is empty")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -127,7 +129,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         raise SourceError("startingOffsets cannot be latest in a batch query: nothing would be read")
     return SourceOptions(
         bootstrap=options["kafka.bootstrap.servers"],
-        topics=tuple(name.strip() for name in options.get("subscribe", "").split(",") if name.strip()),
+        topics=_topics(options["subscribe"]) if "subscribe" in options else (),
         pattern=pattern,
         assigned=_assigned(options["assign"]) if "assign" in options else (),
         starting=starting,
@@ -173,9 +175,9 @@ def _bound(options: Mapping[str, str], which: str, default: int) -> Bound:
     if (name := f"{which}OffsetsByTimestamp") in options:
         return Bound("timestamp", each=_each(name, options[name]))
     name = f"{which}Offsets"
-    said = options.get(name, "").strip()
-    if not said:
+    if name not in options:
         return Bound(everywhere=default)
+    said = options[name].strip()
     if said.lower() in SPECIAL:
         return Bound(everywhere=SPECIAL[said.lower()])
     return Bound(each=_each(name, said))
@@ -192,14 +194,17 @@ def _json(name: str, text: str) -> Any:
 
 
 def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
+    given = _json(name, text)
     try:
         found = tuple(
-            (topic, int(partition), int(offset))
-            for topic, each in sorted(_json(name, text).items())
+            (topic, int(partition), _whole(offset))
+            for topic, each in sorted(given.items())
             for partition, offset in sorted(each.items())
         )
     except (AttributeError, TypeError, ValueError):
         raise SourceError(f'option {name} is to look like {{"topic": {{"0": 23}}}}, not {text[:100]}') from None
+    if not given or not all(given.values()):
+        raise SourceError(f"option {name} is '{text[:100]}': {_nothing_of(given)}")
     least = 0 if name.endswith("Timestamp") else EARLIEST
     for topic, partition, value in found:
         if value < least:
@@ -207,11 +212,36 @@ def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
     return found
 
 
+def _topics(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise SourceError(f"option subscribe is '{text}': there are no topics to subscribe to")
+    return found
+
+
 def _assigned(text: str) -> tuple[tuple[str, int], ...]:
+    given = _json("assign", text)
+    if any(not isinstance(each, list) for each in given.values()):
+        raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}')
     try:
-        return tuple((topic, int(p)) for topic, each in sorted(_json("assign", text).items()) for p in sorted(each))
+        found = tuple((topic, _whole(p)) for topic, each in sorted(given.items()) for p in sorted(each))
     except (TypeError, ValueError):
         raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}') from None
+    if not given or not all(given.values()):
+        raise SourceError(f"option assign is '{text[:100]}': {_nothing_of(given)}")
+    return found
+
+
+def _nothing_of(given: Mapping[str, Any]) -> str:
+    bare = next((topic for topic, each in given.items() if not each), None)
+    return "it names no topic partitions" if bare is None else f"it names no partition of {bare}"
+
+
+def _whole(value: object) -> int:
+    """A number of JSON, or its digits in quotes. Raises TypeError, ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise TypeError(value)
+    return int(value)
 
 
 def _number(options: Mapping[str, str], name: str, least: int = 1, most: int | None = None) -> int | None:
