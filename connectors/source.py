@@ -124,7 +124,10 @@ class IsthmusDataSource(DataSource):
         return BatchReader(parse(self.options, streaming=False), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse(self.options, streaming=True), columns_of(schema))
+        try:
+            return StreamReader(parse(self.options, streaming=True), columns_of(schema))
+        except SourceError as error:
+            return RefusedStream(error)
 
 
 def with_headers() -> StructType:
@@ -142,6 +145,23 @@ def columns_of(schema: StructType) -> list[str]:
         if (right := known[field.name]) != field.dataType:
             raise SourceError(f"column {field.name} is {right.simpleString()}, not {field.dataType.simpleString()}")
     return schema.fieldNames()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says why a stream cannot be at Spark's first call: of what `streamReader` itself raises Spark shows nothing."""
+
+    def __init__(self, error: SourceError) -> None:
+        self.error = error
+
+    def _refuse(self, *_: Any) -> Any:
+        raise self.error
+
+    initialOffset: Any = _refuse
+    latestOffset: Any = _refuse
+    getDefaultReadLimit: Any = _refuse
+    prepareForTriggerAvailableNow: Any = _refuse
+    partitions: Any = _refuse
+    read: Any = _refuse
 
 
 class BatchReader(DataSourceReader):

@@ -155,6 +155,17 @@ def test_schema_has_headers_when_asked_for():
     assert with_them == with_headers()
 
 
+def test_a_stream_that_cannot_be_says_why_at_the_first_call():
+    """Spark loses what `streamReader` raises ("cannot access local variable 'reader'")."""
+    source = IsthmusDataSource({**OPTIONS, "subscribe": ""})
+    reader = source.streamReader(source.schema())
+    for call in (reader.initialOffset, reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(SourceError, match="no topics to subscribe to"):
+            call()
+    with pytest.raises(SourceError, match="no topics to subscribe to"):
+        reader.latestOffset({}, ReadAllAvailable())
+
+
 def test_a_users_schema_picks_columns_and_must_have_the_right_types():
     from pyspark.sql.types import LongType, StringType, StructType
 
