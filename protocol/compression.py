@@ -53,6 +53,9 @@ _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _ZSTD_WINDOW_BYTES_MAX = 128 << 20  # as zstd's own default, and so Kafka's
 
 
+_ERRORS = (cramjam.DecompressionError, zstandard.ZstdError, RuntimeError, ValueError, EOFError, zlib.error)
+
+
 class CompressionError(ValueError):
     """Bytes that their codec cannot read, that would pass the bound, or a codec that is not known."""
 
@@ -97,11 +100,25 @@ def decompressed_pieces(codec: str | int, data: Buffer, piece_bytes: int, max_by
     number = codec_id(codec)
     view = memoryview(data).cast("B")
     try:
-        yield from _joined(_CODECS[number].decompress(view, piece_bytes, max_bytes), piece_bytes)
-    except CompressionError:
-        raise
-    except (cramjam.DecompressionError, zstandard.ZstdError, RuntimeError, ValueError, EOFError, zlib.error) as error:
-        raise CompressionError(f"{NAMES[number]} data of {len(view)} bytes: {error}") from error
+        found = _CODECS[number].decompress(view, piece_bytes, max_bytes)
+    except _ERRORS as error:
+        raise _unreadable(number, view, error) from error
+    if isinstance(found, (bytes, bytearray)):
+        return iter((found,)) if found else iter(())
+    return _pieces(number, view, found, piece_bytes)
+
+
+def _pieces(number: int, view: memoryview, parts: Iterable[Plain], piece_bytes: int) -> Iterator[Plain]:
+    try:
+        yield from _joined(parts, piece_bytes)
+    except _ERRORS as error:
+        raise _unreadable(number, view, error) from error
+
+
+def _unreadable(number: int, view: memoryview, error: Exception) -> CompressionError:
+    if isinstance(error, CompressionError):
+        return error
+    return CompressionError(f"{NAMES[number]} data of {len(view)} bytes: {error}")
 
 
 def _joined(parts: Iterable[Plain], piece_bytes: int) -> Iterator[Plain]:
@@ -180,11 +197,14 @@ def _snappy(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy_parts(data: memoryview, piece_bytes: int, max_bytes: int) -> Iterator[Plain]:
-    """A block after the other. As in Java's reader, fewer than four bytes after a block end the data."""
+def _unsnappy(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Iterator[Plain]:
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        yield _unsnappy_block(data, max_bytes)
-        return
+        return _unsnappy_block(data, max_bytes)
+    return _xerial_parts(data, max_bytes)
+
+
+def _xerial_parts(data: memoryview, max_bytes: int) -> Iterator[Plain]:
+    """A block after the other. As in Java's reader, fewer than four bytes after a block end the data."""
     position, end = len(_XERIAL_HEADER), len(data)
     while position + 4 <= end:
         if bytes(data[position : position + 8]) == _XERIAL_MAGIC:  # streams may be joined
@@ -226,14 +246,17 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
     return lz4.frame.compress(data, compression_level=speed, store_size=False, block_linked=False)
 
 
-def _unlz4_parts(data: memoryview, piece_bytes: int, max_bytes: int) -> Iterator[Plain]:
+def _unlz4(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Iterator[Plain]:
     """The first frame. As in Kafka's reader, what follows it is not looked at."""
     size = _lz4_content_size(data)
     if size > len(data) * _LZ4_RATIO_MAX:  # the library would make room for it
         raise CompressionError(f"lz4 data of {len(data)} bytes claims to hold {size}")
     if _lz4_at_most(data) <= piece_bytes:
-        yield lz4.frame.decompress(data)  # three times as fast as the bounded reader
-        return
+        return lz4.frame.decompress(data)  # three times as fast as the bounded reader
+    return _lz4_parts(data, piece_bytes)
+
+
+def _lz4_parts(data: memoryview, piece_bytes: int) -> Iterator[Plain]:
     reader = lz4.frame.LZ4FrameDecompressor()
     part = reader.decompress(data, max_length=piece_bytes)
     while True:
@@ -271,18 +294,21 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(_ZSTD_DEFAULT_LEVEL if level is None else level).compress(memoryview(data))
 
 
-def _unzstd_parts(data: memoryview, piece_bytes: int, max_bytes: int) -> Iterator[Plain]:
+def _unzstd(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Iterator[Plain]:
     frames = _zstd_frames(data)
     frame = next(frames, None)
     if frame is None:
-        return
+        return b""
     others = deque(frames, maxlen=1)  # the last of them; all are looked at
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
     if not others and frame.at_most <= piece_bytes:
-        yield decompressor.decompress(data[frame.start : frame.end], max_output_size=frame.at_most or 1)
-        return
+        return decompressor.decompress(data[frame.start : frame.end], max_output_size=frame.at_most or 1)
     end = others[0].end if others else frame.end
-    with decompressor.stream_reader(data[:end], read_across_frames=True) as reader:
+    return _zstd_parts(decompressor, data[:end], piece_bytes)
+
+
+def _zstd_parts(decompressor: zstandard.ZstdDecompressor, frames: memoryview, piece_bytes: int) -> Iterator[Plain]:
+    with decompressor.stream_reader(frames, read_across_frames=True) as reader:
         while part := reader.read(piece_bytes):
             yield part
 
@@ -356,16 +382,17 @@ def _zstd_frame(data: memoryview, start: int) -> _ZstdFrame:
 
 
 class _Codec(NamedTuple):
-    """decompress: (data, piece_bytes, max_bytes) -> parts, of which none is larger than a piece if it can be cut."""
+    """decompress: (data, piece_bytes, max_bytes) -> all, where that is one piece, or its parts. A part that can be cut
+    is at most a piece."""
 
     compress: Callable[[Buffer, int | None], bytes]
-    decompress: Callable[[memoryview, int, int], Iterator[Plain]]
+    decompress: Callable[[memoryview, int, int], Plain | Iterator[Plain]]
 
 
 _CODECS = (
     _Codec(_plain, _plain_parts),
     _Codec(_gzip, _gunzip_parts),
-    _Codec(_snappy, _unsnappy_parts),
-    _Codec(_lz4, _unlz4_parts),
-    _Codec(_zstd, _unzstd_parts),
+    _Codec(_snappy, _unsnappy),
+    _Codec(_lz4, _unlz4),
+    _Codec(_zstd, _unzstd),
 )

@@ -235,7 +235,7 @@ def _sections(
     to_offset: int = OFFSET_MAX,
     piece_bytes: int = PIECE_BYTES,
     max_bytes: int = DECODE_BYTES_MAX,
-) -> Iterator[_records.Section]:
+) -> Iterable[_records.Section]:
     """The records of the batch at `position` in one section or several, each to be read to its end before the next.
 
     At a time two pieces of at most `piece_bytes` are held, or a record of at most `max_bytes`. Raises CorruptBatch,
@@ -245,11 +245,16 @@ def _sections(
     if check_crc and not _crc_matches(data, position, size):
         raise _wrong_crc(header)
     if not header.codec:
-        yield _records.Section(data, position + HEADER_SIZE, position + size, header, from_offset, to_offset)
-        return
+        return (_records.Section(data, position + HEADER_SIZE, position + size, header, from_offset, to_offset),)
     body = data[position + HEADER_SIZE : position + size]
-    pieces = decompressed_pieces(header.codec, body, max(min(piece_bytes, max_bytes), 1), max_bytes)
+    return _decompressed_sections(body, header, from_offset, to_offset, piece_bytes, max_bytes)
+
+
+def _decompressed_sections(
+    body: memoryview, header: BatchHeader, from_offset: int, to_offset: int, piece_bytes: int, max_bytes: int
+) -> Iterator[_records.Section]:
     try:
+        pieces = decompressed_pieces(header.codec, body, max(min(piece_bytes, max_bytes), 1), max_bytes)
         plain = _bytes_view(next(pieces, b""))
         following = next(pieces, None)
         section = _records.Section(plain, 0, len(plain), header, from_offset, to_offset, following is not None)
