@@ -6,14 +6,14 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import offset_commit, offset_fetch
-from ..protocol.records import Record
+from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
@@ -33,26 +33,39 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 
 class _Chunk:
-    """One partition's fetched batches on their way to the user, decoded one by one when their turn comes. `position`
-    is the offset after the last record handed over, and after the batches once `is_empty`."""
+    """One partition's fetched batches on their way to the user, decoded a piece at a time when their turn comes.
+    `position` is the offset after the last record handed over, and after the batches once `is_empty`."""
 
-    __slots__ = ("_at", "_batch_at", "_batches", "_next_batch_at", "_records", "is_empty", "position", "tp")
+    __slots__ = (
+        "_at",
+        "_batch_at",
+        "_batches",
+        "_decode_max_bytes",
+        "_next_batch_at",
+        "_piece",
+        "_pieces",
+        "is_empty",
+        "position",
+        "tp",
+    )
 
-    def __init__(self, batches: FetchedBatches) -> None:
+    def __init__(self, batches: FetchedBatches, decode_max_bytes: int) -> None:
         self.tp = batches.tp
         self.position = batches.from_offset
         self.is_empty = False
         self._batches = batches
+        self._decode_max_bytes = decode_max_bytes
         self._batch_at = self._next_batch_at = 0  # in the batches' bytes
-        self._records: list[Record] = []  # of the batch at _batch_at
-        self._at = 0  # in them, of the next record
+        self._pieces: Iterator[list[Record]] | None = None  # of the batch at _batch_at, None after its last one
+        self._piece: list[Record] = []
+        self._at = 0  # in the piece, of the next record
 
     def take(self, most: int) -> list[Record]:
-        """The next records. Raises CorruptBatch where the very next one cannot be read."""
+        """The next records. Raises CorruptBatch where the very next one cannot be read, again for each call."""
         taken: list[Record] = []
         try:
-            while self._has_next() and len(taken) < most:
-                some = self._records[self._at : self._at + most - len(taken)]
+            while len(taken) < most and self._has_next():
+                some = self._piece[self._at : self._at + most - len(taken)]
                 self._at += len(some)
                 self.position = some[-1].offset + 1
                 taken += some
@@ -63,26 +76,48 @@ class _Chunk:
 
     def rest(self) -> FetchedBatches:
         """What was not handed over, from the batch that holds the next record on."""
-        begin = self._batch_at if self._at < len(self._records) else self._next_batch_at
+        is_begun = self._at < len(self._piece) or self._pieces is not None
+        begin = self._batch_at if is_begun else self._next_batch_at
         return replace(self._batches, records=self._batches.records[begin:], from_offset=self.position)
 
     def _has_next(self) -> bool:
         """Whether there is another record, which is decoded then; else all batches count as handed over."""
-        while self._at >= len(self._records):
-            found = next(records.walk(self._batches.records, self._next_batch_at), None)
-            if found is None:
+        while self._at >= len(self._piece):
+            if self._pieces is None and not self._begin_batch():
                 self.is_empty, self.position = True, self._batches.next_offset
                 return False
-            begin, header = found
-            end = begin + header.size_bytes
-            self._records = list(records.iter_records(self._batches.records[begin:end], from_offset=self.position))
-            self._at, self._batch_at, self._next_batch_at = 0, begin, end
+            assert self._pieces is not None
+            self._piece, self._at = [], 0
+            try:
+                piece = next(self._pieces, None)
+            except CorruptBatch as error:
+                self._pieces, self._next_batch_at = None, self._batch_at  # the next call reads it again
+                way = "; a larger decode_max_bytes takes it" if isinstance(error, TooLargeToDecode) else ""
+                raise type(error)(f"{self.tp.topic}-{self.tp.partition}: {error.message}{way}") from error
+            if piece is None:
+                self._pieces = None
+            else:
+                self._piece = piece
+        return True
+
+    def _begin_batch(self) -> bool:
+        found = next(records.walk(self._batches.records, self._next_batch_at), None)
+        if found is None:
+            return False
+        begin, header = found
+        self._batch_at, self._next_batch_at = begin, begin + header.size_bytes
+        self._pieces = records.record_pieces(
+            self._batches.records[begin : self._next_batch_at],
+            from_offset=self.position,
+            max_bytes=self._decode_max_bytes,
+        )
         return True
 
 
 class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
-    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone.
+    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone. decode_max_bytes: most
+    bytes of one record of a compressed batch, which is decompressed in pieces, so that a larger batch needs no more.
 
     `poll`, `poll_batches` and `async for` may be mixed: each goes on at `position`, which is after the last record that
     one of them has handed over. What was fetched beyond it is kept for the next call, and dropped by a seek, another
@@ -101,6 +136,7 @@ class Consumer:
         heartbeat_interval_ms: int = 1_000,
         assignors: Sequence[str] = ("range", "roundrobin"),
         partition_max_bytes: int = PARTITION_MAX_BYTES,
+        decode_max_bytes: int = DECODE_BYTES_MAX,
     ) -> None:
         if auto_offset_reset not in RESETS:
             raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but can be {', '.join(RESETS)}")
@@ -109,6 +145,7 @@ class Consumer:
         self.client = client
         self.group_id = group_id
         self.reset = auto_offset_reset
+        self._decode_max_bytes = decode_max_bytes
         self._isolation = ISOLATIONS[isolation]
         self._lane = client.new_lane("fetch")
         self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
@@ -209,7 +246,8 @@ class Consumer:
         return [each.rest() for each in begun] + self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch."""
+        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch, and
+        TooLargeToDecode for a record larger than decode_max_bytes, once those before it were given."""
         await self._fill(timeout_ms)
         found: dict[TopicPartition, list[Record]] = {}
         while self._chunks and max_records > 0:
@@ -217,8 +255,9 @@ class Consumer:
             try:
                 taken = chunk.take(max_records)
             except KafkaError:
+                self._chunks.rotate(-1)  # other partitions come before it is raised again
                 if found:
-                    break  # for the next poll to raise: these are handed over first
+                    break
                 raise
             if taken:
                 found.setdefault(chunk.tp, []).extend(taken)
@@ -231,7 +270,7 @@ class Consumer:
         """Have chunks at hand, if data has come or comes within the time."""
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
-            self._chunks.extend(_Chunk(each) for each in fetched)
+            self._chunks.extend(_Chunk(each, self._decode_max_bytes) for each in fetched)
         elif self._subscribed:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
 
@@ -245,7 +284,11 @@ class Consumer:
             if not self._chunks:
                 continue
             chunk = self._chunks[0]
-            taken = chunk.take(1)
+            try:
+                taken = chunk.take(1)
+            except KafkaError:
+                self._chunks.rotate(-1)  # other partitions come before it is raised again
+                raise
             if chunk.is_empty:
                 self._chunks.popleft()
             for each in taken:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..protocol.records import DECODE_BYTES_MAX
 from .errors import SourceError
 
 EARLIEST, LATEST = -2, -1
@@ -38,10 +39,13 @@ OPTIONS: dict[str, str] = {
     "minRecordsPerPartition": "Ranges with fewer offsets share a Spark task, for each task costs about as much as so "
     "many records; 1 gives each topic partition a task of its own. Default: 25000.",
     "includeHeaders": "true adds a column of record headers. Default: false.",
-    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is "
-    "another one by the same name; false goes on.",
+    "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is gone, "
+    "or another one by the same name; false goes on.",
     "fetchMaxBytes": "Most bytes of one fetch. Default: 8388608.",
-    "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long. Default: 120000.",
+    "decodeMaxBytes": "Most bytes of one record of a compressed batch, at most 1073741824. A batch is decompressed in "
+    "pieces, so that a larger batch needs no more memory; a larger record is an error. Default: 67108864.",
+    "kafkaConsumer.pollTimeoutMs": "Fail when nothing comes, or no broker answers, for so long; errors that pass are "
+    "tried again until then. Time in which Spark takes rows does not count. Default: 120000.",
     "kafka.client.id": "How brokers name this client in their logs. Default: isthmus-spark.",
 }
 ALIASES = {"bootstrap.servers": "kafka.bootstrap.servers"}
@@ -59,6 +63,7 @@ REFUSED = {
     "maxTriggerDelay": "it is not there yet; a trigger interval batches records too",
 }
 HARMLESS = {"kafka.isolation.level": "read_uncommitted", "kafka.security.protocol": "PLAINTEXT"}
+DECODE_BYTES_LIMIT = 1 << 30  # Arrow's columns hold 2 GiB, a record and a piece beside it
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
@@ -89,6 +94,7 @@ class SourceOptions:
     include_headers: bool = False
     fail_on_data_loss: bool = True
     fetch_max_bytes: int = 8 << 20
+    decode_max_bytes: int = DECODE_BYTES_MAX
     stall_ms: int = 120_000
     client_id: str = "isthmus-spark"
 
@@ -96,7 +102,7 @@ class SourceOptions:
 def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     """Check options as Spark hands them over (names in any case). Raises SourceError naming the option."""
     options = _named(given)
-    if not options.get("kafka.bootstrap.servers"):
+    if not options.get("kafka.bootstrap.servers", "").strip(", "):
         raise SourceError("option kafka.bootstrap.servers is missing: set it to HOST:PORT of a broker")
     which = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(which) != 1:
@@ -108,6 +114,8 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     if strategy not in ("error", "latest"):
         raise SourceError(f"startingOffsetsByTimestampStrategy is '{strategy}', but can be error or latest")
     if (pattern := options.get("subscribePattern")) is not None:
+        if not pattern.strip():
+            raise SourceError(f"option subscribePattern is '{pattern}': the pattern to subscribe is empty")
         try:
             re.compile(pattern)
         except re.error as error:
@@ -121,7 +129,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         raise SourceError("startingOffsets cannot be latest in a batch query: nothing would be read")
     return SourceOptions(
         bootstrap=options["kafka.bootstrap.servers"],
-        topics=tuple(name.strip() for name in options.get("subscribe", "").split(",") if name.strip()),
+        topics=_topics(options["subscribe"]) if "subscribe" in options else (),
         pattern=pattern,
         assigned=_assigned(options["assign"]) if "assign" in options else (),
         starting=starting,
@@ -134,6 +142,7 @@ def parse(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         include_headers=_flag(options, "includeHeaders", False),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         fetch_max_bytes=_number(options, "fetchMaxBytes") or SourceOptions.fetch_max_bytes,
+        decode_max_bytes=_number(options, "decodeMaxBytes", most=DECODE_BYTES_LIMIT) or SourceOptions.decode_max_bytes,
         stall_ms=_number(options, "kafkaConsumer.pollTimeoutMs") or SourceOptions.stall_ms,
         client_id=options.get("kafka.client.id", SourceOptions.client_id),
     )
@@ -166,9 +175,9 @@ def _bound(options: Mapping[str, str], which: str, default: int) -> Bound:
     if (name := f"{which}OffsetsByTimestamp") in options:
         return Bound("timestamp", each=_each(name, options[name]))
     name = f"{which}Offsets"
-    said = options.get(name, "").strip()
-    if not said:
+    if name not in options:
         return Bound(everywhere=default)
+    said = options[name].strip()
     if said.lower() in SPECIAL:
         return Bound(everywhere=SPECIAL[said.lower()])
     return Bound(each=_each(name, said))
@@ -185,14 +194,17 @@ def _json(name: str, text: str) -> Any:
 
 
 def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
+    given = _json(name, text)
     try:
         found = tuple(
-            (topic, int(partition), int(offset))
-            for topic, each in sorted(_json(name, text).items())
+            (topic, int(partition), _whole(offset))
+            for topic, each in sorted(given.items())
             for partition, offset in sorted(each.items())
         )
     except (AttributeError, TypeError, ValueError):
         raise SourceError(f'option {name} is to look like {{"topic": {{"0": 23}}}}, not {text[:100]}') from None
+    if not given or not all(given.values()):
+        raise SourceError(f"option {name} is '{text[:100]}': {_nothing_of(given)}")
     least = 0 if name.endswith("Timestamp") else EARLIEST
     for topic, partition, value in found:
         if value < least:
@@ -200,22 +212,48 @@ def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
     return found
 
 
+def _topics(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise SourceError(f"option subscribe is '{text}': there are no topics to subscribe to")
+    return found
+
+
 def _assigned(text: str) -> tuple[tuple[str, int], ...]:
+    given = _json("assign", text)
+    if any(not isinstance(each, list) for each in given.values()):
+        raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}')
     try:
-        return tuple((topic, int(p)) for topic, each in sorted(_json("assign", text).items()) for p in sorted(each))
+        found = tuple((topic, _whole(p)) for topic, each in sorted(given.items()) for p in sorted(each))
     except (TypeError, ValueError):
         raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}') from None
+    if not given or not all(given.values()):
+        raise SourceError(f"option assign is '{text[:100]}': {_nothing_of(given)}")
+    return found
 
 
-def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+def _nothing_of(given: Mapping[str, Any]) -> str:
+    bare = next((topic for topic, each in given.items() if not each), None)
+    return "it names no topic partitions" if bare is None else f"it names no partition of {bare}"
+
+
+def _whole(value: object) -> int:
+    """A number of JSON, or its digits in quotes. Raises TypeError, ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise TypeError(value)
+    return int(value)
+
+
+def _number(options: Mapping[str, str], name: str, least: int = 1, most: int | None = None) -> int | None:
     if name not in options:
         return None
     try:
         number = int(options[name])
     except ValueError:
         number = least - 1
-    if number < least:
-        raise SourceError(f"option {name} is '{options[name]}', but must be a whole number of at least {least}")
+    if number < least or (most is not None and number > most):
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise SourceError(f"option {name} is '{options[name]}', but must be a whole number {limits}")
     return number
 
 

@@ -5,17 +5,21 @@ The functions that ask a cluster are async and take a client; the arithmetic is 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..client import Admin, Client, TopicPartition
+from ..client.errors import ClientError, ConnectionLost
+from ..protocol.errors import ErrorCode, KafkaError
 from .errors import SourceError
 from .options import EARLIEST, LATEST, Bound, SourceOptions
 
 INTERNAL = "__"  # as Kafka's own topics begin; no pattern finds them
 NO_MATCH = -1  # offset of a timestamp that no record has
+GONE_ANSWERS = 3  # a topic is gone when brokers say so this many times in a row: one may not know it yet
 
 
 @dataclass(frozen=True, order=True)
@@ -34,8 +38,46 @@ class OffsetRange:
         return self.end - self.start
 
 
-async def partitions_of(client: Client, options: SourceOptions) -> list[TopicPartition]:
-    """The partitions the options name, sorted. SourceError for a topic or partition that is not there."""
+def client_of(options: SourceOptions) -> Client:
+    """Raises SourceError for addresses that cannot be."""
+    try:
+        return Client(options.bootstrap, client_id=options.client_id)
+    except ClientError as error:
+        raise SourceError(f"option kafka.bootstrap.servers: {error}") from None
+
+
+class Patience:
+    """Waits out errors that pass, for `kafkaConsumer.pollTimeoutMs` in all."""
+
+    def __init__(self, client: Client, options: SourceOptions) -> None:
+        self._client = client
+        self._stall_ms = options.stall_ms
+        self.deadline = asyncio.get_running_loop().time() + options.stall_ms / 1000
+        self.attempts = 0
+        self._gone = 0
+
+    async def again(self, what: str, trouble: object) -> None:
+        """Back off before the next attempt. Raises `trouble` if it does not pass, or is that a topic is gone and this
+        was said GONE_ANSWERS times; SourceError, which begins with `what`, when the time is over."""
+        is_gone = isinstance(trouble, KafkaError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self._gone = self._gone + 1 if is_gone else 0
+        passes = trouble.retriable if isinstance(trouble, KafkaError) else isinstance(trouble, ConnectionLost)
+        if isinstance(trouble, (KafkaError, ClientError)) and (not passes or self._gone >= GONE_ANSWERS):
+            raise trouble
+        if asyncio.get_running_loop().time() >= self.deadline:
+            raise self.over(what, trouble)
+        await self._client.back_off(self.attempts)
+        self.attempts += 1
+
+    def over(self, what: str, trouble: object) -> SourceError:
+        return SourceError(f"{what} for {self._stall_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs): {trouble}")
+
+
+async def partitions_of(
+    client: Client, options: SourceOptions, left_out: list[str] | None = None
+) -> list[TopicPartition]:
+    """The partitions the options name, sorted. A topic or partition that is not there is added to `left_out`; without
+    that list it raises SourceError."""
     if options.pattern is not None:
         every = await Admin(client).list_topics()
         topics = [t for t in every if re.fullmatch(options.pattern, t) and not t.startswith(INTERNAL)]
@@ -44,16 +86,20 @@ async def partitions_of(client: Client, options: SourceOptions) -> list[TopicPar
     else:
         topics = sorted(options.topics or {topic for topic, _ in options.assigned})
     await client.refresh_metadata(topics)
+    missing = [f"topic {topic}" for topic in topics if not client.partitions(topic)]
+    if missing and left_out is None:
+        raise SourceError(f"there is no {missing[0]} in the cluster at {options.bootstrap}")
     found = [TopicPartition(topic, p) for topic in topics for p in sorted(client.partitions(topic))]
-    for topic in topics:
-        if not client.partitions(topic):
-            raise SourceError(f"there is no topic {topic} in the cluster at {options.bootstrap}")
     if options.assigned:
         wanted = [TopicPartition(topic, p) for topic, p in options.assigned]
         for tp in wanted:
-            if tp not in found:
-                raise SourceError(f"topic {tp.topic} has no partition {tp.partition}")
-        return wanted
+            if tp not in found and client.partitions(tp.topic):
+                if left_out is None:
+                    raise SourceError(f"topic {tp.topic} has no partition {tp.partition}")
+                missing.append(f"{tp.topic}-{tp.partition}")
+        found = [tp for tp in wanted if tp in found]
+    if left_out is not None:
+        left_out += missing
     return found
 
 

@@ -1,7 +1,9 @@
 """Reads ranges of offsets and gives Arrow record batches: raw fetched batches, decoded once, in the compiled loops.
 
-Every range is checked: the rows given must be what the batches' headers claim for it, whatever codecs they mix, and
-the range must be read to its end. It never ends early without an error.
+A range is read in pieces: memory is bounded by `fetchMaxBytes` (the answer in hand and the next one) and by
+`decodeMaxBytes`, whatever the batches expand to. Every range is checked: the rows given must be what the batches'
+headers claim for it, whatever codecs they mix, and the range must be read to its end. It never ends early without an
+error, and Spark drops the rows of a task that fails.
 """
 
 from __future__ import annotations
@@ -9,20 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
 
 from ..client import Admin, Client, TopicPartition
-from ..client.errors import ClientError, ConnectionLost
+from ..client.errors import ClientError
 from ..client.raw import RawFetch, fetch_raw
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.records import Columns
+from ..protocol.records import Columns, CorruptBatch, TooLargeToDecode
 from .errors import SourceError
 from .options import SourceOptions
-from .planning import OffsetRange
+from .planning import OffsetRange, Patience, client_of
 
 LOG = logging.getLogger(__name__)
 
@@ -48,18 +51,40 @@ class TopicMadeAnew(Exception):
     """The topic of this name is not the one whose offsets are to be read."""
 
 
+class TaskLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock stands still while the loop does, as it does while Spark takes rows. No deadline and no timer
+    counts that time: an answer that waits in the socket meanwhile is not late."""
+
+    def __init__(self) -> None:
+        self._stood_s = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() - self._stood_s
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        since = self.time()
+        try:
+            yield
+        finally:
+            self._stood_s += self.time() - since
+
+
 def read_ranges(
     options: SourceOptions, wanted: Iterable[OffsetRange], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of the ranges, with these columns in this order. Runs a loop of its own: call it in a worker."""
-    loop = asyncio.new_event_loop()
+    loop = TaskLoop()
     batches = _read(options, wanted, columns)
     try:
         while True:
             try:
-                yield loop.run_until_complete(anext(batches))
+                batch = loop.run_until_complete(anext(batches))
             except StopAsyncIteration:
                 return
+            with loop.standing():
+                yield batch
     finally:
         loop.run_until_complete(batches.aclose())
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -69,9 +94,9 @@ def read_ranges(
 async def _read(
     options: SourceOptions, wanted: Iterable[OffsetRange], columns: Sequence[str]
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    client = Client(options.bootstrap, client_id=options.client_id)
+    client = client_of(options)
     try:
-        await client.start()
+        await client.start(options.stall_ms)
         for each in wanted:
             async for batch in _read_range(client, options, each, columns):
                 yield batch
@@ -91,63 +116,69 @@ async def _read_range(
     ahead = loop.create_task(_fetch(client, options, wanted, position))
     try:
         while position < wanted.end:
-            position, data = await ahead
-            found = records.decode_columns(data, from_offset=position, to_offset=wanted.end)
-            check_span(where, data, found, position, wanted.end)
-            if found.next_offset <= position < wanted.end:
-                raise SourceError(f"{where}: the broker answered a fetch at offset {position} with older batches")
-            position = max(position, found.next_offset)
+            start, data = await ahead
+            span = Span(where, data, start, wanted.end)
+            if span.next_offset <= start < wanted.end:
+                raise SourceError(f"{where}: the broker answered a fetch at offset {start} with older batches")
+            position = max(start, span.next_offset)
             if position < wanted.end:
                 ahead = loop.create_task(_fetch(client, options, wanted, position))
                 await asyncio.sleep(0)  # lets it be sent: this loop stands still while Spark takes the rows
-            for batch in to_arrow(found, wanted.topic, wanted.partition, columns):
-                yield batch
+            for found in _decoded(where, options, data, start, wanted.end):
+                span.add(found)
+                for batch in to_arrow(found, wanted.topic, wanted.partition, columns):
+                    yield batch
+            span.finish()
     finally:
         ahead.cancel()
         await asyncio.gather(ahead, return_exceptions=True)
 
 
+def _decoded(where: str, options: SourceOptions, data: Any, start: int, end: int) -> Iterator[Columns]:
+    try:
+        yield from records.iter_columns(data, from_offset=start, to_offset=end, max_bytes=options.decode_max_bytes)
+    except TooLargeToDecode as error:
+        raise SourceError(f"{where}: {error.message}; a larger decodeMaxBytes takes it") from error
+    except CorruptBatch as error:
+        raise SourceError(f"{where}: {error.message}") from error
+
+
 async def _fetch(client: Client, options: SourceOptions, wanted: OffsetRange, position: int) -> tuple[int, Any]:
     """(position, batches from there on, one at least). position: moves only over data that is lost and may be."""
     where = f"{wanted.topic}-{wanted.partition}"
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + options.stall_ms / 1000
-    attempt = 0
+    patience = Patience(client, options)
     trouble: object = "nothing came"
     while position < wanted.end:
+        stuck = f"{where}: stuck at offset {position} of {wanted.end}"
         try:
-            if attempt:
-                await client.refresh_metadata([wanted.topic])  # another broker may lead it now, or be elsewhere
-            fetched = await _fetch_once(client, options, wanted, position)
-            if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                position = await _after_loss(client, options, wanted, position)
-                continue
+            async with asyncio.timeout_at(patience.deadline):
+                if patience.attempts:
+                    await client.refresh_metadata([wanted.topic])  # another broker may lead it now, or be elsewhere
+                fetched = await _fetch_once(client, options, wanted, position)
+                if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    position = await _after_loss(client, options, wanted, position)
+                    continue
             if fetched.error_code:
                 trouble = KafkaError.of(fetched.error_code, f"fetch of {where} at offset {position}")
-                if not trouble.retriable:
-                    raise trouble
             elif next(records.walk(fetched.records), None):
                 return position, fetched.records
-        except ConnectionLost as error:
-            trouble = error
+        except TimeoutError:
+            raise patience.over(stuck, trouble) from None
         except TopicMadeAnew:
             gone = f"{where}: offsets {position} to {wanted.end - 1} are gone: the topic was deleted and made anew"
             if options.fail_on_data_loss:
                 raise SourceError(f"{gone} since they were planned to be read; read it anew") from None
             LOG.warning("%s; they are left out", gone)
             return wanted.end, memoryview(b"")
+        except (KafkaError, ClientError) as error:
+            trouble = error
+        try:
+            await patience.again(stuck, trouble)
         except KafkaError as error:
             if options.fail_on_data_loss or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             LOG.warning("%s is gone: offsets %d to %d are left out", where, position, wanted.end - 1)
             return wanted.end, memoryview(b"")
-        if loop.time() > deadline:
-            raise SourceError(
-                f"{where}: stuck at offset {position} of {wanted.end} for {options.stall_ms / 1000:g} s "
-                f"(kafkaConsumer.pollTimeoutMs): {trouble}"
-            )
-        await client.back_off(attempt)
-        attempt += 1
     return position, memoryview(b"")
 
 
@@ -182,29 +213,52 @@ async def _after_loss(client: Client, options: SourceOptions, wanted: OffsetRang
     return onward
 
 
-def check_span(where: str, data: object, found: Columns, start: int, end: int) -> None:
-    """Compare the decoded rows with what the headers of the batches claim for offsets start <= offset < end.
+class Span:
+    """Compares the decoded rows with what the headers of the batches claim for offsets start <= offset < end.
 
     A batch wholly inside the span claims its record count; of one cut by the span's ends, offsets must be dense
-    (compaction leaves whole batches' counts, so a cut batch is only bounded). Raises SourceError.
+    (compaction leaves whole batches' counts, so a cut batch is only bounded). next_offset: after the last whole batch,
+    -1 without one.
     """
-    least = most = 0
-    for _, header in records.walk(data):  # type: ignore[arg-type]
-        if header.is_control or header.last_offset < start or header.base_offset >= end:
-            continue
-        if start <= header.base_offset and header.last_offset < end:
-            least += header.records_count
-            most += header.records_count
-        else:
-            inside = min(header.last_offset + 1, end) - max(header.base_offset, start)
-            dense = header.records_count == header.last_offset_delta + 1
-            least += inside if dense else 0
-            most += inside
-    inside_range = not found.count or (start <= found.offsets[0] and found.offsets[-1] < end)
-    if not (least <= found.count <= most and inside_range):
-        raise SourceError(
-            f"{where}: the batches between offsets {start} and {end} claim {least} to {most} records, but "
-            f"{found.count} were decoded: this is a bug, nothing of this range was given to Spark"
+
+    def __init__(self, where: str, data: object, start: int, end: int) -> None:
+        self.where = where
+        self.start = start
+        self.end = end
+        self.next_offset = -1
+        self._least = self._most = self._count = 0
+        self._last = start - 1  # offset of the last row
+        for _, header in records.walk(data):  # type: ignore[arg-type]
+            self.next_offset = header.next_offset
+            if header.is_control or header.last_offset < start or header.base_offset >= end:
+                continue
+            if start <= header.base_offset and header.last_offset < end:
+                self._least += header.records_count
+                self._most += header.records_count
+            else:
+                inside = min(header.last_offset + 1, end) - max(header.base_offset, start)
+                dense = header.records_count == header.last_offset_delta + 1
+                self._least += inside if dense else 0
+                self._most += inside
+
+    def add(self, found: Columns) -> None:
+        """Before these rows are given out. Raises SourceError."""
+        if not found.count:
+            return
+        self._count += found.count
+        if not (self._last < found.offsets[0] and found.offsets[-1] < self.end) or self._count > self._most:
+            raise self._wrong()
+        self._last = found.offsets[-1]
+
+    def finish(self) -> None:
+        """After all rows. Raises SourceError."""
+        if self._count < self._least:
+            raise self._wrong()
+
+    def _wrong(self) -> SourceError:
+        return SourceError(
+            f"{self.where}: the batches between offsets {self.start} and {self.end} claim {self._least} to "
+            f"{self._most} records, but {self._count} were decoded, up to offset {self._last}: this is a bug"
         )
 
 

@@ -37,7 +37,18 @@ from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str, uuid_to_str
 from .errors import SourceError
 from .options import EARLIEST, LATEST, Bound, SourceOptions, parse
-from .planning import OffsetRange, batch_ranges, bounds, ids_of, limited, partitions_of, ranges_between, tasks
+from .planning import (
+    OffsetRange,
+    Patience,
+    batch_ranges,
+    bounds,
+    client_of,
+    ids_of,
+    limited,
+    partitions_of,
+    ranges_between,
+    tasks,
+)
 from .reading import read_ranges
 
 LOG = logging.getLogger(__name__)
@@ -60,15 +71,26 @@ TOPIC_IDS = "topic ids"
 
 
 def ask(options: SourceOptions, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine with a client of its own, and name the cluster in what goes wrong."""
+    """Run a coroutine with a client of its own, again while errors pass, and name the cluster in what goes wrong."""
 
     async def run() -> T:
-        client = Client(options.bootstrap, client_id=options.client_id)
+        where = f"cluster at {options.bootstrap}"
+        client = client_of(options)
+        patience = Patience(client, options)
+        trouble: object = "nothing was answered"
         try:
-            await client.start()
-            return await question(client)
+            await client.start(options.stall_ms)
+            while True:
+                try:
+                    async with asyncio.timeout_at(patience.deadline):
+                        return await question(client)
+                except TimeoutError:
+                    raise patience.over(f"{where} does not answer", trouble) from None
+                except (KafkaError, ClientError) as error:
+                    trouble = error
+                await patience.again(f"{where} does not answer", trouble)
         except (KafkaError, ClientError) as error:
-            raise SourceError(f"cluster at {options.bootstrap}: {error}") from error
+            raise SourceError(f"{where}: {error}") from error
         finally:
             await client.close()
 
@@ -102,7 +124,10 @@ class IsthmusDataSource(DataSource):
         return BatchReader(parse(self.options, streaming=False), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse(self.options, streaming=True), columns_of(schema))
+        try:
+            return StreamReader(parse(self.options, streaming=True), columns_of(schema))
+        except SourceError as error:
+            return RefusedStream(error)
 
 
 def with_headers() -> StructType:
@@ -112,12 +137,31 @@ def with_headers() -> StructType:
 def columns_of(schema: StructType) -> list[str]:
     """Names of the columns to read: all, or those of the user's `.schema(…)`, which must have the right types."""
     known = {field.name: field.dataType for field in with_headers()}
+    if not schema.fields:
+        raise SourceError(f"the schema has no columns; there are {', '.join(known)}")
     for field in schema:
         if field.name not in known:
             raise SourceError(f"there is no column {field.name}; there are {', '.join(known)}")
         if (right := known[field.name]) != field.dataType:
             raise SourceError(f"column {field.name} is {right.simpleString()}, not {field.dataType.simpleString()}")
     return schema.fieldNames()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says why a stream cannot be at Spark's first call: of what `streamReader` itself raises Spark shows nothing."""
+
+    def __init__(self, error: SourceError) -> None:
+        self.error = error
+
+    def _refuse(self, *_: Any) -> Any:
+        raise self.error
+
+    initialOffset: Any = _refuse
+    latestOffset: Any = _refuse
+    getDefaultReadLimit: Any = _refuse
+    prepareForTriggerAvailableNow: Any = _refuse
+    partitions: Any = _refuse
+    read: Any = _refuse
 
 
 class BatchReader(DataSourceReader):
@@ -143,6 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = list(columns)
         self.pinned: Offsets | None = None
         self.latest: Offsets | None = None
+        self.left_out: list[str] = []  # topics and partitions that are named, but gone
 
     def initialOffset(self) -> dict:
         async def first(client: Client) -> Offsets:
@@ -158,6 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in made_anew(start, self.latest):
             self._lost(f"topic {topic} was deleted and made anew since it was read", "from its beginning")
         starts = self._starts(start, self.latest)
+        ends = {tp: end for tp, end in ends.items() if tp in starts}
         for tp, offset in starts.items():
             if tp not in ends:
                 self._lost(f"{tp.topic}-{tp.partition}, read up to offset {offset}, is no longer there", "without it")
@@ -198,18 +244,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self) -> Offsets:
         async def last(client: Client) -> Offsets:
-            partitions = await partitions_of(client, self.options)
+            left_out: list[str] | None = None if self.options.fail_on_data_loss else []
+            partitions = await partitions_of(client, self.options, left_out)
+            if left_out and left_out != self.left_out:
+                LOG.warning("not in the cluster at %s, and left out: %s", self.options.bootstrap, ", ".join(left_out))
+            self.left_out = left_out or []
             found = await bounds(client, self.options, partitions, Bound(everywhere=LATEST), "endingOffsets")
             return to_json(found, ids_of(client, partitions))
 
         return ask(self.options, last)
 
     def _earliest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """A partition that appears while a stream runs is read from its beginning."""
+        """A partition that appears while a stream runs is read from its beginning. One that is gone again has none,
+        if it may be."""
         if not partitions:
             return {}
-        bound = Bound(everywhere=EARLIEST)
-        return ask(self.options, lambda client: bounds(client, self.options, partitions, bound, "startingOffsets"))
+
+        async def first(client: Client) -> dict[TopicPartition, int]:
+            there = partitions
+            if not self.options.fail_on_data_loss:
+                await client.refresh_metadata(sorted({tp.topic for tp in partitions}))
+                there = [tp for tp in partitions if tp.partition in client.partitions(tp.topic)]
+            return await bounds(client, self.options, there, Bound(everywhere=EARLIEST), "startingOffsets")
+
+        return ask(self.options, first)
 
 
 def to_json(offsets: dict[TopicPartition, int], ids: Mapping[str, bytes] = {}) -> Offsets:

@@ -158,8 +158,9 @@ writing.option("checkpointLocation", "tables/flights-checkpoint").trigger(availa
 ```
 
 `DeltaWriter` puts each micro-batch into a Delta table once, also when the driver is killed in between: Delta's log
-remembers the batches. It raises an error where table and checkpoint do not belong together. A batch passes through the
-driver's memory, so bound it.
+remembers the batches. It raises an error where table and checkpoint do not belong together, and where a column's type
+does not hold every value of the batch's, as where a BIGINT column would get a DOUBLE. `merge_schema=True`, Delta's
+`mergeSchema`, adds columns that the table lacks. A batch passes through the driver's memory, so bound it.
 
 Spark finds the source by itself where the Python that it starts has Isthmus installed. In a session of your own set
 `PYSPARK_PYTHON` to that Python, or register it: `spark.dataSource.register(IsthmusDataSource)`, from

@@ -10,6 +10,8 @@ from ._batch_header cimport BatchHeader
 from ._columns cimport ColumnBuffers
 
 cdef Py_ssize_t _RECORD_MIN
+cdef long long _RECORD_MAX
+cdef Py_ssize_t _VARINT_MAX
 
 
 cdef class Record:
@@ -30,7 +32,9 @@ cdef class Section:
     cdef Py_ssize_t row
     cdef long long from_offset
     cdef long long to_offset
-    cdef bint append_time
+    cdef readonly bint append_time
+    cdef readonly bint partial
+    cdef Py_ssize_t needed
     cdef long long delta
     cdef long long offset
     cdef long long timestamp_ms
@@ -41,7 +45,9 @@ cdef class Section:
     cdef Py_ssize_t headers_at
     cdef Py_ssize_t headers
 
+    cdef _open(self, buf, Py_ssize_t start, Py_ssize_t stop, bint partial)
     cdef _corrupt(self, str what)
+    cdef bint _is_cut(self, Py_ssize_t p, long long size) noexcept
     cdef int next(self) except? -1
     cdef Py_ssize_t _walk_headers(self, Py_ssize_t p, Py_ssize_t end) noexcept
     cdef list read_headers(self)

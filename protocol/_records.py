@@ -28,6 +28,8 @@ COMPILED = cython.compiled
 
 # C variables when compiled, see _records.pxd.
 _RECORD_MIN = 7  # bytes of a record with a null key, a null value and deltas of 0
+_RECORD_MAX = 2**31 - 1  # Java's int
+_VARINT_MAX = 10  # bytes of 64 bits
 
 if not cython.compiled:
     warnings.warn(
@@ -126,12 +128,15 @@ def _bytes(b: cython.p_const_uchar, p: cython.Py_ssize_t, n: cython.Py_ssize_t):
         return b[p : p + n]
 
 
+@cython.no_gc  # it is in no cycle, and the collector would drop its buffer without releasing it
 @cython.final
 @cython.cclass
 class Section:
     """A cursor over a batch's records, which lie uncompressed in buf[start:stop].
 
     `next` goes to the next record with from_offset <= offset < to_offset; all its parts lie within the section.
+    partial: more of the batch comes later, so that the last record may be cut. Then `next` stops before that record,
+    and `go_on` gives the bytes from there.
     """
 
     def __init__(
@@ -142,11 +147,31 @@ class Section:
         header: BatchHeader,
         from_offset: cython.longlong = 0,
         to_offset: cython.longlong = 2**63 - 1,
+        partial: cython.bint = False,
     ):
-        size: cython.Py_ssize_t
         if cython.compiled:
             if self.held:
                 raise TypeError("a section is opened once")
+        self.header = header
+        self.from_offset = from_offset
+        self.to_offset = to_offset
+        self.row = 0
+        self.delta = -1
+        self.append_time = (header.attributes & 8) != 0
+        self._open(buf, start, stop, partial)
+        if not partial and header.records_count > (stop - start) // _RECORD_MIN:
+            raise CorruptBatch(
+                f"the batch at offset {header.base_offset} claims {header.records_count} records in "
+                f"{stop - start} bytes"
+            )
+
+    @cython.cfunc
+    def _open(self, buf, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, partial: cython.bint):
+        size: cython.Py_ssize_t
+        if cython.compiled:
+            if self.held:
+                self.held = False
+                PyBuffer_Release(cython.address(self.view))
             PyObject_GetBuffer(buf, cython.address(self.view), PyBUF_SIMPLE)
             self.held = True
             self.b = cython.cast(cython.p_const_uchar, self.view.buf)
@@ -154,23 +179,39 @@ class Section:
         else:
             size = memoryview(buf).nbytes
         if start < 0 or start > stop or stop > size:
+            self.stop = self.p = 0
             raise ValueError(f"bytes {start} to {stop} are not within a buffer of {size} bytes")
         if not cython.compiled:
             self.b = bytes(memoryview(buf)[start:stop])  # whose slices are bytes
             start, stop = 0, stop - start
-        if header.records_count > (stop - start) // _RECORD_MIN:
-            raise CorruptBatch(
-                f"the batch at offset {header.base_offset} claims {header.records_count} records in "
-                f"{stop - start} bytes"
-            )
         self.p = start
         self.stop = stop
-        self.header = header
-        self.from_offset = from_offset
-        self.to_offset = to_offset
-        self.row = 0
-        self.delta = -1
-        self.append_time = (header.attributes & 8) != 0
+        self.partial = partial
+        self.needed = 0
+
+    def go_on(self, buf, partial: cython.bint):
+        """Read on in `buf`, which begins with the bytes that are left."""
+        self._open(buf, 0, memoryview(buf).nbytes, partial)
+
+    @property
+    def left(self):
+        """Bytes not yet read."""
+        return self.stop - self.p
+
+    @property
+    def rows_at_most(self):
+        """How many records can be in these bytes."""
+        return min(self.header.records_count - self.row, (self.stop - self.p) // _RECORD_MIN)
+
+    @property
+    def next_offset(self):
+        """After the last record read or passed over."""
+        return self.header.base_offset + self.delta + 1
+
+    @property
+    def record_bytes(self):
+        """Size of the record that is cut, 0 where not even that is known."""
+        return self.needed
 
     def __dealloc__(self):
         if cython.compiled:
@@ -203,6 +244,8 @@ class Section:
             end = self.stop
             size, p = _varint(b, p, end)
             if p < 0 or size < _RECORD_MIN - 1 or size > end - p:
+                if self.partial and self._is_cut(p, size):
+                    return 0
                 raise self._corrupt("is cut or has a wrong length")
             end = p + size
             p += 1  # the attributes mean nothing; the varints have five bytes at least, the first is there
@@ -259,6 +302,18 @@ class Section:
                     self.header.max_timestamp if self.append_time else _add(self.header.base_timestamp, stamp)
                 )
                 return 1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _is_cut(self, p: cython.Py_ssize_t, size: cython.longlong) -> cython.bint:
+        """Whether the record at `self.p` may be whole once more bytes come. p, size: as `_varint` has them of its
+        length."""
+        if p < 0:
+            return self.stop - self.p < _VARINT_MAX
+        if size < _RECORD_MIN - 1 or size > _RECORD_MAX:
+            return False
+        self.needed = p - self.p + size
+        return True
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -339,8 +394,8 @@ def read_columns(section: Section, columns: ColumnBuffers):
     value_offsets: cython.p_int
     key_data: cython.p_uchar
     value_data: cython.p_uchar
-    if section.header.records_count - section.row > columns.capacity - row:
-        raise ValueError(f"{section.header.records_count} rows more than {row} do not fit in {columns.capacity}")
+    if section.rows_at_most > columns.capacity - row:
+        raise ValueError(f"{section.rows_at_most} rows more than {row} do not fit in {columns.capacity}")
     if section.stop - section.p > columns.data_capacity - columns.data_used:
         raise ValueError(f"{section.stop - section.p} bytes do not fit in {columns.data_capacity - columns.data_used}")
     columns.data_used += section.stop - section.p

@@ -4,6 +4,9 @@ What moves batches looks at headers alone: `walk`, `read_header`, `verify_crc`. 
 batches, each of its own codec, and skip control batches; a batch cut at the end of the buffer, as a fetch may end,
 is left out. All raise CorruptBatch for bytes that are not what they claim. The per-record loops are in `_records.py`
 and `_writing.py`.
+
+A batch of a few kilobytes may expand to gigabytes. `record_pieces`, `iter_records` and `iter_columns` decompress a
+batch in pieces and give out each piece's records before the next one, so that their memory does not depend on that.
 """
 
 from __future__ import annotations
@@ -39,7 +42,15 @@ from .batch_layout import (
     PREFIX,
     TRANSACTIONAL,
 )
-from .compression import DECOMPRESSED_BYTES_MAX, CompressionError, codec_id, compress, decompress
+from .compression import (
+    DECOMPRESSED_BYTES_MAX,
+    CompressionError,
+    DecompressedTooLarge,
+    codec_id,
+    compress,
+    decompress,
+    decompressed_pieces,
+)
 from .crc import crc32c
 
 if TYPE_CHECKING:
@@ -47,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILED",
+    "DECODE_BYTES_MAX",
     "HEADER_SIZE",
     "OFFSET_MAX",
     "BatchBuilder",
@@ -56,15 +68,17 @@ __all__ = [
     "CorruptBatch",
     "HeaderColumns",
     "Record",
+    "TooLargeToDecode",
     "batch_prefix",
     "build_batch",
     "build_columns",
     "decode_batch",
-    "decode_columns",
     "decode_lists",
+    "iter_columns",
     "iter_records",
     "plain_records",
     "read_header",
+    "record_pieces",
     "validate_batch",
     "verify_crc",
     "walk",
@@ -73,9 +87,11 @@ __all__ = [
 ]
 
 OFFSET_MAX = 2**63 - 1
+PIECE_BYTES = 4 << 20  # of a batch's records decompressed at a time; a record that is larger is not cut
+DECODE_BYTES_MAX = 64 << 20  # of what cannot be cut, a record or a block of snappy, where the caller says nothing else
 
 _APPEND_TIME = struct.Struct(">hiqq")  # attributes, last offset delta, base and max timestamp
-_COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's Binary has int32 offsets
+_BATCH_BYTES_MAX = 2**31 - 1
 
 Fields = tuple[int, "Buffer | None", "Buffer | None", Sequence[tuple[str, "Buffer | None"]]]
 
@@ -131,6 +147,13 @@ def with_append_time(buf: Buffer, position: int, timestamp_ms: int) -> bytes:
     return bytes(out)
 
 
+class TooLargeToDecode(CorruptBatch):
+    """A batch that cannot be decoded within the memory that the caller allows."""
+
+
+_Checked = tuple[int, int, int, int, bool]  # as of `check_records`
+
+
 class BatchSummary(NamedTuple):
     """What `validate_batch` has seen. Offsets count from the header's base offset; all -1 without records."""
 
@@ -143,14 +166,34 @@ class BatchSummary(NamedTuple):
 
 
 def validate_batch(buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> BatchSummary:
-    """Looks at every record of the batch at `position`, after its CRC. Raises CorruptBatch."""
+    """Looks at every record of the batch at `position`, after its CRC. Raises CorruptBatch.
+
+    max_bytes: of the batch when decompressed, of which only pieces are held.
+    """
     data = _bytes_view(buf)
-    header, source, start, stop = _batch_at(data, position, True, max_bytes)
-    return _summary(header, _records.Section(source, start, stop, header))
+    header = _whole_header(data, position)
+    found, total = None, 0
+    for section in _sections(data, position, header, True, max_bytes=max_bytes):
+        total += section.left
+        part = _records.check_records(section)
+        total -= section.left
+        if total > max_bytes:
+            what = f"its records have more than {max_bytes} bytes when decompressed"
+            raise TooLargeToDecode(f"the batch at offset {header.base_offset} of {header.size_bytes} bytes: {what}")
+        found = part if found is None else _both(found, part)
+    assert found is not None
+    return _summary(header, found)
 
 
-def _summary(header: BatchHeader, section: _records.Section) -> BatchSummary:
-    stamp, offset, least, null_keys, dense = _records.check_records(section)
+def _both(first: _Checked, then: _Checked) -> _Checked:
+    """What `check_records` says of two parts of a batch together."""
+    stamp, offset = first[:2] if then[1] < 0 or (first[1] >= 0 and first[0] >= then[0]) else then[:2]
+    least = min((each for each in (first[2], then[2]) if each != -1), default=-1)
+    return stamp, offset, least, first[3] + then[3], first[4] and then[4]
+
+
+def _summary(header: BatchHeader, found: _Checked) -> BatchSummary:
+    stamp, offset, least, null_keys, dense = found
     dense = dense and header.last_offset_delta == header.records_count - 1
     return BatchSummary(header, stamp, offset, least, null_keys, dense)
 
@@ -164,7 +207,7 @@ def with_codec(
     """
     data = _bytes_view(buf)
     header, source, start, stop = _batch_at(data, position, True, max_bytes)
-    summary = _summary(header, _records.Section(source, start, stop, header))
+    summary = _summary(header, _records.check_records(_records.Section(source, start, stop, header)))
     number = codec_id(codec)
     packed = compress(number, memoryview(source)[start:stop], level)
     out = bytearray(HEADER_SIZE + len(packed))
@@ -180,14 +223,80 @@ def with_codec(
 # Readers
 
 
-def _batch_at(data: memoryview, position: int, check_crc: bool, max_bytes: int) -> tuple[BatchHeader, Any, int, int]:
+def _whole_header(data: memoryview, position: int) -> BatchHeader:
     header = read_header(data, position)
     if header.size_bytes > len(data) - position:
         raise CorruptBatch(
             f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, "
             f"{len(data) - position} are left at byte {position}"
         )
+    return header
+
+
+def _batch_at(data: memoryview, position: int, check_crc: bool, max_bytes: int) -> tuple[BatchHeader, Any, int, int]:
+    header = _whole_header(data, position)
     return header, *plain_records(data, position, header, check_crc, max_bytes)
+
+
+def _sections(
+    data: memoryview,
+    position: int,
+    header: BatchHeader,
+    check_crc: bool,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    piece_bytes: int = PIECE_BYTES,
+    max_bytes: int = DECODE_BYTES_MAX,
+) -> Iterable[_records.Section]:
+    """The records of the batch at `position` in one section or several, each to be read to its end before the next.
+
+    At a time two pieces of at most `piece_bytes` are held, or a record of at most `max_bytes`. Raises CorruptBatch,
+    TooLargeToDecode.
+    """
+    size = header.size_bytes
+    if check_crc and not _crc_matches(data, position, size):
+        raise _wrong_crc(header)
+    if not header.codec:
+        return (_records.Section(data, position + HEADER_SIZE, position + size, header, from_offset, to_offset),)
+    body = data[position + HEADER_SIZE : position + size]
+    return _decompressed_sections(body, header, from_offset, to_offset, piece_bytes, max_bytes)
+
+
+def _decompressed_sections(
+    body: memoryview, header: BatchHeader, from_offset: int, to_offset: int, piece_bytes: int, max_bytes: int
+) -> Iterator[_records.Section]:
+    try:
+        pieces = decompressed_pieces(header.codec, body, max(min(piece_bytes, max_bytes), 1), max_bytes)
+        plain = _bytes_view(next(pieces, b""))
+        following = next(pieces, None)
+        section = _records.Section(plain, 0, len(plain), header, from_offset, to_offset, following is not None)
+        yield section
+        while following is not None:
+            if section.record_bytes > max_bytes:
+                raise TooLargeToDecode(
+                    f"the record after offset {section.next_offset - 1}, in the batch at offset {header.base_offset}, "
+                    f"has more than {max_bytes} bytes when decompressed: {section.record_bytes}"
+                )
+            parts = [plain[len(plain) - section.left :], following]
+            have = section.left + len(following)
+            while (following := next(pieces, None)) is not None and have < section.record_bytes:
+                parts.append(following)
+                have += len(following)
+            plain = memoryview(b"".join(parts))
+            section.go_on(plain, following is not None)
+            yield section
+    except DecompressedTooLarge as error:
+        raise TooLargeToDecode(_in_batch(header, error)) from error
+    except CompressionError as error:
+        raise CorruptBatch(_in_batch(header, error)) from error
+
+
+def _wrong_crc(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(f"the batch at offset {header.base_offset} of {header.size_bytes} bytes does not match its CRC")
+
+
+def _in_batch(header: BatchHeader, error: Exception) -> str:
+    return f"the batch at offset {header.base_offset} of {header.size_bytes} bytes: {error}"
 
 
 def plain_records(
@@ -196,13 +305,13 @@ def plain_records(
     """Where the records of the batch at `position` lie uncompressed: (buffer, start, stop). Raises CorruptBatch."""
     size = header.size_bytes
     if check_crc and not _crc_matches(data, position, size):
-        raise CorruptBatch(f"the batch at offset {header.base_offset} of {size} bytes does not match its CRC")
+        raise _wrong_crc(header)
     if not header.codec:
         return data, position + HEADER_SIZE, position + size
     try:
         plain = decompress(header.codec, data[position + HEADER_SIZE : position + size], max_bytes)
     except CompressionError as error:
-        raise CorruptBatch(f"the batch at offset {header.base_offset} of {size} bytes: {error}") from error
+        raise CorruptBatch(_in_batch(header, error)) from error
     return plain, 0, len(plain)
 
 
@@ -226,17 +335,36 @@ def iter_records(
     from_offset: int = 0,
     to_offset: int = OFFSET_MAX,
     check_crc: bool = True,
-    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    max_bytes: int = DECODE_BYTES_MAX,
 ) -> Iterator[Record]:
-    """The records with from_offset <= offset < to_offset of all whole batches, decoded a batch at a time."""
+    """The records of `record_pieces`, one by one."""
+    for piece in record_pieces(
+        buf, from_offset=from_offset, to_offset=to_offset, check_crc=check_crc, max_bytes=max_bytes
+    ):
+        yield from piece
+
+
+def record_pieces(
+    buf: Buffer,
+    *,
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    check_crc: bool = True,
+    max_bytes: int = DECODE_BYTES_MAX,
+) -> Iterator[list[Record]]:
+    """The records with from_offset <= offset < to_offset of all whole batches, as many at a time as are in a piece.
+
+    A piece is a batch, or PIECE_BYTES of one that expands to more. max_bytes: of a record in a compressed batch. Raises
+    CorruptBatch, TooLargeToDecode; those records of a batch that come before the error are given out.
+    """
     data = _bytes_view(buf)
     for position, header in walk(data):
         if _is_outside(header, from_offset, to_offset):
             continue
-        out: list[Record] = []
-        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
-        _records.read_records(_records.Section(source, start, stop, header, from_offset, to_offset), out)
-        yield from out
+        for section in _sections(data, position, header, check_crc, from_offset, to_offset, max_bytes=max_bytes):
+            out: list[Record] = []
+            _records.read_records(section, out)
+            yield out
 
 
 def _is_outside(header: BatchHeader, from_offset: int, to_offset: int) -> bool:
@@ -296,9 +424,8 @@ class Columns:
     Binary keys and values (int32 offsets of count + 1, data, validity bitmap or None where there is no null).
 
     headers: None where no record has any. append_time: None where all timestamps are the producers', else an int32
-    for each row, Kafka's timestamp type (0 create, 1 log append). records_claimed: what the headers of the batches
-    read say they hold, control batches apart; with no offsets cut off it equals count. next_offset: after the last
-    whole batch, control batches included; -1 without one. size_bytes: of the whole batches.
+    for each row, Kafka's timestamp type (0 create, 1 log append). next_offset: after the last record, or after the last
+    whole batch, control batches included; -1 without one.
     """
 
     count: int
@@ -314,48 +441,51 @@ class Columns:
     value_nulls: int
     headers: HeaderColumns | None
     append_time: array[int] | None
-    batches: int
-    records_claimed: int
     next_offset: int
-    size_bytes: int
 
 
-def decode_columns(
+def iter_columns(
     buf: Buffer,
     *,
     from_offset: int = 0,
     to_offset: int = OFFSET_MAX,
     check_crc: bool = True,
-    max_bytes: int = DECOMPRESSED_BYTES_MAX,
-) -> Columns:
-    """The records with from_offset <= offset < to_offset of all whole batches as columns.
+    piece_bytes: int = PIECE_BYTES,
+    max_bytes: int = DECODE_BYTES_MAX,
+) -> Iterator[Columns]:
+    """The records with from_offset <= offset < to_offset of all whole batches as columns; the last may be empty.
 
-    max_bytes: bound of each batch when decompressed; all together fit in 2 GiB, as Arrow's Binary. Raises
-    CorruptBatch, ValueError where they do not fit.
+    piece_bytes: of records in one Columns, many batches or a part of one; more only where a batch is not compressed, or
+    for a larger record. max_bytes: of a record in a compressed batch, at most 1 GiB. Raises CorruptBatch,
+    TooLargeToDecode; what comes before the error is given out.
     """
-    sections: list[_records.Section] = []
-    append_times: list[bool] = []
-    claimed = total = size_bytes = 0
-    next_offset = -1
     data = _bytes_view(buf)
+    held: list[_records.Section] = []
+    held_bytes, next_offset = 0, -1
     for position, header in walk(data):
+        if not _is_outside(header, from_offset, to_offset):
+            sections = _sections(data, position, header, check_crc, from_offset, to_offset, piece_bytes, max_bytes)
+            for section in sections:
+                if held and held_bytes + section.left > piece_bytes:
+                    yield _columns(held, next_offset)
+                    held, held_bytes = [], 0
+                held.append(section)
+                held_bytes += section.left
+                if section.partial:  # it goes on elsewhere once it is read
+                    yield _columns(held, None)
+                    held, held_bytes = [], 0
         next_offset = header.next_offset
-        size_bytes = position + header.size_bytes
-        if _is_outside(header, from_offset, to_offset):
-            continue
-        source, start, stop = plain_records(data, position, header, check_crc, max_bytes)
-        sections.append(_records.Section(source, start, stop, header, from_offset, to_offset))
-        append_times.append(header.is_log_append_time)
-        total += stop - start
-        if total > _COLUMN_BYTES_MAX:
-            raise ValueError("more than 2 GiB of records in one call; give fewer batches")
-        claimed += header.records_count
-    buffers = ColumnBuffers(claimed, total)
-    append_time = array("i") if any(append_times) else None
-    for section, is_append_time in zip(sections, append_times, strict=True):
+    yield _columns(held, next_offset)
+
+
+def _columns(sections: list[_records.Section], next_offset: int | None) -> Columns:
+    """next_offset None: the one after the last section's last record."""
+    buffers = ColumnBuffers(sum(each.rows_at_most for each in sections), sum(each.left for each in sections))
+    append_time = array("i") if any(each.append_time for each in sections) else None
+    for section in sections:
         _records.read_columns(section, buffers)
         if append_time is not None:
-            append_time.extend((int(is_append_time),) * (buffers.rows - len(append_time)))
+            append_time.extend((int(section.append_time),) * (buffers.rows - len(append_time)))
     buffers.finish()
     return Columns(
         buffers.rows,
@@ -371,10 +501,7 @@ def decode_columns(
         buffers.value_nulls,
         _header_columns(buffers),
         append_time,
-        len(sections),
-        claimed,
-        next_offset,
-        size_bytes,
+        sections[-1].next_offset if next_offset is None else next_offset,
     )
 
 
@@ -470,7 +597,7 @@ class BatchBuilder(RecordsWriter):
 
 def build_batch(records: Iterable[Fields], codec: str | int = "none", **header: Any) -> bytes:
     """One batch of all (timestamp_ms, key, value, headers). `header` is BatchBuilder's other keywords."""
-    builder = BatchBuilder(codec, max_bytes=_COLUMN_BYTES_MAX, **header)
+    builder = BatchBuilder(codec, max_bytes=_BATCH_BYTES_MAX, **header)
     builder.extend(records)
     return builder.build()
 

@@ -11,6 +11,7 @@ OF_NO_ROOM = {
     "tests/simulation",
     "tests/test_architecture.py",
     "tests/test_mutants.py",
+    "tests/test_readiness.py",
     "tests/test_requirements.py",
     "tests/test_rooms.py",
     "tests/test_runtime.py",

@@ -106,6 +106,14 @@ def test_a_running_stream_takes_what_comes(cluster: Cluster, spark: Any, tmp_pat
         query.stop()
 
 
+def test_options_that_cannot_be_are_told_in_a_stream_as_in_a_batch(spark: Any, tmp_path: Path) -> None:
+    nobody = Cluster("127.0.0.1:1")
+    with pytest.raises(Exception, match="there are no topics to subscribe to"):
+        nobody.batch(spark, subscribe="").count()
+    with pytest.raises(Exception, match="there are no topics to subscribe to"):
+        drain(nobody.stream(spark, subscribe=""), tmp_path / "checkpoint", lambda batch, number: None)
+
+
 @pytest.mark.parametrize("count", [0, 12])
 def test_a_topic_made_anew_is_an_error_however_much_is_in_it(
     cluster: Cluster, spark: Any, tmp_path: Path, count: int

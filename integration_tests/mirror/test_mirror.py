@@ -69,8 +69,8 @@ def test_what_no_decoder_could_read_is_carried_byte_for_byte(
             answer = await origin.request(request)
             assert not answer.topics[0].partitions[0].error_code, answer
             for module, names in {
-                records: ("decode_batch", "iter_records", "decode_lists", "decode_columns", "validate_batch"),
-                compression: ("decompress",),
+                records: ("decode_batch", "record_pieces", "decode_lists", "iter_columns", "validate_batch"),
+                compression: ("decompress", "decompressed_pieces"),
                 _records: ("read_lists",),
             }.items():
                 for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,15 @@ from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
-from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records, read_header
+from isthmus.protocol.records import (
+    COMPILED,
+    BatchBuilder,
+    CorruptBatch,
+    TooLargeToDecode,
+    build_batch,
+    iter_records,
+    read_header,
+)
 from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, own_tasks, simulate, started_client
 
 TP = TopicPartition("t", 0)
@@ -475,6 +484,72 @@ def test_records_before_a_corrupt_batch_are_handed_over_before_it_is_told() -> N
         consumer.seek(other, 3)
         fill(world, 1, index=1)
         assert await read(consumer, 1) == numbers(3, 4)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_records_before_corrupt_batches_are_given_of_all_partitions() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, partitions=2)
+        fill(world, 3)
+        fill(world, 3, index=1)
+        for index in range(2):
+            log = world.log("t", index)
+            log.batches[2] = log.batches[2][:-2] + b"!!"
+        consumer.assign({TP: 0, TopicPartition("t", 1): 0})
+        assert await read(consumer, 2) == numbers(0, 2)
+        told: set[str] = set()
+        rest: list[bytes] = []
+        while len(rest) < 2 or len(told) < 2:
+            try:
+                rest += await read(consumer, 1)
+            except CorruptBatch as error:
+                told.add(error.message.partition(" of ")[0])
+        assert rest == numbers(0, 2)
+        assert told == {"t-0: the batch at offset 2", "t-1: the batch at offset 2"}
+        assert [consumer.position(TopicPartition("t", index)) for index in range(2)] == [2, 2]
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_record_that_does_not_fit_is_named_with_its_option_until_the_user_seeks_past_it() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, decode_max_bytes=20_000)
+        values = [b"0", b"1", bytes(30_000), b"3"]
+        world.log("t").append(build_batch([(0, None, value, ()) for value in values], "zstd", partition_leader_epoch=0))
+        consumer.assign({TP: 0})
+        assert await read(consumer, 2) == numbers(0, 2)
+        said = r"t-0: the record after offset 1, .* 20000 bytes .*: 30011; a larger decode_max_bytes takes it"
+        for _ in range(2):
+            with pytest.raises(TooLargeToDecode, match=said):
+                await consumer.poll(1_000)
+        assert consumer.position(TP) == 2
+        fill(world, 1)
+        consumer.seek(TP, 4)
+        assert await read(consumer, 1) == numbers(4, 5)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.skipif(not COMPILED, reason="250 MB of records take the plain loops too long")
+def test_memory_does_not_depend_on_what_batches_expand_to() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        for each in (1300, *[10] * 130):
+            rows = [(0, None, bytes(100_000), ())] * each
+            world.log("t").append(build_batch(rows, "zstd", partition_leader_epoch=0))
+        consumer.assign({TP: 0})
+        count = 0
+        tracemalloc.start()
+        try:
+            while count < 2600:
+                count += sum(map(len, (await consumer.poll(1_000, 100)).values()))
+            assert tracemalloc.get_traced_memory()[1] < 48 << 20  # 100 records are 10 MB
+        finally:
+            tracemalloc.stop()
         await ended(client, consumer)
 
     simulate(test)

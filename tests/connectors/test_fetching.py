@@ -1,4 +1,8 @@
-"""Reading a range to its end, whatever comes between: errors that pass, offsets that are gone, brokers that hang."""
+"""Reading a range to its end, whatever comes between: errors that pass, offsets that are gone, brokers that hang, and
+batches that expand to much more than they are."""
+
+import asyncio
+import tracemalloc
 
 import pytest
 
@@ -8,7 +12,7 @@ from isthmus.client.raw import RawFetch
 from isthmus.connectors import reading
 from isthmus.connectors.errors import SourceError
 from isthmus.connectors.options import parse
-from isthmus.connectors.planning import OffsetRange
+from isthmus.connectors.planning import GONE_ANSWERS, OffsetRange
 from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch
@@ -42,14 +46,14 @@ class Broker:
     def topic_id(self, topic):
         return self.id
 
-    async def start(self):
+    async def start(self, timeout_ms):
         pass
 
     async def close(self):
         self.closed += 1
 
     async def back_off(self, attempt):
-        pass
+        await asyncio.sleep(0)
 
     async def refresh_metadata(self, topics):
         self.refreshed += 1
@@ -58,6 +62,8 @@ class Broker:
         return 1
 
     async def list_offsets(self, wanted):
+        if self.instead and isinstance(self.instead[0], Exception):
+            raise self.instead.pop(0)
         return dict.fromkeys(wanted, (self.start_offset, -1, 0))
 
     async def fetch(self, client, positions, **limits):
@@ -78,15 +84,23 @@ class Broker:
 
 
 @pytest.fixture
-def read(monkeypatch):
-    def read(broker, start, end, **given):
-        monkeypatch.setattr(reading, "Client", lambda *_, **__: broker)
+def batches_of(monkeypatch):
+    """What Spark is given of a range, a record batch at a time."""
+
+    def batches_of(broker, start, end, columns=("offset", "value"), **given):
+        monkeypatch.setattr(reading, "client_of", lambda options: broker)
         monkeypatch.setattr(reading, "Admin", lambda client: client)
         monkeypatch.setattr(reading, "fetch_raw", broker.fetch)
         options = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, streaming=False)
-        found = []
-        for batch in reading.read_ranges(options, [OffsetRange("t", 0, start, end, OURS)], ["offset", "value"]):
-            found += batch.to_pylist()
+        return reading.read_ranges(options, [OffsetRange("t", 0, start, end, OURS)], columns)
+
+    return batches_of
+
+
+@pytest.fixture
+def read(batches_of):
+    def read(broker, start, end, **given):
+        found = [row for batch in batches_of(broker, start, end, **given) for row in batch.to_pylist()]
         assert all(row["value"] == b"%d" % row["offset"] for row in found)
         return [row["offset"] for row in found]
 
@@ -105,6 +119,42 @@ def test_an_error_that_passes_is_asked_again_of_the_new_leader(read):
     assert read(broker, 0, 10) == list(range(10))
     assert broker.refreshed == 3
     assert broker.asked[:4] == [0, 0, 0, 0]
+
+
+PASSING = [
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not known yet"),
+    KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, "t-0 has no leader: is its broker down?"),
+    KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "fetch from node 1"),
+    ConnectionLost("gone"),
+]
+
+
+@pytest.mark.parametrize("trouble", PASSING, ids=str)
+def test_what_passes_is_tried_again(read, trouble):
+    assert read(Broker(batches(0, 2), instead=[trouble]), 0, 10) == list(range(10))
+
+
+@pytest.mark.parametrize("trouble", PASSING[2:], ids=str)
+def test_so_it_is_where_it_comes_between_a_loss_and_going_on(read, trouble):
+    broker = Broker(batches(5, 2), start=5, instead=[ErrorCode.OFFSET_OUT_OF_RANGE, trouble])
+    assert read(broker, 2, 12, failOnDataLoss="false") == list(range(5, 12))
+
+
+def test_time_in_which_spark_takes_rows_does_not_count(batches_of, monkeypatch):
+    """A slow consumer is no stuck broker: neither its range's deadline nor a request's timer runs meanwhile."""
+    passed_s = 0.0
+    time = asyncio.SelectorEventLoop.time
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda loop: time(loop) + passed_s)
+    broker = Broker(batches(0, 20))
+    offsets = []
+    for batch in batches_of(broker, 0, 100, ["offset"], **{"kafkaConsumer.pollTimeoutMs": "60000"}):
+        broker.instead = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionLost("gone")]
+        offsets += batch.column("offset").to_pylist()
+        passed_s += 1000.0
+    assert offsets == list(range(100))
+    assert len(broker.asked) > 6
 
 
 def test_an_error_that_stays_names_topic_and_offset(read):
@@ -139,7 +189,7 @@ def test_a_range_past_the_end_of_a_log_made_anew_is_gone_too(read):
 
 
 def test_a_topic_deleted_under_a_task_is_an_error_or_left_out(read):
-    gone = [KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-0")] * 2
+    gone = [KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-0")] * (2 * GONE_ANSWERS)
     broker = Broker(batches(0, 2), instead=gone)
     with pytest.raises(SourceError, match="there is no partition t-0"):
         read(broker, 0, 5)
@@ -164,6 +214,39 @@ def test_records_of_a_topic_made_anew_are_not_taken_for_those_that_were_planned(
     without_ids = Broker(batches(0, 20))
     without_ids.id = None
     assert read(without_ids, 0, 20) == list(range(20))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_memory_does_not_depend_on_what_batches_expand_to(batches_of, codec):
+    """124 MiB of zeros in one batch, and as much in many of one fetch."""
+    zeros = [(0, None, bytes(100_000), ())]
+    one = build_batch(zeros * 1300, codec)
+    many = b"".join(build_batch(zeros * 10, codec, base_offset=1300 + 10 * n) for n in range(130))
+    broker = Broker(one + many, fetch_bytes=len(one + many))
+    tracemalloc.start()
+    try:
+        found = batches_of(broker, 0, 2600)
+        assert sum(batch.num_rows for batch in found) == 2600
+        assert tracemalloc.get_traced_memory()[1] < len(one + many) + (40 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_record_that_does_not_fit_is_an_error_with_its_option(read):
+    log = build_batch([(0, None, b"%d" % n, ()) for n in range(4)], "zstd")
+    log += build_batch([(0, None, b"4", ()), (0, None, bytes(30_000), ())], "zstd", base_offset=4)
+    broker = Broker(log, fetch_bytes=len(log))
+    said = r"^t-0: the record after offset 4, .* more than 20000 bytes .*; a larger decodeMaxBytes takes it$"
+    with pytest.raises(SourceError, match=said):
+        read(broker, 0, 6, decodeMaxBytes="20000")
+    assert read(broker, 0, 5) == list(range(5))
+
+
+def test_a_damaged_batch_is_named(read):
+    log = bytearray(batches(0, 2))
+    log[-1] ^= 1
+    with pytest.raises(SourceError, match=r"^t-0: the batch at offset 5 of .* does not match its CRC"):
+        read(Broker(bytes(log)), 0, 10)
 
 
 def test_a_hole_that_compaction_left_is_passed_over(read):

@@ -56,12 +56,47 @@ def test_bootstrap_servers_may_be_given_without_its_prefix():
         ({**CLUSTER, "subscribePattern": "a["}, False, "is no regular expression"),
         ({**CLUSTER, "assign": '{"a": ["x"]}'}, False, 'look like {"topic": [0, 1]}'),
         ({**CLUSTER, "assign": "[1]"}, False, "not a JSON object of topics"),
+        ({**CLUSTER, "assign": '{"a": "01"}'}, False, 'look like {"topic": [0, 1]}'),
+        ({**CLUSTER, "assign": '{"a": [0.5]}'}, False, 'look like {"topic": [0, 1]}'),
+        ({**ORDERS, "startingOffsets": '{"orders": {"0": 23.9}}'}, False, 'look like {"topic": {"0": 23}}'),
+        ({**ORDERS, "startingOffsets": '{"orders": {"0": true}}'}, False, 'look like {"topic": {"0": 23}}'),
+        ({**ORDERS, "decodeMaxBytes": "1073741825"}, False, "a whole number from 1 to 1073741824"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given, streaming, said):
     with pytest.raises(SourceError) as caught:
         parse(given, streaming)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("subscribe", "", "no topics to subscribe to"),
+        ("subscribe", " , ,", "no topics to subscribe to"),
+        ("subscribePattern", "", "the pattern to subscribe is empty"),
+        ("subscribePattern", " ", "the pattern to subscribe is empty"),
+        ("assign", "", "is not JSON"),
+        ("assign", "{}", "names no topic partitions"),
+        ("assign", '{"orders": [0], "bills": []}', "names no partition of bills"),
+        ("startingOffsets", "", "is not JSON"),
+        ("startingOffsets", "{}", "names no topic partitions"),
+        ("startingOffsets", '{"orders": {}}', "names no partition of orders"),
+        ("startingOffsetsByTimestamp", "{}", "names no topic partitions"),
+        ("startingTimestamp", "", "must be a whole number"),
+        ("endingOffsets", " ", "is not JSON"),
+        ("endingOffsets", "{}", "names no topic partitions"),
+        ("endingOffsetsByTimestamp", '{"orders": {}}', "names no partition of orders"),
+        ("kafka.bootstrap.servers", " , ", "missing"),
+        ("includeHeaders", "", "can be true or false"),
+        ("fetchMaxBytes", "", "must be a whole number"),
+    ],
+)
+def test_an_option_that_says_nothing_is_refused(option, value, said):
+    """As by Spark's Kafka source; without an error there would be no rows, or others than were meant."""
+    which = {} if option in ("assign", "subscribe", "subscribePattern") else {"subscribe": "orders"}
+    with pytest.raises(SourceError, match=f"option {option} .*{said}"):
+        parse({**CLUSTER, **which, option: value}, streaming=False)
 
 
 def test_timestamps_go_before_offsets_as_in_spark():

@@ -192,15 +192,24 @@ def test_timestamps_become_offsets_and_one_past_the_end_is_the_end():
     assert batch(cluster, endingTimestamp="77") == [OffsetRange("t", 0, 5, 6), OffsetRange("t", 1, 0, 4)]
 
 
-def partitions(cluster, given):
+def partitions(cluster, given, left_out=None):
     options = parse({"kafka.bootstrap.servers": "h:1", **given}, streaming=False)
-    return asyncio.run(planning.partitions_of(cluster, options))
+    return asyncio.run(planning.partitions_of(cluster, options, left_out))
 
 
 def test_a_pattern_matches_whole_names_and_no_internal_topic():
     assert partitions(TWO, {"subscribePattern": "[tu]"}) == [A, B, TopicPartition("u", 0)]
     assert partitions(TWO, {"subscribePattern": ".*offset.*"}) == []
-    assert partitions(TWO, {"subscribePattern": ""}) == []
+
+
+def test_what_is_gone_is_told_where_it_may_be_left_out():
+    for given, found, left_out in (
+        ({"subscribe": "t,gone"}, [A, B], ["topic gone"]),
+        ({"assign": '{"t": [1, 2], "gone": [0]}'}, [B], ["topic gone", "t-2"]),
+    ):
+        told = []
+        assert partitions(TWO, given, told) == found
+        assert told == left_out
 
 
 def test_assigned_partitions_must_be_there():

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from isthmus.connectors.errors import SourceError
-from isthmus.connectors.reading import ARROW, check_span, to_arrow
+from isthmus.connectors.reading import ARROW, Span, to_arrow
 from isthmus.protocol import records
-from isthmus.protocol.records import BatchBuilder, build_batch, decode_columns, with_append_time
+from isthmus.protocol.records import BatchBuilder, build_batch, iter_columns, with_append_time
 
 ALL = ARROW.names
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -21,6 +21,11 @@ def mixed(count=5):
         ]
         batches.append(build_batch(rows, codec, base_offset=i * count))
     return b"".join(batches)
+
+
+def decode_columns(data, **options):
+    [found] = iter_columns(data, **options)
+    return found
 
 
 def rows(data, columns=ALL, **span):
@@ -97,7 +102,9 @@ def test_nothing_decoded_gives_no_batch():
 
 
 def check(data, start, end, found=None):
-    check_span("t-3", data, found or decode_columns(data, from_offset=start, to_offset=end), start, end)
+    span = Span("t-3", data, start, end)
+    span.add(found or decode_columns(data, from_offset=start, to_offset=end))
+    span.finish()
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 25), (3, 12), (0, 1), (24, 25), (5, 10), (0, 100), (7, 7)])
@@ -119,8 +126,16 @@ def test_a_record_lost_of_a_cut_batch_is_caught():
 
 
 def test_rows_from_outside_the_span_are_caught():
+    for outside in ({"from_offset": 4, "to_offset": 13}, {"from_offset": 2, "to_offset": 11}):
+        with pytest.raises(SourceError):
+            check(mixed(), 3, 12, decode_columns(mixed(), **outside))
+
+
+def test_rows_that_come_twice_are_caught():
+    span = Span("t-3", mixed(), 0, 25)
+    span.add(decode_columns(mixed(), to_offset=5))
     with pytest.raises(SourceError):
-        check(mixed(), 3, 12, decode_columns(mixed(), from_offset=4, to_offset=13))
+        span.add(decode_columns(mixed(), to_offset=5))
 
 
 def test_control_batches_hold_no_rows():

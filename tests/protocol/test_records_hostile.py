@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from isthmus.protocol.compression import NAMES, compress
 
-from .records_forms import COMPILED, FORMS, PLAIN
+from .records_forms import COMPILED, FORMS, PLAIN, decode_columns
 from .test_records import ROWS, raw_batch, records, repacked
 
 __all__ = ["records"]
@@ -25,7 +25,8 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "batch": lambda form, buf, **options: [repr(r) for r in form.decode_batch(buf, **options)],
     "iter": lambda form, buf, **options: [repr(r) for r in form.iter_records(buf, **options)],
     "lists": lambda form, buf, **options: tuple(form.decode_lists(buf, **options)),
-    "columns": lambda form, buf, **options: described(form.decode_columns(buf, **options)),
+    "columns": lambda form, buf, **options: described(decode_columns(form, buf, **options)),
+    "pieces": lambda form, buf, **options: list(map(described, form.iter_columns(buf, piece_bytes=9, **options))),
 }
 
 
@@ -121,7 +122,7 @@ def test_wrong_crc_is_corrupt_unless_not_asked_for(records: ModuleType) -> None:
     assert_corrupt(records, bytes(batch))
     assert len(records.decode_batch(batch, check_crc=False)) == len(ROWS)
     assert len(records.decode_lists(batch, check_crc=False).keys) == len(ROWS)
-    assert records.decode_columns(batch, check_crc=False).count == len(ROWS)
+    assert decode_columns(records, batch, check_crc=False).count == len(ROWS)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
