@@ -50,6 +50,7 @@ _LZ4_RATIO_MAX = 256  # a match of any length is a byte for every 255
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # after a byte from 0x50 to 0x5f
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
+_PART_BYTES_MAX = 4 << 20  # asked of a codec at once, which takes as much memory before it knows what there is
 _ZSTD_WINDOW_BYTES_MAX = 128 << 20  # as zstd's own default, and so Kafka's
 
 
@@ -258,12 +259,13 @@ def _unlz4(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Iterat
 
 def _lz4_parts(data: memoryview, piece_bytes: int) -> Iterator[Plain]:
     reader = lz4.frame.LZ4FrameDecompressor()
-    part = reader.decompress(data, max_length=piece_bytes)
+    part_bytes = min(piece_bytes, _PART_BYTES_MAX)
+    part = reader.decompress(data, max_length=part_bytes)
     while True:
         yield part
         if reader.eof:
             return
-        part = reader.decompress(b"", max_length=piece_bytes)
+        part = reader.decompress(b"", max_length=part_bytes)
         if not part and not reader.eof:
             raise CompressionError("lz4 data ends in the middle")
 
@@ -301,7 +303,7 @@ def _unzstd(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Itera
         return b""
     others = deque(frames, maxlen=1)  # the last of them; all are looked at
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
-    if not others and frame.at_most <= piece_bytes:
+    if not others and frame.at_most <= min(piece_bytes, _PART_BYTES_MAX):
         return decompressor.decompress(data[frame.start : frame.end], max_output_size=frame.at_most or 1)
     end = others[0].end if others else frame.end
     return _zstd_parts(decompressor, data[:end], piece_bytes)
@@ -309,7 +311,7 @@ def _unzstd(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Itera
 
 def _zstd_parts(decompressor: zstandard.ZstdDecompressor, frames: memoryview, piece_bytes: int) -> Iterator[Plain]:
     with decompressor.stream_reader(frames, read_across_frames=True) as reader:
-        while part := reader.read(piece_bytes):
+        while part := reader.read(min(piece_bytes, _PART_BYTES_MAX)):
             yield part
 
 
