@@ -23,7 +23,7 @@ class Reaper:
         client = Client(bootstrap, "isthmus-testing")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await client.refresh_metadata([], attempts=1)
+                await client.refresh_metadata([], timeout_ms=ANSWER_TIMEOUT_S * 1000)
         except (ClientError, TimeoutError):
             return False
         finally:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from isthmus.client import Client, Consumer, TopicPartition, fetcher
+from isthmus.client.cluster import BACKOFF_MAX_MS
 from isthmus.client.errors import ClientError, LogTruncated, NoOffset
 from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
 from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records, read_header
-from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, own_tasks, simulate, started_client
+from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, simulate, started_client
 
 TP = TopicPartition("t", 0)
 
@@ -39,8 +40,6 @@ async def begun(world: World, partitions: int = 1, **options: Any) -> tuple[Clie
 async def ended(client: Client, consumer: Consumer) -> None:
     await consumer.close()
     await client.close()
-    await asyncio.sleep(0)
-    assert own_tasks() == []
 
 
 async def read(consumer: Consumer, count: int, most: int = 500) -> list[bytes]:
@@ -96,9 +95,30 @@ def test_without_an_offset_the_reset_policy_says_where_to_begin(reset: str, expe
         fill(world, 10)
         world.log("t").start = 4
         consumer.assign({TP: None})
-        await consumer.poll_batches(0)
+        while consumer.position(TP) is None:
+            assert not await consumer.poll_batches(0)
         fill(world, 2)
         assert await read(consumer, 12 - expected) == numbers(expected, 12)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(("isolation", "expected"), [("read_uncommitted", 10), ("read_committed", 6)])
+@pytest.mark.parametrize("position", [None, 99], ids=["no_offset", "out_of_range"])
+def test_latest_is_the_end_of_what_the_isolation_lets_one_read(
+    position: int | None, isolation: str, expected: int
+) -> None:
+    """KIP-98: what an open transaction holds back is read once it has ended."""
+
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, auto_offset_reset="latest", isolation=isolation)
+        fill(world, 10)
+        world.log("t").last_stable_offset = 6
+        consumer.assign({TP: position})
+        while consumer.position(TP) in (None, 99):
+            assert not await consumer.poll_batches(0)
+        assert consumer.position(TP) == expected
         await ended(client, consumer)
 
     simulate(test)
@@ -738,3 +758,60 @@ def test_an_idle_partition_does_not_slow_down_a_busy_one_of_the_same_node() -> N
         await ended(client, consumer)
 
     simulate(test)
+
+
+NOT_THERE = [
+    ("nowhere", 0, "there is no topic nowhere: create it, or check the name"),
+    ("t", 7, "there is no partition t-7: the topic has 1, from 0"),
+    ("leaderless", 0, "leaderless-0 has no leader: is its broker down?"),
+]
+
+
+@pytest.mark.parametrize(("topic", "index", "said"), NOT_THERE)
+def test_a_partition_that_is_not_there_is_said_once_and_asked_for_ever_more_rarely(
+    topic: str, index: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(world: World) -> None:
+        world.add_topic("t")
+        world.add_topic("leaderless", leader=-1)
+        client, consumer = await begun(world)
+        before = len(world.brokers[1].requests("metadata"))
+        consumer.assign({TP: 0, TopicPartition(topic, index): 0})
+        await consumer.poll(60_000)
+        asked = len(world.brokers[1].requests("metadata")) - before
+        assert asked <= 5 + 60_000 / (BACKOFF_MAX_MS / 2)
+        world.add_topic(topic, index + 1)
+        fill(world, 3, name=topic, index=index)
+        assert await read(consumer, 3) == numbers(0, 3)
+        await ended(client, consumer)
+
+    simulate(test)
+    told = [each.message for each in caplog.records if "waits" in each.message]
+    assert told == [f"consumer waits: {said}", "consumer no longer waits: all its partitions have leaders"]
+
+
+def test_a_leader_that_refuses_is_asked_ever_more_rarely() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        behind = fetch.PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refusal = fetch.Response(
+            responses=[fetch.FetchableTopicResponse(topic_id=world.topics["t"], partitions=[behind])]
+        )
+        world.brokers[1].script["fetch"].extend([lambda _: refusal] * 1_000)
+        consumer.assign({TP: 0})
+        await consumer.poll(60_000)
+        for name in ("fetch", "metadata"):
+            assert len(world.brokers[1].requests(name)) <= 10 + 60_000 / (BACKOFF_MAX_MS / 2)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_subscription_to_a_topic_that_is_not_there_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, group_id="g")
+        await consumer.subscribe(["t", "nowhere"])
+        await ended(client, consumer)
+
+    simulate(test)
+    assert "group g waits: there is no topic nowhere: create it, or check the name" in caplog.messages

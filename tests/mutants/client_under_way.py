@@ -54,15 +54,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_rebalance_keeps_what_is_at_hand",
         CONSUMER,
-        "        self._chunks.clear()\n        self._fetcher.assign({})",
-        "        self._fetcher.assign({})",
+        "        self._chunks.clear()\n        self._assign({})",
+        "        self._assign({})",
         (f"{GROUPS}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
     ),
     Mutant(
         "partitions_are_gone_when_on_revoked_is_called",
         CONSUMER,
-        "        try:\n            await self._call(self._on_lost if is_lost",
-        "        self._drop_all()\n        try:\n            await self._call(self._on_lost if is_lost",
+        "        try:\n            await self._call(self._on_lost if self._is_lost",
+        "        self._drop_all()\n        try:\n            await self._call(self._on_lost if self._is_lost",
         (f"{GROUPS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
     ),
     Mutant(
@@ -75,8 +75,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what_is_lost_is_revoked",
         CONSUMER,
-        "is_lost = self._on_lost is not None and not self._membership.is_member",
-        "is_lost = False",
+        "return self._on_lost is not None and self._membership is not None and not self._membership.is_member",
+        "return False",
         (
             f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",
             f"{GROUPS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",
@@ -99,9 +99,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
         CONSUMER,
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
-        "                request.generation_id_or_member_epoch = membership.generation\n"
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                    request.generation_id_or_member_epoch = membership.generation\n"
+        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
         (f"{GROUPS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(
