@@ -17,6 +17,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import fetch
 from isthmus.protocol.records import BatchBuilder, CorruptBatch, build_batch, iter_records, read_header
 from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, simulate, started_client
+from tests.leftovers import no_leftovers
 
 TP = TopicPartition("t", 0)
 
@@ -815,3 +816,21 @@ def test_a_subscription_to_a_topic_that_is_not_there_says_so(caplog: pytest.LogC
 
     simulate(test)
     assert "group g waits: there is no topic nowhere: create it, or check the name" in caplog.messages
+
+
+@pytest.mark.parametrize("doing", ["joins", "looks_up_positions", "waits_for_a_leader", "waits_for_data"])
+def test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing(doing: str) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, group_id="g")  # whose coordinator does not answer
+        async with no_leftovers():
+            if doing == "joins":
+                await consumer.subscribe(["t"])
+            elif doing == "looks_up_positions":
+                consumer.assign({TP: None})
+            else:
+                consumer.assign({TP if doing == "waits_for_data" else TopicPartition("t", 7): 0})
+            assert await consumer.poll(500) == {}
+            await consumer.close()
+        await client.close()
+
+    simulate(test)
