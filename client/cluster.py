@@ -177,8 +177,8 @@ class Client:
         lane: str = "main",
         most_version: int | None = None,
     ) -> Any:
-        """Send a request message and give its answer, connecting first where that is needed; all within the time. No
-        retry: what may be done twice is the caller's to know."""
+        """Send a request message and give its answer, connecting first where that is needed; all within the time,
+        after which the connection is closed. No retry: what may be done twice is the caller's to know."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         connection = await self.connection(node_id, lane, timeout_ms)

@@ -131,7 +131,8 @@ class Sender:
                     by_node.setdefault(node, []).append(each)
         for node, accumulators in by_node.items():
             self._drain_to(node, accumulators, now)
-        self._refresher.need(leaderless)
+        if leaderless:
+            self._refresher.need(leaderless)
         next_at = min((self._next_at(each, now) for each in self.busy.values()), default=float("inf"))
         if next_at < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
