@@ -147,13 +147,18 @@ class Consumer:
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
         be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them.
+        Another call replaces the topics; one with no topics ends the reading.
 
         on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
         has put this member out, such as after session_timeout_ms without a heartbeat: others may have the partitions,
         and a commit is refused. Without on_lost it is on_revoked that is called then, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
+        if isinstance(topics, str):
+            raise ClientError(f"subscribe() takes a list of topics: write ['{topics}']")
         wanted = list(topics)
+        if not wanted and not self._subscribed:
+            raise ClientError("subscribe() was given no topic to read: name at least one")
         for each in wanted:
             check_topic_name(each)
         self._membership.topics = wanted
@@ -175,6 +180,9 @@ class Consumer:
         the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
+        for tp, offset in positions.items():
+            if offset is not None:
+                _check_offset(tp, offset)
         self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
         self._assign(dict(positions))
 
@@ -197,6 +205,7 @@ class Consumer:
         """Go on at an offset. Raises ClientError for a partition that is not assigned."""
         if tp not in self._fetcher.positions:
             raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        _check_offset(tp, offset)
         self._forget([tp])
         self._fetcher.seek(tp, offset)
 
@@ -284,11 +293,13 @@ class Consumer:
         self._check_open()
         if self._subscribed:
             await self._rebalance(deadline)
+        elif not self._fetcher.positions:
+            raise ClientError("this consumer has nothing to read: subscribe to topics or assign partitions first")
         self._settle()
 
     def _settle(self) -> None:
         """Raise what the user must be told of positions; reset those that are invalid and look up those not known, in a
-        task of its own, which may last over many polls."""
+        task of its own, which may last over many polls. Those without a leader hold up no others: they wait for it."""
         fetcher = self._fetcher
         fetcher.arrived.clear()
         looked = self._looking if self._looking is not None and self._looking.done() else None
@@ -304,13 +315,13 @@ class Consumer:
                 self._truncated(tp, position.log_end)
             elif position.invalid == MADE_ANEW:
                 self._forget([tp])  # records of the topic that is no more
-        if fetcher.unsettled and self._looking is None:
-            looks = self._look_up_unsettled()
+        led = {tp: each for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}
+        if led and self._looking is None:
+            looks = self._look_up_unsettled(led)
             self._looking = asyncio.get_running_loop().create_task(looks, name=f"{self.client.client_id} looks up")
             self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # it has been seen
 
-    async def _look_up_unsettled(self) -> None:
-        unsettled = dict(self._fetcher.unsettled)
+    async def _look_up_unsettled(self, unsettled: Mapping[TopicPartition, Position]) -> None:
         by_reason: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in unsettled.items():
             if position.invalid:
@@ -454,6 +465,7 @@ class Consumer:
             }
         topics: dict[str, Any] = {}
         for tp, offset in offsets.items():
+            _check_offset(tp, offset)
             topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
             topic.partitions.append(
                 offset_commit.OffsetCommitRequestPartition(
@@ -534,6 +546,11 @@ class Consumer:
                     await self._membership.leave((deadline - loop.time()) * 1000)
             finally:
                 await self.client.close_lane(self._lane)
+
+
+def _check_offset(tp: TopicPartition, offset: int) -> None:
+    if offset < 0:
+        raise ClientError(f"{tp.topic}-{tp.partition} has no offset {offset}: offsets begin at 0")
 
 
 async def fetch_committed(

@@ -26,7 +26,8 @@ FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
 PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
 REFUSED_PAUSE_S = 1.0  # for one that the user was told of
-IDLE_S = 0.05  # a node's loop with nothing to ask looks again at least this often
+IDLE_S = 0.05  # a node's loop looks so often for partitions whose pause is over
+LEADERS_S = 1.0  # and so often, with nothing to ask, for leaders that another user of the client has learned of
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Fetcher:
         self._served = 0  # how often a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
-        self._refresher = Refresher(client, "consumer", lambda tp: tp in self.positions, self.wake)
+        self._refresher = Refresher(client, "consumer", lambda tp: tp in self.positions, self._refreshed)
         self._closed = False
 
     def assign(self, positions: dict[TopicPartition, int | None]) -> None:
@@ -210,10 +211,10 @@ class Fetcher:
             }
             if not asked:
                 try:
-                    async with asyncio.timeout(IDLE_S if self._waiting(node, now) else None):
+                    async with asyncio.timeout(IDLE_S if self._waiting(node, now) else LEADERS_S):
                         await event.wait()
                 except TimeoutError:
-                    pass
+                    self.wake()
                 continue
             try:
                 answers = await fetch_raw(
@@ -330,7 +331,12 @@ class Fetcher:
             await self.client.refresh_metadata(sorted({tp.topic for tp in self.positions}))
         except (ClientError, KafkaError):
             pass  # whoever needs it asks again
+        self._refreshed()
+
+    def _refreshed(self) -> None:
         self.wake()
+        if self.unsettled:
+            self.arrived.set()  # one may have a leader now
 
 
 def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:

@@ -171,11 +171,7 @@ class Membership:
             self.must_join = False  # another `subscribe` from here on asks for another join
             try:
                 assigned = await self._join_once()
-            except ClientClosed:
-                raise
-            except ClientError:
-                assigned = None
-            except KafkaError as error:
+            except (ClientError, KafkaError) as error:
                 if not error.retriable:
                     self.must_join = True
                     raise

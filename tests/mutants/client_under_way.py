@@ -168,6 +168,43 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{BY_HAND}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
     ),
     Mutant(
+        "a_lookup_holds_up_other_partitions",
+        CONSUMER,
+        "        self._settle()\n\n",
+        "        self._settle()\n"
+        "        if self._looking is not None:\n"
+        "            await asyncio.wait([self._looking])\n\n",
+        (f"{BY_HAND}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
+    ),
+    Mutant(
+        "a_partition_without_a_leader_holds_up_others",
+        CONSUMER,
+        "for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}",
+        "for tp, each in fetcher.unsettled.items()}",
+        (f"{BY_HAND}::test_a_partition_that_is_not_there_holds_up_no_other_and_is_asked_for_ever_more_rarely",),
+    ),
+    Mutant(
+        "a_leader_that_another_has_learned_of_is_not_noticed",
+        FETCHER,
+        "                except TimeoutError:\n                    self.wake()\n",
+        "                except TimeoutError:\n                    pass\n",
+        (f"{BY_HAND}::test_a_leader_that_another_user_of_the_client_has_learned_of_is_fetched_from",),
+    ),
+    Mutant(
+        "a_poll_goes_on_when_its_consumer_is_closed",
+        FETCHER,
+        "        self._closed = True\n        self.arrived.set()",
+        "        self._closed = True\n        pass",
+        (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[waits_for_data]",),
+    ),
+    Mutant(
+        "a_join_that_a_close_ends_cancels_the_poll",
+        CONSUMER,
+        "                self._check_open()  # since a `close` ends the join\n",
+        "",
+        (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[joins]",),
+    ),
+    Mutant(
         "partitions_are_asked_for_in_one_order_for_ever",
         FETCHER,
         "sorted(self.positions.items(), key=lambda each: each[1].served)",
