@@ -161,8 +161,7 @@ class Consumer:
             raise ClientError("subscribe() was given no topic to read: name at least one")
         for each in wanted:
             check_topic_name(each)
-        self._membership.topics = wanted
-        self._membership.must_join = True
+        self._membership.subscribe(wanted)
         self._subscribed = True
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         try:
@@ -256,7 +255,7 @@ class Consumer:
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
             self._chunks.extend(_Chunk(each) for each in fetched)
-        else:
+        elif self._subscribed:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
 
     def __aiter__(self) -> Consumer:
@@ -476,11 +475,7 @@ class Consumer:
             return
         if self._subscribed and not membership.is_member:
             # Under generation -1 it would count as a consumer that manages itself, whose commit an empty group takes.
-            raise KafkaError.of(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was "
-                "read since the last commit is read again by whoever gets its partitions; the next poll joins",
-            )
+            raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
         generation = membership.generation if self._subscribed else -1
         request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
             group_id=membership.group_id,
@@ -504,14 +499,23 @@ class Consumer:
                     membership.heard(code)
                     if not code:
                         return
-                    if code in PUT_OUT and self._subscribed and generation == membership.generation:
-                        membership.put_out(code)
                     error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
+                    if code in PUT_OUT and self._subscribed:
+                        error = self._not_a_member(code)
+                        if generation == membership.generation:
+                            membership.put_out(code)
                 except (ClientError, KafkaError) as failed:
                     error = failed
                 if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
                     raise error  # which ends with the caller's next poll
                 await operation.again(error)
+
+    def _not_a_member(self, code: int) -> KafkaError:
+        return KafkaError.of(
+            code,
+            f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was read "
+            "since the last commit is read again by whoever gets its partitions; the next poll joins",
+        )
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS
@@ -534,8 +538,7 @@ class Consumer:
                     await self._give_up()
         finally:
             self._closed = True
-            if self._subscribed:
-                self._drop_all()  # where the callback was not done
+            self._drop_all()
             tasks = [task for task in (self._joining, self._looking) if task is not None]
             for task in tasks:
                 task.cancel()

@@ -155,6 +155,11 @@ class Membership:
         """Whether the group has this member, as far as is known."""
         return self.generation >= 0
 
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Be a member for these topics from the next poll on; one under way takes it up."""
+        self.topics = list(topics)
+        self._must_join()
+
     def put_out(self, code: int) -> None:
         """The group has this member no more (one of PUT_OUT): nothing is committed until a poll has joined again. One
         that was fenced keeps its member id, since without it a join would put out who has its instance id now."""

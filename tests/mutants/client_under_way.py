@@ -254,6 +254,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
+        "a_subscription_waits_for_the_end_of_a_poll",
+        MEMBERSHIP,
+        "        self.topics = list(topics)\n        self._must_join()",
+        "        self.topics = list(topics)\n        self.must_join = True",
+        (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
+    ),
+    Mutant(
         "a_join_that_was_refused_is_not_tried_again",
         MEMBERSHIP,
         "                    self.must_join = True\n                    raise",
