@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +20,13 @@ from ..protocol.messages import (
     list_offsets,
     metadata,
 )
-from .cluster import Client
+from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
 from .errors import ClientError, ConnectionLost, no_topic
 from .membership import Membership
+from .operation import API_TIMEOUT_MS
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
 
-TIMEOUT_MS = 30_000
-ATTEMPTS = 6
 TOPIC, BROKER = 2, 4  # resource types
 SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
@@ -46,20 +45,20 @@ class NewTopic:
 
 
 class Admin:
-    """Uses a started `Client`. Raises KafkaError with the name of the thing, ClientError when nobody answers."""
+    """Uses a started `Client`. timeout_ms: of each call, retries and all. Raises KafkaError with the name of the thing,
+    ClientError when nobody answers."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, timeout_ms: int = API_TIMEOUT_MS) -> None:
         self.client = client
+        self.timeout_ms = timeout_ms
 
     async def _ask(self, message: Any, node_id: int | None = None, most_version: int | None = None) -> Any:
-        for attempt in range(ATTEMPTS):
-            try:
-                return await self.client.request(message, node_id, most_version=most_version)
-            except ConnectionLost:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            await self.client.back_off(attempt)
-        raise AssertionError("unreachable")
+        async with self.client.operation(type(message).API.name, self.timeout_ms) as operation:
+            while True:
+                try:
+                    return await self.client.request(message, node_id, most_version=most_version)
+                except ClientError as error:
+                    await operation.again(error)
 
     # --- Topics -------------------------------------------------------------------------------------
 
@@ -93,18 +92,20 @@ class Admin:
                 )
                 for each in topics
             ],
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=self.timeout_ms,
             validate_only=validate_only,
         )
-        answer = await self._ask(request)
-        there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
-        if there and not validate_only:
-            await self.client.wait_for_topics(there)
+        names = ", ".join(each.name for each in topics[:NAMES_SHOWN])
+        async with self.client.operation(f"creation of {names}", self.timeout_ms):
+            answer = await self._ask(request)
+            there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
+            if there and not validate_only:
+                await self.client.wait_for_topics(there)
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and their data. The error of the first that could not be is raised after all were tried."""
-        request = delete_topics.Request(topic_names=list(names), timeout_ms=TIMEOUT_MS)
+        request = delete_topics.Request(topic_names=list(names), timeout_ms=self.timeout_ms)
         answer = await self._ask(request, most_version=NAMES_UP_TO)
         for name in names:
             self.client.topics.pop(name, None)
@@ -116,13 +117,16 @@ class Admin:
     async def create_partitions(self, topic: str, count: int) -> None:
         """Grow a topic to `count` partitions; they are in the client's metadata afterwards."""
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
-        answer = await self._ask(create_partitions.Request(topics=[wanted], timeout_ms=TIMEOUT_MS))
-        _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
-        for attempt in range(ATTEMPTS):
-            await self.client.refresh_metadata([topic])
-            if len(self.client.partitions(topic)) >= count:
-                break
-            await self.client.back_off(attempt)
+        request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms)
+        async with self.client.operation(f"growing topic {topic} to {count} partitions", self.timeout_ms) as operation:
+            answer = await self._ask(request)
+            _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
+            while True:
+                await self.client.refresh_metadata([topic])
+                if len(self.client.partitions(topic)) >= count:
+                    return
+                told = f"metadata has {len(self.client.partitions(topic))} of them"
+                await operation.again(KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, told))
 
     # --- Options ------------------------------------------------------------------------------------
 
@@ -165,74 +169,101 @@ class Admin:
         at or after a time in ms; offset -1 where there is none. With READ_COMMITTED latest is the last stable offset.
         Follows leaders; raises KafkaError when one stays away."""
         found: dict[TopicPartition, tuple[int, int, int]] = {}
+        async with self.client.operation(_offsets_of(wanted), self.timeout_ms) as operation:
+            while True:
+                problem = await self._list_offsets([tp for tp in wanted if tp not in found], wanted, isolation, found)
+                if problem is None:
+                    return found
+                await operation.again(problem)
+                await self.client.refresh_metadata(sorted({tp.topic for tp in wanted if tp not in found}))
+
+    async def _list_offsets(
+        self,
+        missing: Sequence[TopicPartition],
+        wanted: Mapping[TopicPartition, str | int],
+        isolation: int,
+        found: dict[TopicPartition, tuple[int, int, int]],
+    ) -> KafkaError | ClientError | None:
+        """Ask each leader once; add to `found`. The last problem of those that are still missing."""
         problem: KafkaError | ClientError | None = None
-        for attempt in range(ATTEMPTS):
-            missing = [tp for tp in wanted if tp not in found]
-            if not missing:
-                return found
-            if attempt:
-                await self.client.back_off(attempt)
-            by_node: dict[int, list[TopicPartition]] = {}
+        by_node: dict[int, list[TopicPartition]] = {}
+        for tp in missing:
+            by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
+        for node, tps in by_node.items():
             try:
-                if attempt:
-                    await self.client.refresh_metadata(sorted({tp.topic for tp in missing}))
-                for tp in missing:
-                    by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
+                answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)
             except ConnectionLost as error:
                 problem = error
                 continue
-            for node, tps in by_node.items():
-                try:
-                    answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)
-                except ConnectionLost as error:
-                    problem = error
-                    continue
-                for topic in answer.topics:
-                    for each in topic.partitions:
-                        tp = TopicPartition(topic.name, each.partition_index)
-                        if not each.error_code:
-                            found[tp] = (each.offset, each.timestamp, each.leader_epoch)
-                            continue
-                        problem = KafkaError.of(each.error_code, f"offsets of {tp.topic}-{tp.partition}")
-                        if not problem.retriable:
-                            raise problem
-        if len(found) == len(wanted):
-            return found
-        raise problem or ConnectionLost("no broker answered")
+            answered = {
+                TopicPartition(topic.name, each.partition_index): each
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+            for tp in tps:
+                one = answered.get(tp)
+                where = f"offsets of {tp.topic}-{tp.partition}"
+                if one is None:
+                    problem = ConnectionLost(f"{where}: node {node} left them out of its answer")
+                elif one.error_code:
+                    problem = KafkaError.of(one.error_code, where)
+                    if not problem.retriable:
+                        raise problem
+                else:
+                    found[tp] = (one.offset, one.timestamp, one.leader_epoch)
+        return problem
 
     # --- Groups -------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[Any]:
         """`list_groups.ListedGroup` of all brokers' groups."""
         groups: dict[str, Any] = {}
-        for node in sorted(self.client.nodes):
-            answer = await self._ask(list_groups.Request(), node)
-            if answer.error_code:
-                raise KafkaError.of(answer.error_code, f"groups of node {node}")
-            groups |= {each.group_id: each for each in answer.groups}
+        async with self.client.operation("groups of all nodes", self.timeout_ms):
+            for node in sorted(self.client.nodes):
+                answer = await self._ask(list_groups.Request(), node)
+                if answer.error_code:
+                    raise KafkaError.of(answer.error_code, f"groups of node {node}")
+                groups |= {each.group_id: each for each in answer.groups}
         return [groups[name] for name in sorted(groups)]
 
     async def describe_groups(self, names: Sequence[str]) -> list[Any]:
         """`describe_groups.DescribedGroup` of each; a group that does not exist is Dead."""
         found = []
-        for name in names:
-            answer = await self._member(name).ask(describe_groups.Request(groups=[name]), most_version=5)
-            [group] = answer.groups
-            if group.error_code:
-                raise KafkaError.of(group.error_code, f"group {name}")
-            found.append(group)
+        async with self.client.operation("description of groups", self.timeout_ms):
+            for name in names:
+                request = describe_groups.Request(groups=[name])
+                found.append(await self._ask_coordinator(name, request, 5, lambda answer: answer.groups))
         return found
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
         from .consumer import fetch_committed  # allowed: a Consumer has an Admin
 
-        return await fetch_committed(self._member(group), None)
+        return await fetch_committed(self._member(group), None, self.timeout_ms)
 
     async def delete_groups(self, names: Sequence[str]) -> None:
-        for name in names:
-            answer = await self._member(name).ask(delete_groups.Request(groups_names=[name]), most_version=2)
-            _raise_first((f"group {each.group_id}", each.error_code, None) for each in answer.results)
+        async with self.client.operation("deletion of groups", self.timeout_ms):
+            for name in names:
+                request = delete_groups.Request(groups_names=[name])
+                await self._ask_coordinator(name, request, 2, lambda answer: answer.results)
+
+    async def _ask_coordinator(
+        self, group: str, message: Any, most_version: int, results: Callable[[Any], Sequence[Any]]
+    ) -> Any:
+        """The one of the answer's results that there is. Asks again while the coordinator is away, loads or moves."""
+        member = self._member(group)
+        what = f"{type(message).API.name} of group {group}"
+        async with self.client.operation(what, self.timeout_ms) as operation:
+            while True:
+                try:
+                    [one] = results(await member.ask(message, most_version=most_version))
+                    member.heard(one.error_code)
+                    if not one.error_code:
+                        return one
+                    error: KafkaError | ClientError = KafkaError.of(one.error_code, f"group {group}")
+                except ClientError as failed:
+                    error = failed
+                await operation.again(error)
 
     def _member(self, group: str) -> Membership:
         """Finds the group's coordinator; never joins."""
@@ -253,6 +284,11 @@ def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | 
     return ("delete", None) if change is None else ("set", change)
 
 
+def _offsets_of(wanted: Iterable[TopicPartition]) -> str:
+    names = [f"{tp.topic}-{tp.partition}" for tp in wanted]
+    return f"offsets of {', '.join(names[:NAMES_SHOWN])}{', …' * (len(names) > NAMES_SHOWN)}"
+
+
 def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int) -> Any:
     topics: dict[str, Any] = {}
     for tp in tps:
@@ -261,7 +297,7 @@ def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartiti
         topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
         topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
     return list_offsets.Request(
-        replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=TIMEOUT_MS
+        replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
     )
 
 

@@ -15,17 +15,18 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import metadata
 from ..protocol.primitives import ZERO_UUID
 from ..runtime import Runtime, system
-from .connection import Connection, connect
-from .errors import ClientError, ConnectionLost
+from .connection import Connection, close_all, connect
+from .errors import ClientClosed, ClientError, ConnectionLost, no_topic
+from .operation import API_TIMEOUT_MS, Operation
 from .types import TopicPartition
 
-CONNECT_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_S = 300.0  # then all topics in use are asked about again
-METADATA_ATTEMPTS = 3
 TOPICS_MAX = 10_000  # whose metadata is kept
+NAMES_SHOWN = 5  # of topics, in an error
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Client:
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._lanes = 0
         self._closed = False
+        self.operations: dict[Operation, None] = {}  # under way
         self._age_timer: asyncio.TimerHandle | None = None
         self._age_task: asyncio.Task[None] | None = None
 
@@ -65,23 +67,27 @@ class Client:
 
     async def start(self, timeout_ms: float = START_TIMEOUT_MS) -> None:
         """Connect to one of the bootstrap addresses; tries for timeout_ms, then raises ConnectionLost."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        attempt = 0
-        while True:
-            try:
-                await self.refresh_metadata([], attempts=1)
-                self._age_timer = loop.call_later(METADATA_MAX_AGE_S, self._aged)
-                return
-            except ConnectionLost as error:
-                if self._closed or loop.time() > deadline:
-                    raise ConnectionLost(f"no broker of {', '.join(self.bootstrap)} answers: {error}") from None
-                await self.back_off(attempt)
-                attempt += 1
+        try:
+            await self.refresh_metadata([], timeout_ms=timeout_ms)
+        except ConnectionLost as error:
+            raise ConnectionLost(f"no broker of {', '.join(self.bootstrap)} answers: {error}") from None
+        self._age_timer = asyncio.get_running_loop().call_later(METADATA_MAX_AGE_S, self._aged)
+
+    def operation(self, what: str, timeout_ms: float) -> Operation:
+        """The time of an operation, for `async with`. what: names it in its errors."""
+        return Operation(self, what, timeout_ms)
+
+    def check_open(self) -> None:
+        """Raise ClientClosed after `close`."""
+        if self._closed:
+            raise ClientClosed(f"client {self.client_id} is closed")
 
     async def close(self) -> None:
-        """Close all connections; nothing of the client is left in the loop when this returns."""
+        """End operations under way with ClientClosed, and close all connections; nothing of the client is left in the
+        loop when this returns, which takes CLOSE_TIMEOUT_S at most."""
         self._closed = True
+        for operation in list(self.operations):
+            operation.end(ClientClosed(f"client {self.client_id} was closed during {operation.what}"))
         if self._age_timer is not None:
             self._age_timer.cancel()
         if self._age_task is not None:
@@ -89,10 +95,7 @@ class Client:
             await asyncio.gather(self._age_task, return_exceptions=True)
         connections = list(self._connections.values())
         self._connections.clear()
-        for connection in connections:
-            connection.close()
-        for connection in connections:
-            await connection.closed()
+        await close_all(connections)
 
     def new_lane(self, what: str) -> str:
         """A name for connections of one user's own."""
@@ -101,23 +104,27 @@ class Client:
 
     async def close_lane(self, lane: str) -> None:
         """Close the connections of a lane that nobody uses any more."""
-        for key in [key for key in self._connecting if key[1] == lane]:
+        keys = [key for key in self._connecting if key[1] == lane]
+        for key in keys:
             del self._connecting[key]
-            if connection := self._connections.pop(key, None):
-                connection.close()
-                await connection.closed()
+        await close_all([connection for key in keys if (connection := self._connections.pop(key, None))])
+
+    def back_off_ms(self, attempt: int) -> float:
+        """The pause before attempt number `attempt` + 1: doubling up to BACKOFF_MAX_MS, with jitter."""
+        return self.runtime.jittered(min(BACKOFF_MIN_MS * 2 ** min(attempt, 10), BACKOFF_MAX_MS))
 
     async def back_off(self, attempt: int) -> None:
-        """Sleep before attempt number `attempt` + 1: doubling, with jitter."""
-        ms = min(BACKOFF_MIN_MS * 2 ** min(attempt, 10), BACKOFF_MAX_MS)
-        await asyncio.sleep(self.runtime.jittered(ms) / 1000)
+        """Sleep for `back_off_ms`."""
+        await asyncio.sleep(self.back_off_ms(attempt) / 1000)
 
     # --- Connections --------------------------------------------------------------------------------
 
-    async def connection(self, node_id: int | None = None, lane: str = "main") -> Connection:
-        """A live connection to a node; None: to any. `lane` keeps what waits apart from what must not."""
-        if self._closed:
-            raise ConnectionLost(f"client {self.client_id} is closed")
+    async def connection(
+        self, node_id: int | None = None, lane: str = "main", timeout_ms: float = REQUEST_TIMEOUT_MS
+    ) -> Connection:
+        """A live connection to a node; None: to any. `lane` keeps what waits apart from what must not. Raises
+        ConnectionLost when there is none within the time."""
+        self.check_open()
         key = (-1 if node_id is None else node_id, lane)
         if (found := self._connections.get(key)) and found.alive:
             return found
@@ -125,34 +132,39 @@ class Client:
             for (_, other_lane), found in self._connections.items():
                 if other_lane == lane and found.alive:
                     return found
-        async with self._connecting.setdefault(key, asyncio.Lock()):
-            if (found := self._connections.get(key)) and found.alive:
-                return found
-            made = await self._connect(node_id)
-            if self._closed:
-                made.close()
-                raise ConnectionLost(f"client {self.client_id} is closed")
-            self._connections[key] = made
-            return made
+        node = f"node {node_id} ({self.nodes.get(node_id, 'unknown')})" if node_id is not None else "any broker"
+        what = f"connecting to {node}"
+        async with self.operation(what, timeout_ms) as operation:
+            async with self._connecting.setdefault(key, asyncio.Lock()):
+                if (found := self._connections.get(key)) and found.alive:
+                    return found
+                made = await self._connect(node_id, operation)
+                if self._closed:  # just now
+                    made.close()
+                    self.check_open()
+                self._connections[key] = made
+                return made
 
     def open_connection(self, node_id: int, lane: str = "main") -> Connection | None:
         """The connection to a node if there is one now."""
         found = self._connections.get((node_id, lane))
         return found if found is not None and found.alive else None
 
-    async def _connect(self, node_id: int | None) -> Connection:
+    async def _connect(self, node_id: int | None, operation: Operation) -> Connection:
+        """Any address may hang: each one has its share of the time."""
         if node_id is not None:
             address = self.nodes.get(node_id)
             if address is None:
                 raise ConnectionLost(f"node {node_id} is not in the cluster's metadata")
-            return await connect(address, self.client_id, CONNECT_TIMEOUT_MS)
-        known = [self.nodes[node] for node in sorted(self.nodes)]
-        self.runtime.random.shuffle(known)
-        addresses = list(dict.fromkeys([*known, *self.bootstrap]))
+            addresses = [address]
+        else:
+            known = [self.nodes[node] for node in sorted(self.nodes)]
+            self.runtime.random.shuffle(known)
+            addresses = list(dict.fromkeys([*known, *self.bootstrap]))
         error: Exception = ConnectionLost("no address")
-        for address in addresses:
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
-                return await connect(address, self.client_id, CONNECT_TIMEOUT_MS)
+                return await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, operation.remaining_ms / left))
             except ClientError as failed:
                 error = failed
         raise error
@@ -165,10 +177,14 @@ class Client:
         lane: str = "main",
         most_version: int | None = None,
     ) -> Any:
-        """Send a request message and give its answer. No retry: what may be done twice is the caller's to know."""
-        connection = await self.connection(node_id, lane)
+        """Send a request message and give its answer, connecting first where that is needed; all within the time,
+        after which the connection is closed. No retry: what may be done twice is the caller's to know."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        connection = await self.connection(node_id, lane, timeout_ms)
         api = type(message).API
-        return await connection.request(api, message, timeout_ms, connection.version_of(api, most_version))
+        version = connection.version_of(api, most_version)
+        return await connection.request(api, message, (deadline - loop.time()) * 1000, version)
 
     def supports(self, key: int) -> bool:
         """Whether the brokers met so far list a request."""
@@ -178,7 +194,7 @@ class Client:
     # --- Metadata -----------------------------------------------------------------------------------
 
     async def refresh_metadata(
-        self, topics: Iterable[str] | None = None, create: bool = False, attempts: int = METADATA_ATTEMPTS
+        self, topics: Iterable[str] | None = None, create: bool = False, timeout_ms: float = API_TIMEOUT_MS
     ) -> None:
         """Ask the cluster about topics; None: about those known already. Topics are made only with `create`.
 
@@ -188,16 +204,16 @@ class Client:
         message = metadata.Request(
             topics=[metadata.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create
         )
-        for attempt in range(attempts):
-            try:
-                answer = await self.request(message)
-                break
-            except ConnectionLost:
-                if self._closed or attempt == attempts - 1:
-                    raise
-            await self.back_off(attempt)
+        what = f"metadata of {', '.join(names[:NAMES_SHOWN]) or 'the cluster'}{', …' * (len(names) > NAMES_SHOWN)}"
+        async with self.operation(what, timeout_ms) as operation:
+            while True:
+                try:
+                    answer = await self.request(message)
+                    break
+                except ClientError as error:
+                    await operation.again(error)
         if answer.error_code:
-            raise KafkaError.of(answer.error_code, f"metadata of {', '.join(names) or 'the cluster'}")
+            raise KafkaError.of(answer.error_code, what)
         self.learn(answer)
 
     def _aged(self) -> None:
@@ -243,21 +259,24 @@ class Client:
 
     async def wait_for_topics(self, topics: Sequence[str], timeout_ms: float = 5_000) -> list[str]:
         """Refresh until each of these has partitions with leaders; those that have not when the time is over."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
-        attempt = 0
-        while True:
-            await self.refresh_metadata(topics)
-            missing = [
-                name
-                for name in topics
-                if not self.partitions(name)
-                or any(self.leader(TopicPartition(name, p)) is None for p in self.partitions(name))
-            ]
-            if not missing or loop.time() > deadline:
-                return missing
-            await self.back_off(attempt)
-            attempt = min(attempt + 1, 3)
+        missing = list(topics)
+        try:
+            async with self.operation(f"waiting for {', '.join(missing[:NAMES_SHOWN])}", timeout_ms) as operation:
+                while True:
+                    await self.refresh_metadata(missing)
+                    missing = [
+                        name
+                        for name in missing
+                        if not self.partitions(name)
+                        or any(self.leader(TopicPartition(name, p)) is None for p in self.partitions(name))
+                    ]
+                    if not missing:
+                        return missing
+                    await operation.again(KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, ", ".join(missing)))
+        except (ConnectionLost, KafkaError) as error:
+            if not error.retriable:
+                raise
+        return missing
 
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers as last refreshed; empty when the topic is not known."""
@@ -282,19 +301,27 @@ class Client:
     def topic_name(self, topic_id: bytes) -> str | None:
         return next((name for name, each in self.topics.items() if each.topic_id == topic_id), None)
 
-    async def leader_of(self, tp: TopicPartition) -> int:
-        """Node that leads a partition, asked for when it is not known. Raises KafkaError."""
-        for attempt in range(LEADER_ATTEMPTS):
-            if (node := self.leader(tp)) is not None:
-                return node
-            await self.refresh_metadata([tp[0]])
-            if tp[0] not in self.topics or tp[1] not in self.topics[tp[0]].leaders:
-                raise KafkaError.of(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]} in the cluster"
-                )
-            if self.leader(tp) is None:
-                await self.back_off(attempt)
-        raise KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader: is its broker down?")
+    def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
+        """What keeps a partition from having a leader, as last refreshed, with the way out; None where it has one."""
+        if self.leader(tp) is not None:
+            return None
+        if not (partitions := self.partitions(tp[0])):
+            return no_topic(tp[0])
+        if tp[1] not in partitions:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no partition {tp[0]}-{tp[1]}: the topic has {len(partitions)}, from 0",
+            )
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader: is its broker down?")
 
-
-LEADER_ATTEMPTS = 8
+    async def leader_of(self, tp: TopicPartition, timeout_ms: float = API_TIMEOUT_MS) -> int:
+        """Node that leads a partition, asked for when it is not known. Raises KafkaError: at once for a partition that
+        is not there."""
+        async with self.operation(f"leader of {tp[0]}-{tp[1]}", timeout_ms) as operation:
+            while (node := self.leader(tp)) is None:
+                await self.refresh_metadata([tp[0]])
+                if error := self.why_no_leader(tp):
+                    if error.code != ErrorCode.LEADER_NOT_AVAILABLE:
+                        raise error
+                    await operation.again(error)
+        return node

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Collection
 from typing import Any, cast
 
 from .. import __version__
@@ -26,7 +27,7 @@ IN_FLIGHT_MAX = 64  # requests under way; the next waits
 WRITE_BUFFER_BYTES = 4 << 20  # above it `request` waits until the kernel took some
 READ_BUFFER_BYTES = 64 << 10
 IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request meets the broker's close
-CLOSE_TIMEOUT_S = 1.0  # for the transport to let go
+CLOSE_TIMEOUT_S = 1.0  # for transports to let go
 SOFTWARE_NAME = "isthmus"
 
 _INT32 = struct.Struct(">i")
@@ -46,7 +47,7 @@ class Waiter:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `connect`. `lost` is done once the connection is gone."""
+    """Made by `connect`. `lost` is done once the connection is gone, `released` once its transport has let go, too."""
 
     def __init__(self, address: str, client_id: str, idle_ms: int = IDLE_MS) -> None:
         self.address = address
@@ -54,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.versions: dict[int, tuple[int, int]] = {}
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        self._released: asyncio.Future[None] = self._loop.create_future()  # the transport has let go
+        self.released: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._waiters: deque[Waiter] = deque()
         self._correlation_id = 0
@@ -96,12 +97,24 @@ class Connection(asyncio.BufferedProtocol):
 
     async def request(self, api: Api, message: Any, timeout_ms: float, version: int | None = None) -> Any:
         """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion."""
-        await self.writable()
-        await self._slots.acquire()
+        deadline = self._loop.time() + timeout_ms / 1000
+        if self.is_writable and not self._slots.locked():
+            await self._slots.acquire()  # at once: no timer is needed
+        else:
+            await self._acquire(api, deadline)
         try:
-            return await self.send(api, message, timeout_ms, version)
+            return await self.send(api, message, (deadline - self._loop.time()) * 1000, version)
         finally:
             self._slots.release()
+
+    async def _acquire(self, api: Api, deadline: float) -> None:
+        """Wait for room in the kernel's buffer and for a slot."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.writable()
+                await self._slots.acquire()
+        except TimeoutError:
+            raise RequestTimeout(f"{self.address} did not take {api.name} in time: is it overloaded or hung?") from None
 
     async def writable(self) -> None:
         """Return once the kernel has taken enough of what was written."""
@@ -204,8 +217,8 @@ class Connection(asyncio.BufferedProtocol):
             view[: self._filled] = bytes(view[at:end])
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._released.done():
-            self._released.set_result(None)
+        if not self.released.done():
+            self.released.set_result(None)
         if self._error is None:
             self._error = ConnectionLost(f"connection to {self.address} lost: {error or 'closed by the broker'}")
         self._end()
@@ -219,11 +232,6 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.close()
         self._end()
-
-    async def closed(self) -> None:
-        """After `close`: until the transport has let go."""
-        if self._transport is not None and not self._released.done():
-            await asyncio.wait([self._released], timeout=CLOSE_TIMEOUT_S)
 
     def _end(self) -> None:
         if self._timer is not None:
@@ -279,12 +287,14 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_at = when
 
     def _time_over(self) -> None:
-        """The earliest deadline or the end of idleness has come, or was put off meanwhile."""
+        """The earliest deadline or the end of idleness has come, or was put off meanwhile.
+
+        A waiter that was cancelled counts: its caller had less time, but a broker that does not answer it is gone.
+        """
         self._timer = None
         now = self._loop.time()
-        waiting = [waiter for waiter in self._waiters if not waiter.future.done()]
-        if waiting:
-            first = min(waiting, key=lambda each: each.deadline)
+        if self._waiters:
+            first = min(self._waiters, key=lambda each: each.deadline)
             if first.deadline > now:
                 self._arm(first.deadline)
                 return
@@ -294,6 +304,14 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         else:
             self._arm(self._used_at + self._idle_s)
+
+
+async def close_all(connections: Collection[Connection]) -> None:
+    """Close them, and wait until their transports have let go, for CLOSE_TIMEOUT_S at most."""
+    for connection in connections:
+        connection.close()
+    if held := [connection.released for connection in connections if not connection.released.done()]:
+        await asyncio.wait(held, timeout=CLOSE_TIMEOUT_S)
 
 
 async def connect(address: str, client_id: str, timeout_ms: float) -> Connection:

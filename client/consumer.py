@@ -16,16 +16,17 @@ from ..protocol.messages import offset_commit, offset_fetch
 from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
-from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name
+from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import PUT_OUT, Membership
+from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
 from .types import ConsumedRecord, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
 NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
-COMMIT_ATTEMPTS = 20
+TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
 
@@ -170,6 +171,7 @@ class Consumer:
         self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
         self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
         self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
+        self._looking: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
 
     # --- What to read -------------------------------------------------------------------------------
 
@@ -182,31 +184,48 @@ class Consumer:
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
         be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them.
+        Another call replaces the topics; one with no topics ends the reading.
 
         on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
         has put this member out, such as after session_timeout_ms without a heartbeat: others may have the partitions,
         and a commit is refused. Without on_lost it is on_revoked that is called then, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
+        if isinstance(topics, str):
+            raise ClientError(f"subscribe() takes a list of topics: write ['{topics}']")
         wanted = list(topics)
+        if not wanted and not self._subscribed:
+            raise ClientError("subscribe() was given no topic to read: name at least one")
         for each in wanted:
             check_topic_name(each)
-        self._membership.topics = wanted
-        self._membership.must_join = True
+        self._membership.subscribe(wanted)
         self._subscribed = True
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         try:
-            await self.client.refresh_metadata([*self.client.topics, *self._membership.topics])
-        except ConnectionLost:
-            pass  # joining asks again
+            await self.client.refresh_metadata([*self.client.topics, *wanted], timeout_ms=TOPICS_TIMEOUT_MS)
+        except ConnectionLost as error:
+            if not error.retriable:
+                raise
+            return  # joining asks again
+        for each in wanted:
+            if not self.client.partitions(each):
+                log.warning("group %s waits: %s", self.group_id, no_topic(each).message)
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """Read these partitions from these offsets; None: on from where one stands that is assigned already, else from
         the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
+        for tp, offset in positions.items():
+            if offset is not None:
+                _check_offset(tp, offset)
         self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
-        self._fetcher.assign(dict(positions))
+        self._assign(dict(positions))
+
+    def _assign(self, positions: dict[TopicPartition, int | None]) -> None:
+        if self._looking is not None:
+            self._looking.cancel()  # for the partitions held before
+        self._fetcher.assign(positions)
 
     def assignment(self) -> list[TopicPartition]:
         return list(self._fetcher.positions)
@@ -222,6 +241,7 @@ class Consumer:
         """Go on at an offset. Raises ClientError for a partition that is not assigned."""
         if tp not in self._fetcher.positions:
             raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        _check_offset(tp, offset)
         self._forget([tp])
         self._fetcher.seek(tp, offset)
 
@@ -237,11 +257,14 @@ class Consumer:
 
     async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
         """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
         await self._prepare(deadline)
-        if not self._chunks and not self._fetcher.ready:
+        while not self._chunks and not self._fetcher.ready:
             await self._wait(deadline)
             await self._prepare(deadline)
+            if loop.time() >= deadline:
+                break
         begun, self._chunks = self._chunks, deque()
         return [each.rest() for each in begun] + self._fetcher.take()
 
@@ -295,13 +318,14 @@ class Consumer:
                 return ConsumedRecord(*chunk.tp, each.offset, each.timestamp_ms, each.key, each.value, each.headers)
 
     async def _wait(self, deadline: float) -> None:
-        """For data, an error, or a rebalance."""
+        """For data, an error, the end of a look-up, or a rebalance."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
-        waits = [asyncio.ensure_future(self._fetcher.arrived.wait())]
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._fetcher.arrived.wait())]
         if self._membership is not None and self._subscribed:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            looking = [self._looking] if self._looking is not None else []
+            await asyncio.wait([*waits, *looking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
@@ -311,20 +335,39 @@ class Consumer:
         self._check_open()
         if self._subscribed:
             await self._rebalance(deadline)
-        if self._fetcher.unsettled:
-            await self._settle()
+        elif not self._fetcher.positions:
+            raise ClientError("this consumer has nothing to read: subscribe to topics or assign partitions first")
+        self._settle()
 
-    async def _settle(self) -> None:
-        """Raise what the user must be told of positions, reset those that are invalid, look up those not known."""
-        self._fetcher.raise_error()
-        unsettled = dict(self._fetcher.unsettled)
+    def _settle(self) -> None:
+        """Raise what the user must be told of positions; reset those that are invalid and look up those not known, in a
+        task of its own, which may last over many polls. Those without a leader hold up no others: they wait for it."""
+        fetcher = self._fetcher
+        fetcher.arrived.clear()
+        looked = self._looking if self._looking is not None and self._looking.done() else None
+        if looked is not None:
+            self._looking = None
+        if not fetcher.unsettled:
+            return
+        fetcher.raise_error()
+        if looked is not None and not looked.cancelled():
+            looked.result()
+        for tp, position in list(fetcher.unsettled.items()):
+            if position.invalid == TRUNCATED:
+                self._truncated(tp, position.log_end)
+            elif position.invalid == MADE_ANEW:
+                self._forget([tp])  # records of the topic that is no more
+        led = {tp: each for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}
+        if led and self._looking is None:
+            looks = self._look_up_unsettled(led)
+            self._looking = asyncio.get_running_loop().create_task(looks, name=f"{self.client.client_id} looks up")
+            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # it has been seen
+
+    async def _look_up_unsettled(self, unsettled: Mapping[TopicPartition, Position]) -> None:
         by_reason: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in unsettled.items():
             if position.invalid:
                 by_reason.setdefault(position.invalid, {})[tp] = position
-        for tp, position in by_reason.pop(TRUNCATED, {}).items():
-            self._truncated(tp, position.log_end)
-        self._forget(by_reason.get(MADE_ANEW, ()))  # records of the topic that is no more
         for why, positions in by_reason.items():
             await self._reset_invalid(positions, why)
         if unknown := {tp: each for tp, each in unsettled.items() if each.offset is None}:
@@ -346,10 +389,10 @@ class Consumer:
         """First positions: committed offsets, then the reset policy."""
         try:
             committed = await self.committed(positions) if self.group_id else {}
-        except KafkaError as error:
+        except (ClientError, KafkaError) as error:
             if not error.retriable:
                 raise
-            return  # such as no coordinator for long: the next poll asks again
+            return  # such as no coordinator for long, which the membership says: the next poll asks again
         for tp, offset in committed.items():
             self._fetcher.settle(tp, positions[tp], offset)
         without = {tp: each for tp, each in positions.items() if tp not in committed}
@@ -371,7 +414,7 @@ class Consumer:
         if self.reset == "none":
             first = next(iter(positions))
             raise NoOffset(f"{first.topic}-{first.partition} {why}, and auto_offset_reset is none")
-        found = await Admin(self.client).list_offsets(dict.fromkeys(positions, self.reset))
+        found = await Admin(self.client).list_offsets(dict.fromkeys(positions, self.reset), self._isolation)
         return {tp: offset for tp, (offset, *_) in found.items() if self._fetcher.settle(tp, positions[tp], offset)}
 
     # --- The group ----------------------------------------------------------------------------------
@@ -394,6 +437,7 @@ class Consumer:
                 self._joining = loop.create_task(membership.join(), name=name)
             if self._joining is not None:
                 await asyncio.wait([self._joining], timeout=max(0.0, deadline - loop.time()))
+                self._check_open()  # since a `close` ends the join
                 if not self._joining.done():
                     return
                 joined, self._joining = self._joining, None
@@ -402,29 +446,33 @@ class Consumer:
             assert self._joined is not None
             unknown = dict.fromkeys(tp.topic for tp in self._joined if self.client.leader(tp) is None)
             if unknown:
-                await self.client.wait_for_topics(list(unknown), 1_000)
-            self._fetcher.assign(dict.fromkeys(self._joined))
+                remaining_ms = (deadline - loop.time()) * 1000
+                await self.client.wait_for_topics(list(unknown), min(TOPICS_TIMEOUT_MS, remaining_ms))
+            self._assign(dict.fromkeys(self._joined))
             await self._call(self._on_assigned, self._joined)
             self._joined = None
 
     async def _give_up(self) -> None:
         """Call back, then give up all partitions, also where the callback raises; the next poll joins. A callback that
         is cancelled is called again."""
-        assert self._membership is not None
         held = list(self._fetcher.positions)
         if not held:
             return
-        is_lost = self._on_lost is not None and not self._membership.is_member
         try:
-            await self._call(self._on_lost if is_lost else self._on_revoked, held)
+            await self._call(self._on_lost if self._is_lost else self._on_revoked, held)
         except Exception:
             self._drop_all()
             raise
         self._drop_all()
 
+    @property
+    def _is_lost(self) -> bool:
+        """Whether on_lost is what is to be called for the partitions held."""
+        return self._on_lost is not None and self._membership is not None and not self._membership.is_member
+
     def _drop_all(self) -> None:
         self._chunks.clear()
-        self._fetcher.assign({})
+        self._assign({})
 
     async def _call(self, callback: Callback | None, tps: list[TopicPartition]) -> None:
         if callback is not None:
@@ -433,6 +481,7 @@ class Consumer:
                 await result
 
     def _check_open(self) -> None:
+        self.client.check_open()
         if self._closed:
             raise ClientError("this consumer is closed: make another one")
 
@@ -440,9 +489,12 @@ class Consumer:
         gone = dict.fromkeys(tps)
         self._chunks = deque(each for each in self._chunks if each.tp not in gone)
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None, timeout_ms: float = API_TIMEOUT_MS
+    ) -> None:
         """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID where the
-        group has put this member out, REBALANCE_IN_PROGRESS where it waits for the next poll."""
+        group has put this member out, REBALANCE_IN_PROGRESS where it waits for the next poll; ClientError when no
+        coordinator answers within the time."""
         membership = self._membership
         if membership is None:
             raise ClientError("commit() needs a group_id")
@@ -455,6 +507,7 @@ class Consumer:
             }
         topics: dict[str, Any] = {}
         for tp, offset in offsets.items():
+            _check_offset(tp, offset)
             topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
             topic.partitions.append(
                 offset_commit.OffsetCommitRequestPartition(
@@ -465,11 +518,7 @@ class Consumer:
             return
         if self._subscribed and not membership.is_member:
             # Under generation -1 it would count as a consumer that manages itself, whose commit an empty group takes.
-            raise KafkaError.of(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was "
-                "read since the last commit is read again by whoever gets its partitions; the next poll joins",
-            )
+            raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
         generation = membership.generation if self._subscribed else -1
         request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
             group_id=membership.group_id,
@@ -478,51 +527,81 @@ class Consumer:
             group_instance_id=membership.instance_id if self._subscribed else None,
             topics=list(topics.values()),
         )
-        for attempt in range(COMMIT_ATTEMPTS):
-            error: Exception
-            try:
-                answer = await membership.ask(request, most_version=NAMES_UP_TO)
-                codes = {
-                    p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
-                }
-                codes.pop(0, None)
-                code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
-                membership.heard(code)
-                if not code:
-                    return
-                if code in PUT_OUT and self._subscribed and generation == membership.generation:
-                    membership.put_out(code)
-                error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
-                if not error.retriable or code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    raise error
-            except ClientError as failed:
-                error = failed
-            await self.client.back_off(attempt)
-        raise error
+        async with self.client.operation(f"commit of group {self.group_id}", timeout_ms) as operation:
+            while True:
+                error: KafkaError | ClientError
+                try:
+                    answer = await membership.ask(request, most_version=NAMES_UP_TO)
+                    codes = {
+                        p.error_code: (topic.name, p.partition_index)
+                        for topic in answer.topics
+                        for p in topic.partitions
+                    }
+                    codes.pop(0, None)
+                    code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
+                    membership.heard(code)
+                    if not code:
+                        return
+                    error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
+                    if code in PUT_OUT and self._subscribed:
+                        error = self._not_a_member(code)
+                        if generation == membership.generation:
+                            membership.put_out(code)
+                except (ClientError, KafkaError) as failed:
+                    error = failed
+                if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    raise error  # which ends with the caller's next poll
+                await operation.again(error)
 
-    async def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _not_a_member(self, code: int) -> KafkaError:
+        return KafkaError.of(
+            code,
+            f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was read "
+            "since the last commit is read again by whoever gets its partitions; the next poll joins",
+        )
+
+    async def committed(
+        self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS
+    ) -> dict[TopicPartition, int]:
         """Committed offsets of those partitions that have one."""
         if self._membership is None:
             raise ClientError("committed() needs a group_id")
-        return await fetch_committed(self._membership, list(tps))
+        return await fetch_committed(self._membership, list(tps), timeout_ms)
 
-    async def close(self) -> None:
-        """Call on_revoked, or on_lost, for what is held, leave the group, release everything."""
+    async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
+        """Call on_revoked, or on_lost, for what is held, leave the group, release everything. All within the time, the
+        callback and what it awaits, too. Raises what the callback raised, or that it was not done within the time; all
+        is released then, too. A poll under way ends with ClientError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
         try:
             if self._subscribed:
-                await self._give_up()
+                what = f"{'on_lost' if self._is_lost else 'on_revoked'} in close() of group {self.group_id}"
+                async with self.client.operation(what, timeout_ms):
+                    await self._give_up()
         finally:
             self._closed = True
-            if self._joining is not None:
-                self._joining.cancel()
-                await asyncio.gather(self._joining, return_exceptions=True)
-            await self._fetcher.close()
-            if self._membership is not None:
-                await self._membership.leave()
-            await self.client.close_lane(self._lane)
+            self._drop_all()
+            tasks = [task for task in (self._joining, self._looking) if task is not None]
+            for task in tasks:
+                task.cancel()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._fetcher.close()
+                if self._membership is not None:
+                    await self._membership.leave((deadline - loop.time()) * 1000)
+            finally:
+                await self.client.close_lane(self._lane)
 
 
-async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] | None) -> dict[TopicPartition, int]:
+def _check_offset(tp: TopicPartition, offset: int) -> None:
+    if offset < 0:
+        raise ClientError(f"{tp.topic}-{tp.partition} has no offset {offset}: offsets begin at 0")
+
+
+async def fetch_committed(
+    membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
+) -> dict[TopicPartition, int]:
     """Committed offsets of a group; of all partitions that have one when `tps` is None."""
     topics: dict[str, list[int]] = {}
     for tp in tps or ():
@@ -535,24 +614,23 @@ async def fetch_committed(membership: Membership, tps: Sequence[TopicPartition] 
     request = offset_fetch.Request(
         groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
     )
-    error: Exception
-    for attempt in range(COMMIT_ATTEMPTS):
-        try:
-            [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
-            codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
-            code = next((each for each in codes if each), 0)
-            membership.heard(code)
-            if not code:
-                return {
-                    TopicPartition(topic.name, p.partition_index): p.committed_offset
-                    for topic in group.topics
-                    for p in topic.partitions
-                    if p.committed_offset >= 0
-                }
-            error = KafkaError.of(code, f"group {membership.group_id}, committed offsets: {KafkaError.of(code).name}")
-            if not error.retriable:
-                raise error
-        except ClientError as failed:
-            error = failed
-        await membership.client.back_off(attempt)
-    raise error
+    what = f"committed offsets of group {membership.group_id}"
+    async with membership.client.operation(what, timeout_ms) as operation:
+        while True:
+            error: KafkaError | ClientError
+            try:
+                [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
+                codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
+                code = next((each for each in codes if each), 0)
+                membership.heard(code)
+                if not code:
+                    return {
+                        TopicPartition(topic.name, p.partition_index): p.committed_offset
+                        for topic in group.topics
+                        for p in topic.partitions
+                        if p.committed_offset >= 0
+                    }
+                error = KafkaError.of(code, what)
+            except (ClientError, KafkaError) as failed:
+                error = failed
+            await operation.again(error)

@@ -10,16 +10,30 @@ from ..protocol.topic_names import why_invalid
 
 
 class ClientError(Exception):
-    """Base of this room's errors."""
+    """Base of this room's errors. retriable: whether the same call may succeed later."""
+
+    retriable = False
 
 
 class ConnectionLost(ClientError):
     """A broker cannot be reached, or the connection broke with requests under way. Safe to try again for requests
     that may be done twice."""
 
+    retriable = True
+
 
 class RequestTimeout(ConnectionLost):
-    """A broker did not answer in time; the connection is closed, since later answers could not be told apart."""
+    """A broker did not answer in time; the connection is closed, since it may never answer again."""
+
+
+class OperationTimeout(ConnectionLost):
+    """An operation was not done within its caller's time; it names the operation and why its last attempt failed."""
+
+
+class ClientClosed(ConnectionLost):
+    """The client is closed, or was closed while the operation was under way."""
+
+    retriable = False
 
 
 class UnsupportedVersion(ClientError):
@@ -63,4 +77,4 @@ def no_topic(name: str) -> KafkaError:
         check_topic_name(name)
     except KafkaError as error:
         return error
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}: create it, or check the name")

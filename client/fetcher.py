@@ -15,8 +15,9 @@ from typing import Any
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
 from .cluster import Client
-from .errors import ClientError
+from .errors import ClientClosed, ClientError
 from .raw import READ_COMMITTED, RawFetch, fetch_raw
+from .refresher import Refresher
 from .types import TopicPartition
 
 FETCH_MAX_WAIT_MS = 500
@@ -24,9 +25,9 @@ HELD_MAX_WAIT_MS = 20  # while another partition of the node is held back, so th
 FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
 PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
-MOVED_PAUSE_S = 0.1  # for a partition whose leader must be found
 REFUSED_PAUSE_S = 1.0  # for one that the user was told of
-IDLE_S = 0.05  # a node's loop with nothing to ask looks again at least this often
+IDLE_S = 0.05  # a node's loop looks so often for partitions whose pause is over
+LEADERS_S = 1.0  # and so often, with nothing to ask, for leaders that another user of the client has learned of
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Position:
         "buffered",
         "epoch",
         "error",
+        "failures",
         "fetch_offset",
         "high_watermark",
         "invalid",
@@ -77,6 +79,7 @@ class Position:
         self.high_watermark = -1
         self.paused_until = 0.0
         self.served = 0  # when it last got data, as a count: who waits longest is asked for first
+        self.failures = 0  # in a row, for which the leader was looked up
         self.topic_id: bytes | None = None
         self.error: KafkaError | None = None  # what the user must be told
         self.invalid: str | None = None  # OUT_OF_RANGE, MADE_ANEW or TRUNCATED
@@ -104,7 +107,7 @@ class Fetcher:
         self._served = 0  # how often a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refresher = Refresher(client, "consumer", lambda tp: tp in self.positions, self._refreshed)
         self._closed = False
 
     def assign(self, positions: dict[TopicPartition, int | None]) -> None:
@@ -165,24 +168,28 @@ class Fetcher:
         if self._closed:
             return
         loop = asyncio.get_running_loop()
+        leaderless = []
         for tp in self.positions:
             node = self.client.leader(tp)
             if node is None:
-                self._refresh()
+                leaderless.append(tp)
             elif node not in self._loops or self._loops[node].done():
                 self._work[node] = asyncio.Event()
                 name = f"{self.client.client_id} fetch {node}"
                 self._loops[node] = loop.create_task(self._fetch_loop(node), name=name)
+        self._refresher.need(leaderless)
         for event in self._work.values():
             event.set()
 
     async def close(self) -> None:
         self._closed = True
-        tasks = [*self._loops.values(), *([self._refreshing] if self._refreshing else [])]
+        self.arrived.set()  # for a poll under way, which raises that
+        tasks = list(self._loops.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._loops.clear()
+        await self._refresher.close()
 
     # --- One node -----------------------------------------------------------------------------------
 
@@ -204,10 +211,10 @@ class Fetcher:
             }
             if not asked:
                 try:
-                    async with asyncio.timeout(IDLE_S if self._waiting(node, now) else None):
+                    async with asyncio.timeout(IDLE_S if self._waiting(node, now) else LEADERS_S):
                         await event.wait()
                 except TimeoutError:
-                    pass
+                    self.wake()
                 continue
             try:
                 answers = await fetch_raw(
@@ -220,6 +227,9 @@ class Fetcher:
                     isolation=self.isolation,
                     lane=self.lane,
                 )
+            except ClientClosed:
+                self.arrived.set()  # for a poll under way, which raises that
+                return
             except (ClientError, KafkaError):
                 await self.client.back_off(attempt)
                 attempt += 1
@@ -256,6 +266,7 @@ class Fetcher:
         if answer.error_code:
             self._failed(answer, position)
             return
+        position.failures = 0
         if answer.diverging_epoch is not None:
             position.log_end = answer.diverging_epoch[1]
             self._invalidate(answer.tp, position, TRUNCATED)
@@ -289,8 +300,10 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._invalidate(answer.tp, position, OUT_OF_RANGE)
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-            position.paused_until = asyncio.get_running_loop().time() + MOVED_PAUSE_S
-            self._refresh()
+            pause_ms = self.client.back_off_ms(position.failures + 1)
+            position.failures += 1
+            position.paused_until = asyncio.get_running_loop().time() + pause_ms / 1000
+            self._refresher.need([answer.tp])
         else:
             self._tell(error, answer.tp, position)
 
@@ -313,21 +326,17 @@ class Fetcher:
 
     # --- Metadata -----------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
-        if self._refreshing is None or self._refreshing.done():
-
-            async def refresh() -> None:
-                await self.client.back_off(1)
-                await self._refresh_now()
-
-            self._refreshing = asyncio.get_running_loop().create_task(refresh())
-
     async def _refresh_now(self) -> None:
         try:
             await self.client.refresh_metadata(sorted({tp.topic for tp in self.positions}))
         except (ClientError, KafkaError):
             pass  # whoever needs it asks again
-        asyncio.get_running_loop().call_soon(self.wake)
+        self._refreshed()
+
+    def _refreshed(self) -> None:
+        self.wake()
+        if self.unsettled:
+            self.arrived.set()  # one may have a leader now
 
 
 def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:

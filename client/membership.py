@@ -17,8 +17,9 @@ from ..protocol.errors import DecodeError, ErrorCode, KafkaError
 from ..protocol.messages import consumer_protocol as wire
 from ..protocol.messages import find_coordinator, heartbeat, join_group, leave_group, sync_group
 from .assignors import ASSIGNORS
-from .cluster import Client
-from .errors import ClientError
+from .cluster import REQUEST_TIMEOUT_MS, Client
+from .errors import ClientClosed, ClientError
+from .operation import API_TIMEOUT_MS
 from .types import TopicPartition
 
 log = logging.getLogger("isthmus.client")
@@ -103,37 +104,46 @@ class Membership:
                 why,
             )
 
-    async def find(self) -> int:
-        """The node that coordinates the group. Raises KafkaError when there is none for long."""
-        for attempt in range(40):
-            if self.coordinator is not None:
-                return self.coordinator
-            try:
-                request = find_coordinator.Request(coordinator_keys=[self.group_id])
-                answer = await self.client.request(request)
-                [found] = answer.coordinators
-                if not found.error_code:
-                    self.client.nodes[found.node_id] = f"{found.host}:{found.port}"
-                    self.coordinator = found.node_id
-                    return found.node_id
-                error = KafkaError.of(
-                    found.error_code, f"group {self.group_id}: {found.error_message or 'no coordinator'}"
-                )
-                if not error.retriable:
-                    raise error
-                self._lost(found.error_message or error.name)
-            except ClientError as failed:
-                self._lost(failed)
-            await self.client.back_off(attempt)
-        raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} has no coordinator")
+    async def find(self, timeout_ms: float = API_TIMEOUT_MS) -> int:
+        """The node that coordinates the group. Raises KafkaError when there is none within the time."""
+        if self.coordinator is not None:
+            return self.coordinator
+        request = find_coordinator.Request(coordinator_keys=[self.group_id])
+        async with self.client.operation(f"coordinator of group {self.group_id}", timeout_ms) as operation:
+            while True:
+                try:
+                    [found] = (await self.client.request(request)).coordinators
+                    if not found.error_code:
+                        self.client.nodes[found.node_id] = f"{found.host}:{found.port}"
+                        self.coordinator = found.node_id
+                        return found.node_id
+                    told = found.error_message or KafkaError.of(found.error_code).name
+                    error = KafkaError.of(found.error_code, f"group {self.group_id}: {told}")
+                except ClientError as failed:
+                    if not failed.retriable:
+                        raise
+                    told = str(failed)
+                    error = KafkaError.of(
+                        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} has no coordinator: {told}"
+                    )
+                if error.retriable:
+                    self._lost(told)
+                await operation.again(error)
 
     async def ask(
-        self, message: Any, timeout_ms: float = 30_000, most_version: int | None = None, lane: str | None = None
+        self,
+        message: Any,
+        timeout_ms: float = REQUEST_TIMEOUT_MS,
+        most_version: int | None = None,
+        lane: str | None = None,
     ) -> Any:
-        """A request to the coordinator, which is looked up anew after it was lost."""
-        node = await self.find()
+        """A request to the coordinator, which is looked up first after it was lost; both within the time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        node = await self.find(timeout_ms)
+        remaining_ms = (deadline - loop.time()) * 1000
         try:
-            return await self.client.request(message, node, timeout_ms, lane or self.lane, most_version)
+            return await self.client.request(message, node, remaining_ms, lane or self.lane, most_version)
         except ClientError as error:
             self._lost(error)
             raise
@@ -144,6 +154,11 @@ class Membership:
     def is_member(self) -> bool:
         """Whether the group has this member, as far as is known."""
         return self.generation >= 0
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Be a member for these topics from the next poll on; one under way takes it up."""
+        self.topics = list(topics)
+        self._must_join()
 
     def put_out(self, code: int) -> None:
         """The group has this member no more (one of PUT_OUT): nothing is committed until a poll has joined again. One
@@ -161,9 +176,7 @@ class Membership:
             self.must_join = False  # another `subscribe` from here on asks for another join
             try:
                 assigned = await self._join_once()
-            except ClientError:
-                assigned = None
-            except KafkaError as error:
+            except (ClientError, KafkaError) as error:
                 if not error.retriable:
                     self.must_join = True
                     raise
@@ -273,6 +286,9 @@ class Membership:
                     if loop.time() - looked_at >= pause_s:
                         looked_at = loop.time()
                         await self._look_for_partitions()
+            except ClientClosed as error:
+                self.error = error
+                break
             except ClientError:
                 continue
             except KafkaError as error:
@@ -310,18 +326,22 @@ class Membership:
             heart.cancel()
             await asyncio.gather(heart, return_exceptions=True)
 
-    async def leave(self) -> None:
-        """Stop; a member without an instance id leaves the group at once."""
+    async def leave(self, timeout_ms: float = LEAVE_TIMEOUT_MS) -> None:
+        """Stop; a member without an instance id leaves the group at once. Without time the request is sent, and not
+        waited for."""
         await self._stop_heart()
-        if self.member_id and self.instance_id is None and self.coordinator is not None:
-            identity = leave_group.MemberIdentity(member_id=self.member_id)
-            try:
+        try:
+            if self.member_id and self.instance_id is None and self.coordinator is not None:
+                identity = leave_group.MemberIdentity(member_id=self.member_id)
                 request = leave_group.Request(group_id=self.group_id, members=[identity])
-                await self.ask(request, LEAVE_TIMEOUT_MS, lane="main")  # the own one may wait for a JoinGroup
-            except (ClientError, KafkaError):
-                pass  # the session's end does the same, later
-        self.member_id, self.generation = "", -1
-        await self.client.close_lane(self.lane)
+                what = f"leaving group {self.group_id}"
+                async with self.client.operation(what, min(timeout_ms, LEAVE_TIMEOUT_MS)):
+                    await self.ask(request, lane="main")  # on the own one it may wait behind a JoinGroup
+        except (ClientError, KafkaError):
+            pass  # the session's end does the same, later
+        finally:
+            self.member_id, self.generation = "", -1
+            await self.client.close_lane(self.lane)
 
 
 def _wire_assignment(member: str, topics: Mapping[str, list[int]]) -> Any:

@@ -7,6 +7,7 @@ that lost acknowledged data is told apart from one that merely failed: `DataLost
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +17,13 @@ from ..protocol.records import BatchBuilder
 from ..protocol.topic_names import why_invalid
 from .accumulator import IN_FLIGHT_MAX, Accumulator
 from .cluster import REQUEST_TIMEOUT_MS, Client
-from .errors import BufferFull, ClientError, no_topic
+from .errors import BufferFull, ClientError, OperationTimeout, no_topic
+from .operation import CLOSE_TIMEOUT_MS
 from .partitioner import ProducerTopic, partition_for_key
-from .sender import Sender
+from .sender import CLOSED, Sender
 from .types import RecordMetadata, TopicPartition
+
+log = logging.getLogger("isthmus.client")
 
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 64 << 20
@@ -81,7 +85,7 @@ class Producer:
     # --- For users ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Get a producer id and begin to send."""
+        """Get a producer id, within delivery_timeout_ms, and begin to send."""
         if self.idempotent:
             self._producer_id, self._producer_epoch = await self._new_producer_id()
         self._open = True
@@ -131,7 +135,7 @@ class Producer:
         return self.buffered_bytes < self.buffer_bytes
 
     async def room(self) -> None:
-        """Wait until the next `send` is sure to be taken; lets the loop send what is full meanwhile."""
+        """Wait until the next `send` has room, or the producer is closed; lets the loop send what is full meanwhile."""
         if not self._sender.is_drained:
             await asyncio.sleep(0)
         while self.buffered_bytes >= self.buffer_bytes:
@@ -154,18 +158,25 @@ class Producer:
                 await asyncio.shield(batch.settled)
             batches += batch.parts
 
-    async def close(self) -> None:
-        """Flush, then release everything."""
+    async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
+        """Flush for timeout_ms at most, then release everything. Records that are not delivered by then have a
+        ClientError in their futures; how many is in the log."""
         if not self._open:
             return
         try:
-            await self.flush()
+            async with self.client.operation("flush in close() of a producer", timeout_ms):
+                await self.flush()
+        except OperationTimeout as error:
+            undelivered = self._sender.undelivered + sum(len(records) for records in self._waiting.values())
+            log.warning("%d records are not delivered, as their futures say: %s", undelivered, error)
         finally:
             self._open = False
             jobs = list(self._jobs)
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
+            for topic in list(self._waiting):
+                self._fail_waiting(topic, ClientError(f"topic {topic}: {CLOSED}; it is not in the log"))
             await self._sender.close()
 
     # --- Into batches -------------------------------------------------------------------------------
@@ -242,27 +253,24 @@ class Producer:
 
     async def _learn_topic(self, topic: str) -> None:
         error: Exception = no_topic(topic)
-        give_up_at = self._loop.time() + self.delivery_timeout_s
-        attempt = 0
-        unknown = LEARN_ATTEMPTS if why_invalid(topic) else 0  # no broker can know it
-        while unknown < LEARN_ATTEMPTS and self._loop.time() < give_up_at:
-            try:
-                await self.client.refresh_metadata([topic], create=True)
-                unknown += 1
-            except (KafkaError, ClientError) as failed:
-                error = failed
-            if self._look_at(topic).count:
-                break
-            await self.client.back_off(attempt)
-            attempt += 1
+        try:
+            async with self.client.operation(f"metadata of topic {topic}", self.delivery_timeout_s * 1000) as operation:
+                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can know an invalid one
+                    await self.client.refresh_metadata([topic], create=True, timeout_ms=operation.remaining_ms)
+                    if self._look_at(topic).count:
+                        break
+                    await operation.again(no_topic(topic))
+        except (KafkaError, ClientError) as failed:
+            error = failed
         known = self._look_at(topic)
+        if not known.count:
+            self._fail_waiting(topic, error)
+            return
         for partition, timestamp_ms, key, value, headers, size, future in self._waiting.pop(topic):
             self.buffered_bytes -= size
             if future.done():
                 continue
             try:
-                if not known.count:
-                    raise error
                 at = known.partition(key, self.client.runtime.random) if partition is None else partition
                 self._put(known, at, timestamp_ms, key, value, headers, size, future)
             except (KafkaError, ClientError, TypeError, ValueError) as wrong:
@@ -270,28 +278,28 @@ class Producer:
                 future.exception()
         self._released(0)
 
+    def _fail_waiting(self, topic: str, error: Exception) -> None:
+        for *_, size, future in self._waiting.pop(topic):
+            self._released(size)
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+
     def _released(self, size_bytes: int) -> None:
         self.buffered_bytes -= size_bytes
         if self.buffered_bytes < self.buffer_bytes:
             self._room.set()
 
     async def _new_producer_id(self) -> tuple[int, int]:
-        attempt = 0
-        deadline = self._loop.time() + self.delivery_timeout_s
-        while True:
-            try:
-                answer = await self.client.request(
-                    init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)
-                )
-                if not answer.error_code:
-                    return answer.producer_id, answer.producer_epoch
-                refused = KafkaError.of(answer.error_code, "no producer id was given")
-                if not refused.retriable:
-                    raise refused
-                error: Exception = refused
-            except ClientError as failed:
-                error = failed
-            if self._loop.time() > deadline:
-                raise error
-            await self.client.back_off(attempt)
-            attempt += 1
+        request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)
+        async with self.client.operation("getting a producer id", self.delivery_timeout_s * 1000) as operation:
+            while True:
+                error: KafkaError | ClientError
+                try:
+                    answer = await self.client.request(request)
+                    if not answer.error_code:
+                        return answer.producer_id, answer.producer_epoch
+                    error = KafkaError.of(answer.error_code, "no producer id was given")
+                except ClientError as failed:
+                    error = failed
+                await operation.again(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -41,12 +42,15 @@ async def fetch_raw(
     partition_max_bytes: int = 4 << 20,
     isolation: int = READ_UNCOMMITTED,
     lane: str = "fetch",
+    timeout_ms: float = REQUEST_TIMEOUT_MS,
 ) -> list[RawFetch]:
-    """One Fetch to one node. positions: partition -> (offset, epoch of the last batch had or -1, current leader epoch
-    or -1). They are asked for in this order, which counts where max_bytes leaves some out: a topic is named once for
-    each run of its partitions, as Kafka's consumer does. Answers in the order of `positions`; partition errors are in
-    them, the request's raise KafkaError."""
-    connection = await client.connection(node_id, lane)
+    """One Fetch to one node, within max_wait_ms + timeout_ms, connecting included. positions: partition -> (offset,
+    epoch of the last batch had or -1, current leader epoch or -1). They are asked for in this order, which counts where
+    max_bytes leaves some out: a topic is named once for each run of its partitions, as Kafka's consumer does. Answers
+    in the order of `positions`; partition errors are in them, the request's raise KafkaError."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + (max_wait_ms + timeout_ms) / 1000
+    connection = await client.connection(node_id, lane, timeout_ms)
     version = connection.version_of(fetch.API)
     topics: list[Any] = []
     for tp, (offset, last_epoch, leader_epoch) in positions.items():
@@ -73,7 +77,7 @@ async def fetch_raw(
         session_epoch=-1,  # no fetch session
         topics=topics,
     )
-    answer = await connection.request(fetch.API, request, max_wait_ms + REQUEST_TIMEOUT_MS, version)
+    answer = await connection.request(fetch.API, request, (deadline - loop.time()) * 1000, version)
     if answer.error_code:
         raise KafkaError.of(answer.error_code, f"fetch from node {node_id}")
     found = {}
@@ -103,9 +107,12 @@ def _one(tp: TopicPartition, each: Any) -> RawFetch:
 async def append_raw(
     client: Client, tp: TopicPartition, batches: Any, acks: int = -1, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> int:
-    """Produce batches as they are; the base offset they got. Raises KafkaError with the partition's name."""
-    node = await client.leader_of(tp)
-    connection = await client.connection(node)
+    """Produce batches as they are, within timeout_ms; the base offset they got. Raises KafkaError with the partition's
+    name."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    node = await client.leader_of(tp, timeout_ms)
+    connection = await client.connection(node, timeout_ms=(deadline - loop.time()) * 1000)
     version = connection.version_of(produce.API)
     topic_id = client.topic_id(tp.topic)
     if topic_id is None:
@@ -116,7 +123,7 @@ async def append_raw(
         partition_data=[produce.PartitionProduceData(index=tp.partition, records=batches)],
     )
     request = produce.Request(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
-    answer = await connection.request(produce.API, request, timeout_ms + REQUEST_TIMEOUT_MS, version)
+    answer = await connection.request(produce.API, request, (deadline - loop.time()) * 1000, version)
     [one] = answer.responses[0].partition_responses
     if one.error_code:
         raise KafkaError.of(

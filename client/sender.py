@@ -20,6 +20,7 @@ from .connection import Connection
 from .errors import ClientError, DeliveryTimeout, UnsupportedVersion
 from .partitioner import ProducerTopic
 from .raw import IDS_FROM
+from .refresher import Refresher
 from .types import TopicPartition
 
 log = logging.getLogger("isthmus.client")
@@ -29,6 +30,7 @@ REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
 TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
 LANE = "produce"
+CLOSED = "the producer was closed before this was delivered"
 ASK_S = 5.0  # for a broker to say what it has of a producer
 
 
@@ -59,26 +61,33 @@ class Sender:
         self._under_way: dict[int, int] = {}  # node -> requests not yet answered
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._refresh: asyncio.Task[None] | None = None
+        self._refresher = Refresher(client, "producer", lambda tp: tp in self.busy, self.wake)
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         self._open = True
 
+    @property
+    def undelivered(self) -> int:
+        """Records whose fate is not known."""
+        return sum(batch.count for each in self.busy.values() for batch in each.undone())
+
     async def close(self) -> None:
         """Nothing is sent any more; what is not yet delivered is told so."""
         self._open = False
-        closed = ClientError("the producer was closed before this was delivered; it may or may not be in the log")
-        for each in self.busy.values():
+        for each in list(self.busy.values()):
             for batch in each.undone():
-                batch.fail(closed)
+                doubt = "it may or may not be in the log" if batch.attempts else "it is not in the log"
+                batch.fail(ClientError(f"{each.where}: {CLOSED}; {doubt}"))
+                self._release(each, batch)
         for handle in (self._drain_handle, self._timer):
             if handle is not None:
                 handle.cancel()
-        tasks = [*self._connecting.values(), *self._asking.values(), *([self._refresh] if self._refresh else [])]
+        tasks = [*self._connecting.values(), *self._asking.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._refresher.close()
 
     def _task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._loop.create_task(work, name=f"{self.client.client_id} producer: {name}")
@@ -87,11 +96,11 @@ class Sender:
 
     def wake(self) -> None:
         """Drain on the next turn."""
-        if self._drain_handle is None:
+        if self._drain_handle is None and self._open:
             self._drain_handle = self._loop.call_soon(self._drain)
 
     def wake_at(self, when: float) -> None:
-        if self._timer is None or when < self._timer_at:
+        if self._open and (self._timer is None or when < self._timer_at):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(when, self._timer_fired)
@@ -109,7 +118,7 @@ class Sender:
             return
         now = self._loop.time()
         by_node: dict[int, list[Accumulator]] = {}
-        lost_leader = False
+        leaderless: list[TopicPartition] = []
         for each in list(self.busy.values()):
             if each.first_deadline() <= now:
                 self._expire(each, now)
@@ -117,13 +126,13 @@ class Sender:
             if each.sendable(now):
                 node = self._leader(each)
                 if node is None:
-                    lost_leader = True
+                    leaderless.append(each.tp)
                 else:
                     by_node.setdefault(node, []).append(each)
         for node, accumulators in by_node.items():
             self._drain_to(node, accumulators, now)
-        if lost_leader:
-            self._learn_leaders()
+        if leaderless:
+            self._refresher.need(leaderless)
         next_at = min((self._next_at(each, now) for each in self.busy.values()), default=float("inf"))
         if next_at < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
@@ -181,11 +190,11 @@ class Sender:
             await connection.writable()
         except (ClientError, KafkaError, OSError):
             retry_at = self._retry_at(1)
-            for each in self.busy.values():
-                if self.client.leader(each.tp) == node:
-                    each.backed_off(self._retry_at(each.failures))
+            led = [each for each in self.busy.values() if self.client.leader(each.tp) == node]
+            for each in led:
+                each.backed_off(self._retry_at(each.failures))
             self.wake_at(retry_at)
-            self._learn_leaders()
+            self._refresher.need(each.tp for each in led)
         finally:
             self._connecting.pop(node, None)
             self.wake()
@@ -239,7 +248,7 @@ class Sender:
         if problem is not None:
             for each, batch in batches:
                 self._try_again(each, batch, problem)
-            self._learn_leaders()
+            self._refresher.need(each.tp for each, _ in batches if each.tp in self.busy)
             return
         answers = {
             (names[topic.topic_id] if names else topic.name, p.index): p
@@ -274,7 +283,7 @@ class Sender:
             self._give_up(each, batch, error)
         elif answer.error_code not in OUT_OF_TURN:
             each.backed_off(self._retry_at(each.failures))
-            self._learn_leaders()
+            self._refresher.need([each.tp])
         elif batch.epoch == each.epoch:  # else it goes at once, numbered anew
             each.retry_at = max(each.retry_at, self._retry_at(0))
         if each.asking and each.tp not in self._asking:
@@ -297,7 +306,7 @@ class Sender:
         except (ClientError, KafkaError, ProtocolError, OSError):
             # The batch goes again, and when it is refused again, so does the question.
             each.backed_off(self._retry_at(each.failures))
-            self._learn_leaders()
+            self._refresher.need([each.tp])
         finally:
             each.asking = False
             self._asking.pop(each.tp, None)
@@ -353,9 +362,11 @@ class Sender:
 
     def _expire(self, each: Accumulator, now: float) -> None:
         for batch in each.expired(now):
+            why = self.client.why_no_leader(each.tp)
             batch.fail(
                 DeliveryTimeout(
-                    f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: does its broker run? "
+                    f"{each.where}: not delivered within {self.delivery_timeout_s:.0f} s: "
+                    f"{why.message if why else 'does its broker run?'} "
                     + ("It may or may not be in the log" if batch.attempts else "It is not in the log")
                 )
             )
@@ -368,18 +379,3 @@ class Sender:
     def _settle(self, each: Accumulator) -> None:
         if each.idle:
             self.busy.pop(each.tp, None)
-
-    def _learn_leaders(self) -> None:
-        """Refresh metadata in the background, once at a time."""
-        if self._refresh is not None and not self._refresh.done():
-            return
-
-        async def refresh() -> None:
-            await self.client.back_off(1)
-            try:
-                await self.client.refresh_metadata(sorted({tp.topic for tp in self.busy}))
-            except (KafkaError, ClientError):
-                pass  # the next drain asks again
-            self.wake()
-
-        self._refresh = self._task(refresh(), "leaders")

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from ..client import Admin, Client, Consumer, Producer, TopicPartition
-from ..client.errors import check_topic_name
+from ..client.errors import ClientError, check_topic_name
+from ..client.operation import API_TIMEOUT_MS
 from ..deploy.errors import DeployError
 from ..protocol.compression import NAMES
 from ..protocol.errors import ErrorCode, KafkaError
@@ -21,7 +22,7 @@ from .output import JsonFlag, done, err
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 POLL_MS, POLL_RECORDS = 500, 500
-LAST_COMMIT_S = 5.0  # that the end waits for the group to take what was printed last
+LAST_COMMIT_MS = 5_000  # that the end waits for the group to take what was printed last
 RESETS = ("earliest", "latest")
 LOST_TO_A_REBALANCE = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -184,14 +185,15 @@ class Printing:
         reads = self.consumer.assignment()
         return self.joined and all((self.consumer.position(tp) or 0) >= end for tp, end in ends.items() if tp in reads)
 
-    async def commit(self, again: bool = True) -> None:
+    async def commit(self, again: bool = True, timeout_ms: float = API_TIMEOUT_MS) -> None:
         """again: what cannot be committed for now, such as without a coordinator, may be tried again later."""
         if not self.consumer.group_id or not self.printed:
             return
         try:
-            await self.consumer.commit(self.printed)
-        except KafkaError as error:
-            if error.code not in LOST_TO_A_REBALANCE:  # else the next owner prints these again
+            await self.consumer.commit(self.printed, timeout_ms)
+        except (ClientError, KafkaError) as error:
+            # What was lost to a rebalance is printed again by its next owner.
+            if not (isinstance(error, KafkaError) and error.code in LOST_TO_A_REBALANCE):
                 if again and error.retriable:
                     return
                 raise
@@ -199,13 +201,9 @@ class Printing:
 
     async def close(self) -> None:
         try:
-            async with asyncio.timeout(LAST_COMMIT_S):
-                await self.commit(again=False)
-        except TimeoutError:
-            raise DeployError(
-                f"group {self.consumer.group_id} could not be told within {LAST_COMMIT_S:.0f} s what was printed last, "
-                "which the next member prints again"
-            ) from None
+            await self.commit(again=False, timeout_ms=LAST_COMMIT_MS)
+        except (ClientError, KafkaError) as error:
+            raise DeployError(f"{error}. The next member of the group prints again what was printed last") from error
         finally:
             await self.consumer.close()
 

@@ -67,7 +67,7 @@ class Carrier:
         self.work = asyncio.Event()  # something became fetchable
         self.appends: dict[asyncio.Task[None], None] = {}
         self.mismatches_total = 0  # appends that found the target's log elsewhere
-        self._fetches = 0
+        self._served = 0  # how often a partition got data
 
     # --- Source ---------------------------------------------------------------------------------------
 
@@ -113,7 +113,8 @@ class Carrier:
                     continue
                 tp = TopicPartition(each.target_topic, each.index)
                 try:
-                    ours = await batch_at(self.target, tp, await self.target.leader_of(tp), last)
+                    leader = await self.target.leader_of(tp, self.link.limits.request_timeout_ms)
+                    ours = await batch_at(self.target, tp, leader, last)
                 except TROUBLE as error:
                     self._target_trouble(each, error)
                     await self._refresh_target()
@@ -137,7 +138,6 @@ class Carrier:
             max_bytes=max_bytes,
             partition_max_bytes=limits.fetch_partition_max_bytes,
         )
-        self._fetches += 1
         parcels = []
         refused: dict[str, BaseException] = {}
         for answer in answers:
@@ -145,7 +145,8 @@ class Carrier:
             if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
                 continue  # an append failed meanwhile: what was fetched does not follow the target's log
             if answer.records:
-                each.served = self._fetches
+                self._served += 1
+                each.served = self._served
             try:
                 if run := await self._look_at(each, answer):
                     parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
@@ -480,12 +481,13 @@ class Carrier:
         if not topics:
             return
         try:
-            await self.source.refresh_metadata(topics)
+            await self.source.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
             pass  # the next fetch says so
 
     async def _refresh_target(self) -> None:
         try:
-            await self.target.refresh_metadata(sorted({each.target_topic for each in self.partitions.values()}))
+            topics = sorted({each.target_topic for each in self.partitions.values()})
+            await self.target.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
             pass  # the next probe says so

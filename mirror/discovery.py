@@ -96,7 +96,7 @@ class Discovery:
         self.selected = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
         asked = sorted({*self.selected, *known})
         if asked:
-            await self.source.refresh_metadata(asked)
+            await self.source.refresh_metadata(asked, timeout_ms=self.link.limits.request_timeout_ms)
         found = {
             name: (self.source.topic_id(name) or ZERO_UUID, count)
             for name in self.selected
@@ -162,7 +162,8 @@ class Discovery:
     async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
         """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
         if topics:
-            await self.target.refresh_metadata(sorted(self.link.target_name(topic) for topic in topics))
+            wanted = sorted(self.link.target_name(topic) for topic in topics)
+            await self.target.refresh_metadata(wanted, timeout_ms=self.link.limits.request_timeout_ms)
         found = []
         for topic, (topic_id, count) in topics.items():
             target_topic = self.link.target_name(topic)
@@ -202,7 +203,7 @@ class Discovery:
             if have < count:
                 await Admin(self.target).create_partitions(target_topic, count)
             await self._follow_options(target_topic, source.options, _set_options(entries))
-        await self.target.refresh_metadata([target_topic])
+        await self.target.refresh_metadata([target_topic], timeout_ms=self.link.limits.request_timeout_ms)
         return None
 
     async def _create(self, target_topic: str, source: SourceTopic, count: int) -> None:

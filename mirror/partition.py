@@ -77,7 +77,7 @@ class PartitionMirror:
         self.quiet_at = -1  # `append_offset` at the last discovery
         self.compared = False  # its last batch was found to be the source's, since the source was last away
         self.asking = False  # the target is to be asked again, without doubt so far
-        self.served = 0  # when it last got data, counted in fetches: who waits longest is asked for first
+        self.served = 0  # when it last got data, as a count: who waits longest is asked for first
         self.in_flight = 0  # appends
         self.doubts = 0  # counts resets: answers to what was sent before one are ignored
         self.source_high_watermark = -1

@@ -50,7 +50,7 @@ class StatusWriter:
         await self._producer.start()
 
     async def _look(self) -> None:
-        await self.target.refresh_metadata([STATUS_TOPIC])
+        await self.target.refresh_metadata([STATUS_TOPIC], timeout_ms=WRITE_TIMEOUT_MS)
         if not self.target.partitions(STATUS_TOPIC):
             try:
                 await Admin(self.target).create_topics([NewTopic(STATUS_TOPIC, 1, 1, STATUS_OPTIONS)])

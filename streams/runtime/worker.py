@@ -19,6 +19,7 @@ from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPa
 from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
 from ...client.errors import ClientError, NoOffset
+from ...client.operation import CLOSE_TIMEOUT_MS
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
@@ -37,7 +38,7 @@ POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
 BATCH_S = 0.1  # a batch ends at the event in hand after so long: so soon can the worker do something else
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
-ABANDON_S = 2.0  # what a worker that has failed may take for leaving its group, and again for closing its producer
+ABANDON_MS = 2_000  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
 CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
 
@@ -130,13 +131,15 @@ class StreamWorker:
         """Let `run` return after the event in hand; `close` then writes a last checkpoint and leaves the group."""
         self._stopping.set()
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
         """After `run` returned or was cancelled: write a last checkpoint of each task that is not within an event, and
-        release everything."""
-        for number in list(self.running):
-            await self._finish(number)
-        await self.consumer.close()
-        await self.producer.close()
+        release everything. All within the time: raises ClientError or KafkaError when it is over, and `abandon`
+        releases the rest."""
+        async with self.client.operation(f"close of app {self.app.id}", timeout_ms):
+            for number in list(self.running):
+                await self._finish(number)
+            await self.consumer.close()
+            await self.producer.close()
 
     async def abandon(self) -> None:
         """After an error, soon: release everything, write nothing; the next run goes on from the last checkpoint."""
@@ -147,9 +150,8 @@ class StreamWorker:
             await run.stop()
         self.running.clear()
         for closing in (self.consumer.close, self.producer.close):
-            with contextlib.suppress(TimeoutError, KafkaError, ClientError):
-                async with asyncio.timeout(ABANDON_S):
-                    await closing()
+            with contextlib.suppress(KafkaError, ClientError):
+                await closing(ABANDON_MS)
 
     # --- Records ------------------------------------------------------------------------------------
 
@@ -304,10 +306,12 @@ class StreamWorker:
         run = self.running.pop(number, None)
         if run is None:
             return
-        if under_way := self._checkpoints.pop(number, None):
-            await under_way
-        if not run.is_whole:
-            log.warning("task %d stopped within an event, or failed: it goes on from its last checkpoint", number)
-        elif run.task.changed:
-            await self._checkpoint(run.task)
-        await run.stop()
+        try:
+            if under_way := self._checkpoints.pop(number, None):
+                await under_way
+            if not run.is_whole:
+                log.warning("task %d stopped within an event, or failed: it goes on from its last checkpoint", number)
+            elif run.task.changed:
+                await self._checkpoint(run.task)
+        finally:
+            await run.stop()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from isthmus.client import Client
+from isthmus.client.raw import READ_COMMITTED
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.header import decode_request_header, frame_response
 from isthmus.protocol.messages import (
@@ -24,6 +25,7 @@ from isthmus.protocol.messages import (
     produce,
 )
 from isthmus.protocol.records import read_header
+from tests.leftovers import no_leftovers
 from tests.simulation.runner import Simulation, run
 
 PORT = 9092
@@ -40,6 +42,7 @@ class Log:
         self.batches: list[bytes] = []
         self.start = 0
         self.end = 0
+        self.last_stable_offset: int | None = None  # None: the end
         self.producers: dict[int, tuple[int, int, dict[int, int]]] = {}  # id -> epoch, next sequence, offsets
 
     def append(self, data: bytes) -> tuple[int, int]:
@@ -111,6 +114,7 @@ class ScriptedBroker:
         self.versions = {api.key: (api.min_version, api.max_version) for api in APIS.values()}
         self.pieces_bytes = 0  # answers in pieces of so many bytes, each on a turn of its own
         self.producer_ids = 100
+        self.hangs = False  # takes requests and answers none, as a stopped process does
         world.brokers[node_id] = self
 
     async def start(self) -> ScriptedBroker:
@@ -135,6 +139,8 @@ class ScriptedBroker:
 
     def answer(self, name: str, message: Any) -> Any:
         self.asked.append((name, message))
+        if self.hangs:
+            return SILENCE
         if self.script[name]:
             said = self.script[name].popleft()(message)
             if said is not None:
@@ -265,7 +271,10 @@ class ScriptedBroker:
             parts = []
             for part in topic.partitions:
                 log = self.world.log(topic.name, part.partition_index)
-                offset = log.end if part.timestamp == -1 else log.start
+                end = log.end
+                if message.isolation_level == READ_COMMITTED and log.last_stable_offset is not None:
+                    end = log.last_stable_offset
+                offset = end if part.timestamp == -1 else log.start
                 parts.append(
                     list_offsets.ListOffsetsPartitionResponse(partition_index=part.partition_index, offset=offset)
                 )
@@ -328,7 +337,7 @@ class Link(asyncio.Protocol):
             self.work()
 
     def reply(self, correlation_id: int, api: Any, version: int, said: Any) -> None:
-        if said is SILENCE:
+        if said is SILENCE or self.broker.hangs:
             return
         if said is HANG_UP:
             self.transport.abort()
@@ -347,12 +356,17 @@ def _is_empty(said: Any) -> bool:
 
 
 def simulate(test: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1, **options: Any) -> None:
-    """Run an async test on a simulated machine called `app`, with one scripted broker at `broker1`."""
+    """Run an async test on a simulated machine called `app`, with one scripted broker at `broker1`. It must close
+    what it makes."""
+
+    async def checked(world: World) -> None:
+        async with no_leftovers():
+            await test(world)
 
     async def scenario(sim: Simulation) -> None:
         world = World(sim)
         await ScriptedBroker(world).start()
-        await sim.machine("app").start().outcome(test(world))
+        await sim.machine("app").start().outcome(checked(world))
 
     result = run(seed, scenario, **options)
     assert result.error is None, result.error
@@ -364,9 +378,3 @@ async def started_client(world: World, **options: Any) -> Client:
     client = Client(world.brokers[1].address, client_id="app", runtime=process.runtime, **options)
     await client.start()
     return client
-
-
-def own_tasks() -> list[str]:
-    """Tasks of the application that are still there, besides the test."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    return sorted(task.get_name() for task in tasks if task.get_name().startswith(("app", "heart")))

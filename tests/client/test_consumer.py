@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from isthmus.client import Client, Consumer, TopicPartition, fetcher
-from isthmus.client.errors import ClientError, LogTruncated, NoOffset
+from isthmus.client.cluster import BACKOFF_MAX_MS
+from isthmus.client.errors import ClientError, LogTruncated, NoOffset, UnsupportedVersion
 from isthmus.client.fetcher import without_aborted
 from isthmus.client.raw import fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
-from isthmus.protocol.messages import fetch
+from isthmus.protocol.messages import fetch, find_coordinator
 from isthmus.protocol.records import (
     COMPILED,
     BatchBuilder,
@@ -24,7 +25,8 @@ from isthmus.protocol.records import (
     iter_records,
     read_header,
 )
-from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, own_tasks, simulate, started_client
+from tests.client.scripted import HANG_UP, PORT, SILENCE, ScriptedBroker, World, simulate, started_client
+from tests.leftovers import no_leftovers
 
 TP = TopicPartition("t", 0)
 
@@ -48,8 +50,6 @@ async def begun(world: World, partitions: int = 1, **options: Any) -> tuple[Clie
 async def ended(client: Client, consumer: Consumer) -> None:
     await consumer.close()
     await client.close()
-    await asyncio.sleep(0)
-    assert own_tasks() == []
 
 
 async def read(consumer: Consumer, count: int, most: int = 500) -> list[bytes]:
@@ -105,9 +105,30 @@ def test_without_an_offset_the_reset_policy_says_where_to_begin(reset: str, expe
         fill(world, 10)
         world.log("t").start = 4
         consumer.assign({TP: None})
-        await consumer.poll_batches(0)
+        while consumer.position(TP) is None:
+            assert not await consumer.poll_batches(0)
         fill(world, 2)
         assert await read(consumer, 12 - expected) == numbers(expected, 12)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(("isolation", "expected"), [("read_uncommitted", 10), ("read_committed", 6)])
+@pytest.mark.parametrize("position", [None, 99], ids=["no_offset", "out_of_range"])
+def test_latest_is_the_end_of_what_the_isolation_lets_one_read(
+    position: int | None, isolation: str, expected: int
+) -> None:
+    """KIP-98: what an open transaction holds back is read once it has ended."""
+
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, auto_offset_reset="latest", isolation=isolation)
+        fill(world, 10)
+        world.log("t").last_stable_offset = 6
+        consumer.assign({TP: position})
+        while consumer.position(TP) in (None, 99):
+            assert not await consumer.poll_batches(0)
+        assert consumer.position(TP) == expected
         await ended(client, consumer)
 
     simulate(test)
@@ -811,5 +832,161 @@ def test_an_idle_partition_does_not_slow_down_a_busy_one_of_the_same_node() -> N
         assert len(await read(consumer, 200)) == 200
         assert asyncio.get_running_loop().time() - began < 200 * 0.05
         await ended(client, consumer)
+
+    simulate(test)
+
+
+NOT_THERE = [
+    ("nowhere", 0, "there is no topic nowhere: create it, or check the name"),
+    ("t", 7, "there is no partition t-7: the topic has 1, from 0"),
+    ("leaderless", 0, "leaderless-0 has no leader: is its broker down?"),
+]
+
+
+@pytest.mark.parametrize("offset", [0, None])
+@pytest.mark.parametrize(("topic", "index", "said"), NOT_THERE)
+def test_a_partition_that_is_not_there_holds_up_no_other_and_is_asked_for_ever_more_rarely(
+    topic: str, index: int, said: str, offset: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, in the log."""
+
+    async def test(world: World) -> None:
+        world.add_topic("t")
+        world.add_topic("leaderless", leader=-1)
+        client, consumer = await begun(world)
+        fill(world, 2)
+        before = len(world.brokers[1].requests("metadata"))
+        consumer.assign({TP: offset, TopicPartition(topic, index): offset})
+        assert await read(consumer, 2) == numbers(0, 2)
+        assert await consumer.poll(60_000) == {}
+        asked = len(world.brokers[1].requests("metadata")) - before
+        assert asked <= 5 + 60_000 / (BACKOFF_MAX_MS / 2)
+        world.add_topic(topic, index + 1)
+        fill(world, 3, name=topic, index=index)
+        assert await read(consumer, 3) == numbers(0, 3)
+        await ended(client, consumer)
+
+    simulate(test)
+    told = [each.message for each in caplog.records if "waits" in each.message]
+    assert told == [f"consumer waits: {said}", "consumer no longer waits: all its partitions have leaders"]
+
+
+def test_a_position_that_is_being_looked_up_holds_up_no_other_partition() -> None:
+    async def test(world: World) -> None:
+        world.add_topic("t")
+        world.add_topic("u", leader=2)
+        hung = await ScriptedBroker(world, 2).start()
+        client, consumer = await begun(world)
+        fill(world, 2)
+        fill(world, 2, name="u")
+        hung.hangs = True
+        consumer.assign({TP: 0, TopicPartition("u", 0): None})
+        began = asyncio.get_running_loop().time()
+        assert [each.tp for each in await consumer.poll_batches(60_000)] == [TP]
+        assert asyncio.get_running_loop().time() - began < 1
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_leader_that_another_user_of_the_client_has_learned_of_is_fetched_from() -> None:
+    async def test(world: World) -> None:
+        second = await ScriptedBroker(world, 2).start()
+        client, consumer = await begun(world)
+        consumer.assign({TP: 0})
+        assert await consumer.poll(200) == {}
+        assert not second.requests("fetch")
+        world.move("t", 0, 2)
+        await client.refresh_metadata(["t"])  # as a producer does
+        world.leaders["t", 0] = (1, 0)
+        await asyncio.sleep(1)  # in which the broker that led answers once more, without an error
+        world.move("t", 0, 2)
+        fill(world, 2)
+        assert len((await consumer.poll(60_000))[TP]) == 2
+        assert second.requests("fetch")
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        (lambda consumer: consumer.poll(1_000), "nothing to read"),
+        (lambda consumer: anext(consumer), "nothing to read"),
+        (lambda consumer: consumer.subscribe([]), "no topic"),
+        (lambda consumer: consumer.subscribe("orders"), r"write \['orders'\]"),
+        (lambda consumer: consumer.assign({TP: -1}), "t-0 has no offset -1"),
+        (lambda consumer: consumer.commit({TP: -1}), "t-0 has no offset -1"),
+    ],
+)
+def test_what_would_read_nothing_or_from_nowhere_is_refused(does: Callable[[Consumer], Any], says: str) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, group_id="g")
+        with pytest.raises(ClientError, match=says):
+            await does(consumer)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_join_that_cannot_be_is_not_tried_again_for_ever() -> None:
+    async def test(world: World) -> None:
+        del world.brokers[1].versions[find_coordinator.API.key]
+        client, consumer = await begun(world, group_id="g")
+        await consumer.subscribe(["t"])
+        with pytest.raises(UnsupportedVersion, match="FindCoordinator"):
+            await consumer.poll(5_000)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_leader_that_refuses_is_asked_ever_more_rarely() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        behind = fetch.PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        refusal = fetch.Response(
+            responses=[fetch.FetchableTopicResponse(topic_id=world.topics["t"], partitions=[behind])]
+        )
+        world.brokers[1].script["fetch"].extend([lambda _: refusal] * 1_000)
+        consumer.assign({TP: 0})
+        await consumer.poll(60_000)
+        for name in ("fetch", "metadata"):
+            assert len(world.brokers[1].requests(name)) <= 10 + 60_000 / (BACKOFF_MAX_MS / 2)
+        await ended(client, consumer)
+
+    simulate(test)
+
+
+def test_a_subscription_to_a_topic_that_is_not_there_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, group_id="g")
+        await consumer.subscribe(["t", "nowhere"])
+        await ended(client, consumer)
+
+    simulate(test)
+    assert "group g waits: there is no topic nowhere: create it, or check the name" in caplog.messages
+
+
+@pytest.mark.parametrize("doing", ["joins", "looks_up_positions", "waits_for_a_leader", "waits_for_data"])
+def test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing(doing: str) -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world, group_id="g")  # whose coordinator does not answer
+        async with no_leftovers():
+            if doing == "joins":
+                await consumer.subscribe(["t"])
+            elif doing == "looks_up_positions":
+                consumer.assign({TP: None})
+            else:
+                consumer.assign({TP if doing == "waits_for_data" else TopicPartition("t", 7): 0})
+            poll = asyncio.create_task(consumer.poll(60_000))
+            await asyncio.sleep(0.5)
+            await consumer.close()
+            closed_at = asyncio.get_running_loop().time()
+            with pytest.raises(ClientError, match="closed"):
+                await poll
+            assert asyncio.get_running_loop().time() == closed_at
+        await client.close()
 
     simulate(test)

@@ -10,11 +10,12 @@ import pytest
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
-from isthmus.client.errors import ClientError, ConnectionLost
-from isthmus.client.membership import SAY_AFTER_S, Membership
+from isthmus.client.errors import ClientError, ConnectionLost, OperationTimeout
+from isthmus.client.membership import LEAVE_TIMEOUT_MS, SAY_AFTER_S, Membership
+from isthmus.client.operation import CLOSE_TIMEOUT_MS
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import offset_commit
-from tests.client.scripted import own_tasks
+from tests.leftovers import no_leftovers
 from tests.simulation.hosts import Process, ProcessKilled
 from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run
@@ -38,8 +39,12 @@ class Member:
 
     def start(self) -> Member:
         process = self.sim.machine(self.name).start()
-        self.done = process.outcome(self._run(process))
+        self.done = process.outcome(self._checked(process))
         return self
+
+    async def _checked(self, process: Process) -> None:
+        async with no_leftovers():
+            await self._run(process)
 
     def kill(self) -> None:
         self.sim.machine(self.name).kill()
@@ -96,12 +101,13 @@ class Stage:
         process = self.sim.machine("hand").process or self.sim.machine("hand").start()
 
         async def work() -> Any:
-            client = Client(self.host.address, client_id="hand", runtime=process.runtime)
-            await client.start()
-            try:
-                return await what(client)
-            finally:
-                await client.close()
+            async with no_leftovers():
+                client = Client(self.host.address, client_id="hand", runtime=process.runtime)
+                await client.start()
+                try:
+                    return await what(client)
+                finally:
+                    await client.close()
 
         return await process.outcome(work())
 
@@ -410,8 +416,9 @@ def test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss(told_
             if told_by == "heartbeat":
                 membership._heart = asyncio.ensure_future(membership._beat())
                 await membership.changed.wait()
+                assert not membership.is_member
             else:
-                with pytest.raises(KafkaError, match="group g, commit of t-0") as told:
+                with pytest.raises(KafkaError, match="group g: this consumer is not a member now") as told:
                     await consumer.commit({TP: 1})
                 assert told.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
             for offsets in ({TP: 1}, None):
@@ -584,10 +591,10 @@ def test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it() -> None:
     staged(test)
 
 
-@pytest.mark.parametrize("joining", [True, False])
+@pytest.mark.parametrize("during", ["a_join", "the_reading", "a_poll"])
 @pytest.mark.parametrize("topics", [["u"], []])
-def test_another_subscription_counts_whenever_it_comes(topics: list[str], joining: bool) -> None:
-    """Also while the first one's join is under way; of no topics, it ends the reading."""
+def test_another_subscription_counts_whenever_it_comes(topics: list[str], during: str) -> None:
+    """Also while the first one's join, or a poll, is under way; of no topics, it ends the reading."""
 
     async def test(stage: Stage) -> None:
         await stage.send(40)
@@ -600,13 +607,23 @@ def test_another_subscription_counts_whenever_it_comes(topics: list[str], joinin
             await producer.close()
             consumer = Consumer(client, "g", session_timeout_ms=6_000)
             await consumer.subscribe(["t"])
-            if joining:
+            found: list[bytes] = []
+            if during == "a_join":
                 await consumer.poll(0)
                 assert consumer.must_poll and not consumer.assignment()
             else:
                 assert len(await consumer.poll(5_000, 1)) == 1
-            await consumer.subscribe(topics)
-            found: list[bytes] = []
+            if during == "a_poll":
+                for tp in consumer.assignment():
+                    consumer.seek(tp, 10)  # the end
+                poll = asyncio.create_task(consumer.poll(10_000))
+                await asyncio.sleep(0.5)
+                await consumer.subscribe(topics)
+                assert list(await poll) == [TopicPartition(name, 0) for name in topics]
+                for tp in consumer.assignment():
+                    consumer.seek(tp, 0)
+            else:
+                await consumer.subscribe(topics)
             for _ in range(10):
                 for records in (await consumer.poll(500)).values():
                     found += [record.value or b"" for record in records]
@@ -692,8 +709,6 @@ def test_offsets_of_a_hand_assigned_consumer_are_kept_by_the_group() -> None:
             found = await consumer.poll(1_000)
             assert found[tp][0].offset == 4
             await consumer.close()
-            await asyncio.sleep(0)
-            assert [name for name in own_tasks() if "fetch" in name] == []
 
         await stage.work(by_hand)
 
@@ -799,5 +814,109 @@ def test_what_a_poll_fetches_right_after_its_rebalance_is_given_out() -> None:
             await consumer.close()
 
         await stage.work(one)
+
+    staged(test)
+
+
+@pytest.mark.parametrize("timeout_ms", [CLOSE_TIMEOUT_MS, 2_000])
+@pytest.mark.parametrize("commits", [True, False], ids=["on_revoked_commits", "plain"])
+def test_close_ends_by_its_deadline_though_the_coordinator_hangs(commits: bool, timeout_ms: int) -> None:
+    async def test(stage: Stage) -> None:
+        await stage.send(4)
+
+        async def close(client: Client) -> None:
+            loop = asyncio.get_running_loop()
+
+            async def revoked(_: list[TopicPartition]) -> None:
+                await consumer.commit()
+
+            consumer = Consumer(client, "g")
+            await consumer.subscribe(["t"], on_revoked=revoked if commits else None)
+            while not await consumer.poll(200):
+                pass
+            stage.sim.network.partition(["hand"], ["broker"])  # nothing comes, and nothing is refused
+            began = loop.time()
+            if commits:
+                with pytest.raises(OperationTimeout, match=r"on_revoked in close\(\) of group g: not done within"):
+                    await consumer.close(timeout_ms)
+                assert loop.time() - began == pytest.approx(timeout_ms / 1000, abs=0.1)
+            else:
+                await consumer.close(timeout_ms)
+                assert loop.time() - began == pytest.approx(min(timeout_ms, LEAVE_TIMEOUT_MS) / 1000, abs=0.1)
+
+        await stage.work(close)
+
+    staged(test)
+
+
+def test_a_member_whose_on_revoked_takes_all_the_time_leaves_its_group_all_the_same() -> None:
+    async def test(stage: Stage) -> None:
+        async def close(client: Client) -> None:
+            async def revoked(_: list[TopicPartition]) -> None:
+                await asyncio.sleep(60)
+
+            consumer = Consumer(client, "g", session_timeout_ms=60_000)
+            await consumer.subscribe(["t"], on_revoked=revoked)
+            while not consumer.assignment():
+                await consumer.poll(100)
+            with pytest.raises(OperationTimeout, match="on_revoked"):
+                await consumer.close(timeout_ms=1_000)
+            [group] = await Admin(client).describe_groups(["g"])
+            assert group.group_state == "Empty"
+
+        await stage.work(close)
+
+    staged(test)
+
+
+@pytest.mark.parametrize("after_s", [0.5, 3.0])
+def test_a_close_that_is_cancelled_leaves_nothing_behind_but_the_clients_own(after_s: float) -> None:
+    """In on_revoked, and while the group is left."""
+
+    async def test(stage: Stage) -> None:
+        async def close(client: Client) -> None:
+            async def revoked(_: list[TopicPartition]) -> None:
+                await asyncio.sleep(2)
+
+            await client.connection(1)  # on which the group is left
+            async with no_leftovers():
+                consumer = Consumer(client, "g")
+                await consumer.subscribe(["t"], on_revoked=revoked)
+                while not consumer.assignment():
+                    await consumer.poll(100)
+                stage.sim.network.partition(["hand"], ["broker"])
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.close(), after_s)
+                stage.sim.network.heal()
+                await client.refresh_metadata()  # the answer that nobody waits for has come
+
+        await stage.work(close)
+
+    staged(test)
+
+
+def test_a_poll_ends_in_its_time_while_positions_are_looked_up() -> None:
+    """And the look-up goes on over many polls, however short they are."""
+
+    async def test(stage: Stage) -> None:
+        await stage.send(40)
+
+        async def patient(client: Client) -> None:
+            loop = asyncio.get_running_loop()
+            consumer = Consumer(client, "g")
+            await consumer.subscribe(["t"], lambda _: stage.sim.network.partition(["hand"], ["broker"]))
+            while not consumer.assignment():
+                assert await consumer.poll(1) == {}
+            for _ in range(100):
+                began = loop.time()
+                assert await consumer.poll(1) == {}
+                assert loop.time() - began < 0.01
+            stage.sim.network.heal()
+            found = 0
+            while found < 40:
+                found += sum(map(len, (await consumer.poll(1)).values()))
+            await consumer.close()
+
+        await stage.work(patient)
 
     staged(test)

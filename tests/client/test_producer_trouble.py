@@ -8,6 +8,7 @@ import pytest
 
 from isthmus.client import Producer
 from isthmus.client.accumulator import EPOCH_MAX, Accumulator
+from isthmus.client.cluster import BACKOFF_MAX_MS
 from isthmus.client.errors import DataLost, DeliveryTimeout
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import produce
@@ -155,6 +156,21 @@ def test_records_never_sent_say_so_when_their_time_is_over() -> None:
     simulate(test)
 
 
+def test_records_of_a_topic_that_was_deleted_say_so_and_metadata_is_asked_for_ever_more_rarely() -> None:
+    async def test(world: World) -> None:
+        client, producer = await begun(world, delivery_timeout_ms=60_000)
+        await producer.send("t", b"x")
+        world.topics.clear()
+        await client.refresh_metadata(["t"])
+        before = len(world.brokers[1].requests("metadata"))
+        with pytest.raises(DeliveryTimeout, match="t-0: not delivered within 60 s: there is no topic t: create it"):
+            await producer.send("t", b"y")
+        assert len(world.brokers[1].requests("metadata")) - before <= 5 + 60_000 / (BACKOFF_MAX_MS / 2)
+        await ended(client, producer)
+
+    simulate(test)
+
+
 def test_a_lost_tail_is_told_by_name_and_nothing_is_written_after_the_gap() -> None:
     async def test(world: World) -> None:
         client, producer = await begun(world)
@@ -250,6 +266,7 @@ def test_a_broker_that_is_down_holds_up_no_other() -> None:
         await producer.send("t", b"x")
         assert loop.time() - began < 1.0
         assert not stuck.done()
+        await producer.close(timeout_ms=0)
         await client.close()
 
     simulate(test)

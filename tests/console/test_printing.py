@@ -8,22 +8,27 @@ from typing import Any, cast
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.console.records import LOST_TO_A_REBALANCE, Printing
+from isthmus.client.errors import OperationTimeout
+from isthmus.console.records import LAST_COMMIT_MS, LOST_TO_A_REBALANCE, Printing
+from isthmus.deploy.errors import DeployError
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 TP = TopicPartition("t", 0)
 
 
 class Group:
-    """Takes commits, or refuses them with `error`."""
+    """Takes commits, or refuses them with `error`; a hung one takes all the time of a commit."""
 
     group_id = "g"
 
-    def __init__(self, error: int = 0) -> None:
+    def __init__(self, error: int = 0, hangs: bool = False) -> None:
         self.error = error
+        self.hangs = hangs
         self.committed: dict[TopicPartition, int] = {}
 
-    async def commit(self, offsets: dict[TopicPartition, int]) -> None:
+    async def commit(self, offsets: dict[TopicPartition, int], timeout_ms: float) -> None:
+        if self.hangs:
+            raise OperationTimeout(f"commit of group g: not done within {timeout_ms:.0f} ms")
         if self.error:
             raise KafkaError(self.error)
         self.committed |= offsets
@@ -38,12 +43,12 @@ def printing(group: Group) -> Printing:
     return made
 
 
-def test_what_no_coordinator_took_is_committed_later() -> None:
-    group = Group(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+@pytest.mark.parametrize("group", [Group(ErrorCode.COORDINATOR_NOT_AVAILABLE), Group(hangs=True)])
+def test_what_no_coordinator_took_is_committed_later(group: Group) -> None:
     prints = printing(group)
     asyncio.run(prints.commit())
     assert group.committed == {} and prints.printed == {TP: 7}
-    group.error = 0
+    group.error, group.hangs = 0, False
     asyncio.run(prints.commit())
     assert group.committed == {TP: 7} and prints.printed == {}
 
@@ -64,8 +69,10 @@ def test_what_was_printed_of_partitions_that_are_anothers_now_is_forgotten() -> 
 
 
 def test_the_end_says_what_the_group_was_not_told() -> None:
-    with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+    with pytest.raises(DeployError, match=r"COORDINATOR_NOT_AVAILABLE.*prints again"):
         asyncio.run(printing(Group(ErrorCode.COORDINATOR_NOT_AVAILABLE)).close())
+    with pytest.raises(DeployError, match=f"commit of group g: not done within {LAST_COMMIT_MS} ms.*prints again"):
+        asyncio.run(printing(Group(hangs=True)).close())
     group = Group()
     asyncio.run(printing(group).close())
     assert group.committed == {TP: 7}

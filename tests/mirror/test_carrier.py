@@ -47,7 +47,7 @@ class Source:
     def leader(self, tp: Any) -> int:
         return 1
 
-    async def refresh_metadata(self, names: Any) -> None:
+    async def refresh_metadata(self, names: Any, *, timeout_ms: float) -> None:
         self.refreshed.append(list(names))
 
 
@@ -76,7 +76,7 @@ class Target:
         self.sent.append((request, future))
         return future
 
-    async def refresh_metadata(self, names: Any) -> None:
+    async def refresh_metadata(self, names: Any, *, timeout_ms: float) -> None:
         pass
 
     def answer(self, number: int, code: int = 0, next_offset: int = 0, next_epoch: int = 3) -> None:
@@ -206,6 +206,29 @@ def test_who_waited_longest_is_asked_for_first(monkeypatch):
         for busy in (0, 0, 1, 1, 2, 2, 0, 0):  # noqa: B007
             await carrier._fetch(1, sorted(partitions, key=lambda each: each.served), 1 << 20)
         assert [order[-1] for order in asked[1:]] == [0, 0, 1, 1, 2, 2, 0]
+
+    asyncio.run(scenario())
+
+
+def test_full_partitions_get_as_much_as_each_other_where_an_answer_holds_all_but_one(monkeypatch):
+    async def scenario():
+        carrier, _, partitions = make(5)
+        answered = [0] * 5
+        room = 0
+
+        def script(index: int) -> bytes:
+            nonlocal room
+            room -= 1
+            if room < 0:
+                return b""
+            answered[index] += 1
+            return batch(partitions[index].fetch_offset)
+
+        answers(monkeypatch, script)
+        for _ in range(10):
+            room = 4
+            await carrier._fetch(1, sorted(partitions, key=lambda each: each.served), 1 << 20)
+        assert answered == [8] * 5
 
     asyncio.run(scenario())
 
@@ -381,7 +404,7 @@ def test_an_empty_copy_is_told_where_the_source_begins(monkeypatch, position, re
 def test_a_partition_that_cannot_be_compared_is_not_carried(monkeypatch, side):
     async def scenario():
         carrier, target, [each] = make()
-        target.leader_of = lambda tp: asyncio.sleep(0, 1)
+        target.leader_of = lambda tp, timeout_ms: asyncio.sleep(0, 1)
         each.probe_answered(4, 3)
         each.compared = False
 

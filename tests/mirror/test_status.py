@@ -22,7 +22,7 @@ class Target:
         self.sent: list[tuple[str, Any]] = []
         self.fails = False
 
-    async def refresh_metadata(self, topics: Any) -> None:
+    async def refresh_metadata(self, topics: Any, *, timeout_ms: float) -> None:
         assert topics == [STATUS_TOPIC]
 
     def partitions(self, topic: str) -> list[int]:

@@ -54,15 +54,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_rebalance_keeps_what_is_at_hand",
         CONSUMER,
-        "        self._chunks.clear()\n        self._fetcher.assign({})",
-        "        self._fetcher.assign({})",
+        "        self._chunks.clear()\n        self._assign({})",
+        "        self._assign({})",
         (f"{GROUPS}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
     ),
     Mutant(
         "partitions_are_gone_when_on_revoked_is_called",
         CONSUMER,
-        "        try:\n            await self._call(self._on_lost if is_lost",
-        "        self._drop_all()\n        try:\n            await self._call(self._on_lost if is_lost",
+        "        try:\n            await self._call(self._on_lost if self._is_lost",
+        "        self._drop_all()\n        try:\n            await self._call(self._on_lost if self._is_lost",
         (f"{GROUPS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
     ),
     Mutant(
@@ -75,8 +75,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what_is_lost_is_revoked",
         CONSUMER,
-        "is_lost = self._on_lost is not None and not self._membership.is_member",
-        "is_lost = False",
+        "return self._on_lost is not None and self._membership is not None and not self._membership.is_member",
+        "return False",
         (
             f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",
             f"{GROUPS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",
@@ -99,9 +99,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
         CONSUMER,
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
-        "                request.generation_id_or_member_epoch = membership.generation\n"
-        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                    request.generation_id_or_member_epoch = membership.generation\n"
+        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
         (f"{GROUPS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(
@@ -168,6 +168,43 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{BY_HAND}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
     ),
     Mutant(
+        "a_lookup_holds_up_other_partitions",
+        CONSUMER,
+        "        self._settle()\n\n",
+        "        self._settle()\n"
+        "        if self._looking is not None:\n"
+        "            await asyncio.wait([self._looking])\n\n",
+        (f"{BY_HAND}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
+    ),
+    Mutant(
+        "a_partition_without_a_leader_holds_up_others",
+        CONSUMER,
+        "for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}",
+        "for tp, each in fetcher.unsettled.items()}",
+        (f"{BY_HAND}::test_a_partition_that_is_not_there_holds_up_no_other_and_is_asked_for_ever_more_rarely",),
+    ),
+    Mutant(
+        "a_leader_that_another_has_learned_of_is_not_noticed",
+        FETCHER,
+        "                except TimeoutError:\n                    self.wake()\n",
+        "                except TimeoutError:\n                    pass\n",
+        (f"{BY_HAND}::test_a_leader_that_another_user_of_the_client_has_learned_of_is_fetched_from",),
+    ),
+    Mutant(
+        "a_poll_goes_on_when_its_consumer_is_closed",
+        FETCHER,
+        "        self._closed = True\n        self.arrived.set()",
+        "        self._closed = True\n        pass",
+        (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[waits_for_data]",),
+    ),
+    Mutant(
+        "a_join_that_a_close_ends_cancels_the_poll",
+        CONSUMER,
+        "                self._check_open()  # since a `close` ends the join\n",
+        "",
+        (f"{BY_HAND}::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[joins]",),
+    ),
+    Mutant(
         "partitions_are_asked_for_in_one_order_for_ever",
         FETCHER,
         "sorted(self.positions.items(), key=lambda each: each[1].served)",
@@ -214,6 +251,13 @@ MUTANTS: tuple[Mutant, ...] = (
         MEMBERSHIP,
         "                self.assigned = assigned\n",
         "                self.assigned = assigned\n                self.must_join = False\n",
+        (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
+    ),
+    Mutant(
+        "a_subscription_waits_for_the_end_of_a_poll",
+        MEMBERSHIP,
+        "        self.topics = list(topics)\n        self._must_join()",
+        "        self.topics = list(topics)\n        self.must_join = True",
         (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(

@@ -1,0 +1,107 @@
+"""The time of one operation: its caller's deadline is the only one; requests, pauses and retries all lie inside it.
+
+    async with client.operation("commit of group g", timeout_ms) as operation:
+        while True:
+            try:
+                return await attempt()
+            except (ClientError, KafkaError) as error:
+                await operation.again(error)
+
+An operation inside another one of the same task ends with the outer one at the latest. The default is Kafka's
+`default.api.timeout.ms` (KIP-266): twice a request's, so that one broker that hangs leaves time for another try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Protocol
+
+from ..protocol.errors import KafkaError
+from .errors import ClientError, OperationTimeout
+
+API_TIMEOUT_MS = 60_000  # of an operation whose caller gives no time
+CLOSE_TIMEOUT_MS = 30_000  # of a `close()` whose caller gives no time, as Kafka's consumer
+
+_current: ContextVar[Operation | None] = ContextVar("operation", default=None)
+
+
+class Owner(Protocol):
+    """What an operation needs of its `Client`."""
+
+    operations: dict[Operation, None]
+
+    async def back_off(self, attempt: int) -> None: ...
+
+
+class Operation:
+    """Made by `Client.operation`. Ends by its deadline with the error of the last attempt: a KafkaError keeps its code,
+    all else is an OperationTimeout. `Client.close` ends it at once with ClientClosed."""
+
+    def __init__(self, client: Owner, what: str, timeout_ms: float) -> None:
+        self.client = client
+        self.what = what
+        self.timeout_ms = max(0.0, timeout_ms)
+        self.deadline = 0.0  # loop time, from `async with` on
+        self._attempts = 0
+        self._failure: Exception | None = None  # of the last attempt, here or in an operation inside this one
+        self._closed: Exception | None = None
+        self._outer: Operation | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._timeout: asyncio.Timeout
+        self._token: Token[Operation | None]
+
+    @property
+    def remaining_ms(self) -> float:
+        return max(0.0, (self.deadline - asyncio.get_running_loop().time()) * 1000)
+
+    async def __aenter__(self) -> Operation:
+        self._task = asyncio.current_task()
+        self.deadline = asyncio.get_running_loop().time() + self.timeout_ms / 1000
+        outer = _current.get()
+        if outer is not None and outer._task is self._task:  # a task inherits its maker's context, but not its time
+            self._outer = outer
+        if self._outer is not None and self._outer.deadline <= self.deadline:
+            self.deadline = self._outer.deadline
+            self._timeout = asyncio.timeout(None)
+        else:
+            self._timeout = asyncio.timeout_at(self.deadline)
+        await self._timeout.__aenter__()
+        self._token = _current.set(self)
+        self.client.operations[self] = None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self.client.operations[self]
+        _current.reset(self._token)
+        self._outer = self._task = None
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise self._closed or self._ended() from None
+
+    def end(self, error: Exception) -> None:
+        """Raise `error` in the operation on the next turn of the loop; once it ends by itself, do nothing."""
+        if not self._timeout.expired():
+            self._closed = error
+            self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    async def again(self, error: ClientError | KafkaError) -> None:
+        """Pause before the next attempt, longer each time. Raises `error` where another attempt cannot help."""
+        if not error.retriable:
+            raise error
+        operation: Operation | None = self
+        while operation is not None:
+            operation._failure = error
+            operation = operation._outer
+        await self.client.back_off(self._attempts)
+        self._attempts += 1
+
+    def _ended(self) -> Exception:
+        said = f"{self.what}: not done within {self.timeout_ms:.0f} ms"
+        if isinstance(self._failure, KafkaError):
+            return KafkaError.of(self._failure.code, f"{said}: {self._failure.message}")
+        return OperationTimeout(f"{said}: {self._failure or 'no answer came: is a broker overloaded or hung?'}")
