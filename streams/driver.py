@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..client import FetchedBatches, TopicPartition
 from ..protocol import records
 from .api.app import App
-from .engine.checkpoint import Restorer, marker_key
+from .engine.checkpoint import ChangelogRecord, Restorer
 from .engine.task import Task
 from .errors import AppError, RecordError
 from .runtime.agents import BATCH_EVENTS_MAX, TaskRun
@@ -51,7 +51,7 @@ class TestDriver:
         self.app = app
         self.sent: list[Sent] = []
         self.skipped: list[RecordError] = []
-        self.changelog: list[tuple[bytes, bytes | None, bytes | None]] = []  # key, value, run header
+        self.changelog: list[ChangelogRecord] = []
         self.task = Task(app.id, partition, app.tables.values(), run)
         self._topics = app.input_topics()
         self._run: TaskRun | None = None
@@ -70,7 +70,7 @@ class TestDriver:
             if self._run is None:
                 self._run = TaskRun(self.app, self.task)
                 self.app.outbox = _Outbox(self.sent)
-                self.changelog.append((marker_key(self.task.run, True), self.task.begin(), None))
+                self.changelog.append(self.task.begin())
             offset = self.task.position(topic)
             fields = [(each.timestamp_ms, each.key, each.value, ()) for each in given]
             data = memoryview(records.build_batch(fields, base_offset=offset) if fields else b"")
@@ -89,8 +89,9 @@ class TestDriver:
         if self._run is not None and not self._run.is_whole:
             raise AppError(f"app {self.app.id}: no checkpoint is written within an event, or after an agent failed")
         rows, marker, _ = self.task.checkpoint()
-        self.changelog += [(row.key, row.value, self.task.row_header()) for row in rows]
-        self.changelog.append((marker_key(self.task.run, False), marker, None))
+        self.changelog += [*rows, marker]
+        for tombstones in self.task.counted():
+            self.changelog += tombstones
 
     def restarted(self, run: bytes) -> TestDriver:
         """A new driver that has restored what this one's changelog committed."""

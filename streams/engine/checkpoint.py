@@ -1,12 +1,30 @@
 """The changelog: how a task's state and input positions are written down together, and read back.
 
-One partition of one changelog topic holds all tables of a task. A checkpoint is the rows that changed, each with the
-run's id and the checkpoint's number in its header, and then, once they are acknowledged, a marker that closes it:
-their count and digest, and the input positions that the state reflects. A run begins with a marker of its own, written
-before it reads: whatever another run appends after it does not count. Reading back applies only what a marker of the
-same run closes: rows after the last marker, and what a dead or fenced-off run left, never happened. Rows whose newest
-record never happened are written again by the next run, so that compaction cannot keep the wrong one.
-Markers are keyed by run, so that compaction keeps where each run began and what it closed last.
+One partition of one changelog topic holds all tables of a task. A *run* is one life of a task in one worker; its id is
+random. A run writes a begin marker before it reads the changelog. A checkpoint is the rows that changed and then, once
+they are acknowledged, an end marker: it has the checkpoint's number, the rows' count and digest, the input positions
+that the state reflects, and which earlier checkpoints still count. An end marker counts when no other run's begin
+marker stands between it and the begin marker of its own run. The last end marker that counts is the state: everything
+else in the log, such as what a worker writes that hung past its session (a zombie), never happened.
+
+The topic is compacted: of each key the last record stays, whoever wrote it. So no record may have the key of another
+one that is still needed:
+
+* A row's key has the run's id and a slot, 0 or 1. A run writes a row to the slot that does not hold its last value that
+  counts. A marker's key has the run's id, an end marker's also the lowest bit of the checkpoint's number. So different
+  runs never write values of one key, and what a run writes last cannot remove what it wrote before.
+* A run goes on only when it knows that its checkpoint counts. It knows by offsets: from the moment it has read the
+  changelog to its end, each of its own records must follow the one before, up to the end marker. A gap is another
+  run's record, perhaps a begin marker: the run then ends without another write, and the next one begins. So a zombie
+  completes one checkpoint at most, which overwrites nothing that counts.
+* A tombstone is written only for what a checkpoint of the same run, which is known to count, has superseded; this stays
+  true for ever, so that a tombstone may come from a zombie, or late. `places.py` decides which these are.
+
+Reading back does not depend on what compaction has removed. Of each row, the value that counts and has the highest
+number is always there, and no other one that counts has a higher number. The last end marker that counts is there, and
+its begin marker. Where a begin marker is gone, a later run removed it, whose own end marker counts and stands behind
+all that might seem to count for the want of it. The log is read to its very end, since the record that made another one
+superfluous may stand there. docs/explanation/stream-state.md tells it at more length.
 """
 
 from __future__ import annotations
@@ -19,73 +37,124 @@ import orjson
 
 from ...protocol.crc import crc32c
 from ..errors import ChangelogError
-from .tables import SEPARATOR
 
-MARKER_PREFIX = SEPARATOR + b"marker" + SEPARATOR
-RUN_HEADER = "r"
-FORMAT = 1
+# No table's name has a null character, so that no key of format 1 begins like one of these.
+ROW, BEGIN, END = b"\0r", b"\0b", b"\0e"
+RUN_BYTES = 8
+ROW_HEADER = "r"
+PUT, DELETE = b"+", b"-"
+FORMAT = 2
 
 Positions = dict[str, dict[int, int]]  # topic -> partition -> next offset
 
 
-class Row(NamedTuple):
-    """A changelog record of a table; value None: the row was deleted."""
+class ChangelogRecord(NamedTuple):
+    """A record of the changelog. header: content of its header ROW_HEADER, which rows have; value None: a tombstone."""
 
     key: bytes
-    value: bytes | None
+    value: bytes | None = None
+    header: bytes | None = None
 
 
-def marker_key(run: bytes, begin: bool) -> bytes:
-    return MARKER_PREFIX + (b"begin" if begin else b"end") + run
+def begin_key(run: bytes) -> bytes:
+    return BEGIN + run
 
 
-def row_header(run: bytes, number: int) -> bytes:
-    """What the header of a row says: by which run, for which of its checkpoints it was written."""
-    return run + number.to_bytes(4, "big")
+def end_key(run: bytes, number: int) -> bytes:
+    return END + run + _slot(number & 1)
 
 
-def begin_marker(app: str, run: bytes) -> bytes:
-    return orjson.dumps({"format": FORMAT, "kind": "begin", "app": app, "run": run.hex()})
+def place(run: bytes, slot: int) -> bytes:
+    """Where a row stands: what its record's key begins with. slot: 0 or 1."""
+    return ROW + run + _slot(slot)
+
+
+def row_key(record_key: bytes) -> bytes:
+    """The table and key of a row, of its record's key."""
+    return record_key[PLACE_BYTES:]
+
+
+def _slot(slot: int) -> bytes:
+    return b"1" if slot else b"0"
+
+
+PLACE_BYTES = len(place(bytes(RUN_BYTES), 0))
+
+
+def row_record(where: bytes, key: bytes, value: bytes | None, number: int) -> ChangelogRecord:
+    """A row of checkpoint `number`. value None: it was deleted, which needs a record of its own, since an older value
+    may stand elsewhere."""
+    header = number.to_bytes(4, "big") + (DELETE if value is None else PUT)
+    return ChangelogRecord(where + key, value or b"", header)
+
+
+def begin_marker(app: str, run: bytes) -> ChangelogRecord:
+    said = {"format": FORMAT, "app": app, "run": run.hex()}
+    return ChangelogRecord(begin_key(run), orjson.dumps(said))
 
 
 def end_marker(
-    app: str, run: bytes, number: int, rows: list[Row], positions: Positions, topic_ids: Mapping[str, str]
-) -> bytes:
+    app: str,
+    run: bytes,
+    number: int,
+    rows: Iterable[ChangelogRecord],
+    positions: Positions,
+    topic_ids: Mapping[str, str],
+    earlier: Mapping[bytes, int],
+) -> ChangelogRecord:
     """The marker that closes checkpoint `number` of a run. topic_ids: of the topics that the positions are of, as far
-    as the cluster has any."""
-    return orjson.dumps(
-        {
-            "format": FORMAT,
-            "kind": "checkpoint",
-            "app": app,
-            "run": run.hex(),
-            "number": number,
-            "count": len(rows),
-            "digest": digest(rows),
-            "positions": {topic: {str(p): offset for p, offset in each.items()} for topic, each in positions.items()},
-            "topic_ids": topic_ids,
-        }
-    )
-
-
-def digest(rows: Iterable[Row]) -> int:
-    """CRC32C over keys and values in order."""
-    crc = 0
+    as the cluster has any. earlier: runs of which rows are still needed -> their last checkpoint that counts."""
+    count, digest = 0, 0
     for row in rows:
-        crc = crc32c(row.key, crc)
-        crc = crc32c(b"-" if row.value is None else b"=" + row.value, crc)
-    return crc
+        if row.header is not None and row.header.endswith(PUT):
+            count, digest = count + 1, add_to_digest(digest, row)
+    said = {
+        "format": FORMAT,
+        "app": app,
+        "run": run.hex(),
+        "number": number,
+        "count": count,
+        "digest": digest,
+        "positions": {topic: {str(p): offset for p, offset in each.items()} for topic, each in positions.items()},
+        "topic_ids": topic_ids,
+        "runs": {**{each.hex(): last for each, last in earlier.items()}, run.hex(): number},
+    }
+    return ChangelogRecord(end_key(run, number), orjson.dumps(said))
+
+
+def add_to_digest(digest: int, row: ChangelogRecord) -> int:
+    """CRC32C over the keys and values of rows in order. Rows that delete are left out: they are removed soon."""
+    return crc32c(row.value or b"", crc32c(row.key, digest))
 
 
 @dataclass
 class Restored:
-    """What a changelog partition says. rows: changelog key -> value. repair: keys to be written again."""
+    """What a changelog partition says. rows: row key -> value.
+
+    runs: run -> its last checkpoint that counts. newest: row key -> place of its value that counts, also where that
+    value says that it was deleted. others: row key -> its further places. markers: their keys, in the log's order.
+    begun: the run that began last. next_offset: up to there the log was read.
+    """
 
     rows: dict[bytes, bytes] = field(default_factory=dict)
     positions: Positions = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     number: int = 0
-    repair: dict[bytes, None] = field(default_factory=dict)
+    runs: dict[bytes, int] = field(default_factory=dict)
+    newest: dict[bytes, bytes] = field(default_factory=dict)
+    others: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
+    markers: list[bytes] = field(default_factory=list)
+    begun: bytes | None = None
+    next_offset: int = 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Rows of a run's latest checkpoint, as they were read."""
+
+    number: int
+    count: int = 0
+    digest: int = 0
 
 
 class Restorer:
@@ -94,69 +163,96 @@ class Restorer:
     def __init__(self, app: str, where: str) -> None:
         self.app = app
         self.where = where  # for errors
-        self.restored = Restored()
-        self._run: str | None = None
-        self._open: list[tuple[int, int, Row]] = []  # of the current run since its last marker: when, checkpoint, row
-        self._fed = 0  # records; tells which of two of a key is newer
-        self._leftovers: dict[bytes, int] = {}  # key -> when its newest record that does not count was fed
+        self._begun: bytes | None = None
+        self._records: dict[bytes, tuple[int, bytes | None]] = {}  # record key -> checkpoint, value (None: deleted)
+        self._tallies: dict[bytes, _Tally] = {}  # by run
+        self._markers: dict[bytes, None] = {}
+        self._end: dict[str, Any] | None = None  # the last end marker that counts
+        self._end_tally = _Tally(0)
 
-    def feed(self, key: bytes | None, value: bytes | None, run: bytes | None) -> None:
-        """One record: its key, value and the content of its row header."""
-        self._fed += 1
-        if key is None:
-            raise ChangelogError(f"{self.where} holds a record without a key: it is not a changelog of {self.app}")
-        if key.startswith(MARKER_PREFIX):
-            self._marker(orjson.loads(value or b"{}"))
-        elif run is not None and run[:-4].hex() == self._run:
-            self._open.append((self._fed, int.from_bytes(run[-4:], "big"), Row(key, value)))
+    def feed(self, key: bytes | None, value: bytes | None, header: bytes | None) -> None:
+        """One record: its key, value and the content of its row header. Raises ChangelogError for what is none."""
+        kind = b"" if key is None else key[: len(ROW)]
+        if key is None or kind not in (ROW, BEGIN, END):
+            raise ChangelogError(
+                f"{self.where} holds a record that is not of format {FORMAT}: it is not a changelog of app {self.app}, "
+                "or one that an earlier release wrote, which this one does not read: give the app another id, or stop "
+                "all its workers and delete the topic; either begins at the start of the input topics"
+            )
+        if value is None:
+            self._records.pop(key, None)
+            self._markers.pop(key, None)
+        elif kind == ROW:
+            self._row(key, value, header)
         else:
-            self._leftovers[key] = self._fed
+            self._marker(key, kind, orjson.loads(value))
 
-    def _marker(self, said: Mapping[str, Any]) -> None:
+    def _row(self, key: bytes, value: bytes, header: bytes | None) -> None:
+        if header is None or len(header) != 5:
+            raise ChangelogError(f"{self.where}: row {row_key(key)!r} has no header that names its checkpoint")
+        number, run = int.from_bytes(header[:4], "big"), key[len(ROW) : len(ROW) + RUN_BYTES]
+        tally = self._tallies.get(run)
+        if tally is None or tally.number != number:
+            tally = self._tallies[run] = _Tally(number)
+        if header.endswith(PUT):
+            tally.count += 1
+            tally.digest = add_to_digest(tally.digest, ChangelogRecord(key, value))
+            self._records[key] = number, value
+        else:
+            self._records[key] = number, None
+
+    def _marker(self, key: bytes, kind: bytes, said: dict[str, Any]) -> None:
         if said.get("app") != self.app or said.get("format") != FORMAT:
             raise ChangelogError(
                 f"{self.where} has a marker of app {said.get('app')}, format {said.get('format')}; this is app "
                 f"{self.app}, format {FORMAT}: give the app another id, or delete the topic to begin anew"
             )
-        if said["kind"] == "begin":
-            self._leave_open()
-            self._run = said["run"]
-        elif said["run"] == self._run:
-            self._close(said)
-
-    def _close(self, said: Mapping[str, Any]) -> None:
-        """A checkpoint is complete. Compaction may have removed rows that were written again, and markers of a run
-        before its last: a row of an older number was closed by such a one, and only a full count has its digest."""
-        number, opened = said["number"], self._open
-        self._open = [each for each in opened if each[1] > number]
-        rows = [row for _, of, row in opened if of == number]
-        if len(rows) > said["count"] or (len(rows) == said["count"] and digest(rows) != said["digest"]):
-            raise ChangelogError(
-                f"{self.where}: checkpoint {number} closes {said['count']} rows with digest {said['digest']}, but "
-                f"{len(rows)} rows with digest {digest(rows)} stand there"
-            )
-        for at, of, row in opened:
-            if of > number:
-                continue
-            if self._leftovers.get(row.key, at) < at:
-                del self._leftovers[row.key]
-            if row.value is None:
-                self.restored.rows.pop(row.key, None)
-            else:
-                self.restored.rows[row.key] = row.value
-        self.restored.number = number
-        self.restored.positions = {
-            topic: {int(p): offset for p, offset in each.items()} for topic, each in said["positions"].items()
-        }
-        self.restored.topic_ids = dict(said.get("topic_ids", {}))  # earlier releases wrote none
-
-    def _leave_open(self) -> None:
-        for at, _, row in self._open:
-            self._leftovers[row.key] = at
-        self._open = []
+        self._markers.pop(key, None)  # in the order of their last writes
+        self._markers[key] = None
+        run = bytes.fromhex(said["run"])
+        if kind == BEGIN:
+            self._begun = run
+        elif run == self._begun:
+            tally = self._tallies.get(run)
+            self._end = said
+            self._end_tally = tally if tally and tally.number == said["number"] else _Tally(said["number"])
 
     def end(self) -> Restored:
-        """What was committed, once all records were fed."""
-        self._leave_open()
-        self.restored.repair = dict.fromkeys(self._leftovers)
-        return self.restored
+        """What counts, once all records were fed. Raises ChangelogError when rows of the last checkpoint are missing,
+        doubled or changed: neither compaction nor another run can have done that."""
+        said, tally = self._end, self._end_tally
+        restored = Restored(markers=list(self._markers), begun=self._begun)
+        if said is not None:
+            if (tally.count, tally.digest) != (said["count"], said["digest"]):
+                raise ChangelogError(
+                    f"{self.where}: checkpoint {said['number']} closes {said['count']} rows with digest "
+                    f"{said['digest']}, but {tally.count} rows with digest {tally.digest} stand there: the broker "
+                    "lost or changed records that it had acknowledged; give the app another id to begin anew"
+                )
+            restored.number = said["number"]
+            restored.positions = {
+                topic: {int(p): offset for p, offset in each.items()} for topic, each in said["positions"].items()
+            }
+            restored.topic_ids = said["topic_ids"]
+            restored.runs = {bytes.fromhex(run): last for run, last in said["runs"].items()}
+        self._choose(restored)
+        return restored
+
+    def _choose(self, restored: Restored) -> None:
+        """Of each row, the value that counts and has the highest number."""
+        places: dict[bytes, bytes] = {}  # one object for each place, of which there are few
+        for record_key, (number, value) in self._records.items():
+            key, where = record_key[PLACE_BYTES:], record_key[:PLACE_BYTES]
+            where = places.setdefault(where, where)
+            other: bytes | None = where
+            if number <= restored.runs.get(where[len(ROW) : len(ROW) + RUN_BYTES], -1):
+                chosen = restored.newest.get(key)
+                if chosen is None or self._records[chosen + key][0] < number:
+                    other = chosen
+                    restored.newest[key] = where
+                    if value is None:
+                        restored.rows.pop(key, None)
+                    else:
+                        restored.rows[key] = value
+            if other is not None:
+                restored.others[key] = (*restored.others.get(key, ()), other)

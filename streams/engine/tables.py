@@ -111,16 +111,9 @@ class TableState:
         del self.rows[key]
         self.dirty[key] = None
 
-    def restore(self, data: bytes, value: bytes) -> bool:
-        """Take a changelog row; False for a key that is not written so any more, which is then to be deleted there."""
-        _, found = split_key(data)
-        key = canonical_key(found)
-        if key is found or self.spec.encode_key(key) == data:
-            self.rows[key] = decode_table_value(value)
-            return True
-        if key not in self.rows:
-            self.set(key, decode_table_value(value))
-        return False
+    def restore(self, key: Any, value: bytes) -> None:
+        """Take a row of the changelog."""
+        self.rows[key] = decode_table_value(value)
 
     def take_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Changed rows as changelog keys and values (None: deleted); they count as unchanged then."""

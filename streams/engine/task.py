@@ -7,11 +7,12 @@ the task's tables and outputs. `current` is the event an agent has in hand: wind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import RecordError
-from .checkpoint import Positions, Restored, Row, begin_marker, end_marker, row_header
+from .checkpoint import ChangelogRecord, Positions, Restored, begin_marker, end_marker
 from .codecs import Codec
+from .places import Places
 from .tables import TableSpec, TableState, split_key
 
 
@@ -34,8 +35,16 @@ class Event:
         return f"<Event {self.topic}-{self.partition} offset {self.offset} key {self.key!r}>"
 
 
+class Checkpoint(NamedTuple):
+    """What is to be written: `rows`, and once they are acknowledged, `marker`. positions: those that it names."""
+
+    rows: list[ChangelogRecord]
+    marker: ChangelogRecord
+    positions: Positions
+
+
 class Task:
-    """State of one partition number of an app."""
+    """State of one partition number of an app, and what one run writes of it into the changelog."""
 
     def __init__(self, app: str, number: int, tables: Iterable[TableSpec], run: bytes) -> None:
         self.app = app
@@ -48,19 +57,20 @@ class Task:
         self.current: Event | None = None
         self.outputs: list[Any] = []  # what the runtime has sent and must see acknowledged before the next marker
         self.changed = False  # something was processed since the last checkpoint
-        self._repairs: list[Row] = []
+        self.next_offset = 0  # of the changelog: where this run's next record goes if nobody else writes
+        self._places = Places(run)
 
     def restore(self, restored: Restored) -> None:
         """Take the state over that a changelog holds. Rows of tables the app no longer has are left alone."""
-        respelled = []
-        for key, value in restored.rows.items():
-            table = self.tables.get(split_key(key)[0])
-            if table is not None and not table.restore(key, value):
-                respelled.append(Row(key, None))
+        for data, value in restored.rows.items():
+            name, key = split_key(data)
+            if name in self.tables:
+                self.tables[name].restore(key, value)
         self.positions = {topic: dict(each) for topic, each in restored.positions.items()}
         self.topic_ids = dict(restored.topic_ids)
         self.checkpoint_number = restored.number
-        self._repairs = [Row(key, restored.rows.get(key)) for key in restored.repair] + respelled
+        self.next_offset = restored.next_offset
+        self._places.take_over(restored)
 
     def position(self, topic: str) -> int:
         """Next offset to read of partition `number` of a topic."""
@@ -83,25 +93,32 @@ class Task:
         self.positions.setdefault(topic, {})[self.number] = next_offset
         self.changed = True
 
-    def row_header(self) -> bytes:
-        """Header of the rows that the last `checkpoint` gave."""
-        return row_header(self.run, self.checkpoint_number)
-
-    def begin(self) -> bytes:
+    def begin(self) -> ChangelogRecord:
         """The marker that opens this run."""
         return begin_marker(self.app, self.run)
 
-    def checkpoint(self) -> tuple[list[Row], bytes, Positions]:
-        """Changed rows, the marker that closes them, and the positions it names. Only between batches."""
-        rows = self._repairs
-        self._repairs = []
-        for table in self.tables.values():
-            rows.extend(Row(key, value) for key, value in table.take_changes())
+    def checkpoint(self) -> Checkpoint:
+        """Rows that changed and the marker that closes them. Only between batches, and when the one before counts."""
+        changes = [change for table in self.tables.values() for change in table.take_changes()]
         self.checkpoint_number += 1
         self.changed = False
+        rows = self._places.write(changes, self.checkpoint_number)
         positions = {topic: dict(each) for topic, each in self.positions.items()}
-        marker = end_marker(self.app, self.run, self.checkpoint_number, rows, positions, self.topic_ids)
-        return rows, marker, positions
+        marker = end_marker(
+            self.app, self.run, self.checkpoint_number, rows, positions, self.topic_ids, self._places.earlier
+        )
+        return Checkpoint(rows, marker, positions)
+
+    def follows(self, offsets: Sequence[int]) -> bool:
+        """This run appended records to the changelog, at these offsets. False when not all records since it was
+        restored are its own, or when that is not known (offset -1): then nothing more may be written."""
+        self.next_offset += len(offsets)
+        return not offsets or offsets[-1] == self.next_offset - 1
+
+    def counted(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
+        """The last checkpoint counts: tombstones for what it made superfluous, the second part to be written after the
+        first is acknowledged."""
+        return self._places.counted()
 
 
 def events(

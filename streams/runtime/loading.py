@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from ...client import Admin, Client, Consumer, TopicPartition
 from ...protocol import records
-from ..api.app import App
-from ..engine.checkpoint import RUN_HEADER, Restored, Restorer
+from ..engine.checkpoint import ROW_HEADER, Restored, Restorer
+from ..errors import ChangelogError
 
 POLL_MS = 500
+ROUNDS_MAX = 1_000  # looks for the end of a changelog that grows while it is read
 
 
-async def load(client: Client, app: App, number: int, end: int | None) -> Restored:
-    """The state of task `number` that was committed before offset `end` of its changelog (None: before now)."""
-    return await load_partition(client, app.id, app.changelog_topic, number, end)
+async def load_partition(client: Client, app_id: str, topic: str, number: int) -> Restored:
+    """The committed state of task `number`. Raises ChangelogError when the log does not add up.
 
-
-async def load_partition(client: Client, app_id: str, topic: str, number: int, end: int | None = None) -> Restored:
-    """The committed state of task `number`; end None: now. Raises ChangelogError when the log does not add up."""
+    It is read until nothing more stands there, not only up to where it ended at first: compaction may meanwhile have
+    removed records for the sake of later ones.
+    """
     tp = TopicPartition(topic, number)
-    if end is None:
-        end = (await Admin(client).list_offsets({tp: "latest"}))[tp][0]
     restorer = Restorer(app_id, f"{topic}-{number}")
-    if end > 0:
-        consumer = Consumer(client, auto_offset_reset="earliest")
-        consumer.assign({tp: None})
-        try:
+    consumer = Consumer(client, auto_offset_reset="earliest")
+    consumer.assign({tp: None})
+    try:
+        for _ in range(ROUNDS_MAX):
+            end = (await Admin(client).list_offsets({tp: "latest"}))[tp][0]
+            if (consumer.position(tp) or 0) >= end:
+                restored = restorer.end()
+                restored.next_offset = end
+                return restored
             while (consumer.position(tp) or 0) < end:
                 for batches in await consumer.poll_batches(POLL_MS):
                     for record in records.iter_records(batches.records):
-                        if record.offset >= end:
-                            break
-                        run = next((value for name, value in record.headers if name == RUN_HEADER), None)
+                        header = next((value for name, value in record.headers if name == ROW_HEADER), None)
                         key = None if record.key is None else bytes(record.key)
-                        restorer.feed(key, None if record.value is None else bytes(record.value), run)
-        finally:
-            await consumer.close()
-    return restorer.end()
+                        restorer.feed(key, None if record.value is None else bytes(record.value), header)
+    finally:
+        await consumer.close()
+    raise ChangelogError(f"{topic}-{number} is written faster than it can be read")

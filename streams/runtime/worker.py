@@ -3,7 +3,8 @@
 Where a task goes on is decided by its changelog's last marker, not by the group's committed offsets, which follow for
 the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they are
 acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from there
-on nothing counts that an earlier run still writes, so that what is read up to there is what there is.
+on nothing counts that an earlier run still writes. Where records of the changelog are not this run's own, another run
+may have begun: the task ends without another write, and the worker joins its group again.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..engine.checkpoint import RUN_HEADER, Positions, Row, marker_key
+from ..engine.checkpoint import ROW_HEADER, RUN_BYTES, ChangelogRecord, row_key
 from ..engine.tables import split_key
-from ..engine.task import Task
+from ..engine.task import Checkpoint, Task
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
 from .agents import BATCH_EVENTS_MAX, NEVER, TaskRun
 from .backlog import Backlog
-from .loading import load
+from .loading import load_partition
 
 log = logging.getLogger("isthmus.streams")
 
@@ -39,8 +40,8 @@ TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
 BATCH_S = 0.1  # a batch ends at the event in hand after so long: so soon can the worker do something else
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
 ABANDON_MS = 2_000  # what a worker that has failed may take for leaving its group, and again for closing its producer
-# A record that does not count must not be all that compaction leaves of its key before the next run has repaired it.
-CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "min.compaction.lag.ms": str(24 * 3600 * 1000)}
+# Only segments that are closed are compacted: small ones, as Kafka Streams has them, keep a restart short.
+CHANGELOG_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1", "segment.bytes": str(50 * 1024 * 1024)}
 
 
 class StreamWorker:
@@ -57,10 +58,10 @@ class StreamWorker:
         self.skipped_total = 0
         self.processed_total = 0
         self._backlog: deque[Backlog] = deque()  # of one poll: fetches are ahead of it by one answer a partition
-        self._batch_events = (
-            1  # as many as took about BATCH_S before: a batch that an agent takes as a whole is not cut
-        )
-        self._checkpoints: dict[int, asyncio.Task[None]] = {}
+        # As many as took about BATCH_S before: a batch that an agent takes as a whole is not cut.
+        self._batch_events = 1
+        self._checkpoints: dict[int, asyncio.Task[bool]] = {}
+        self._overtaken: dict[int, None] = {}  # tasks of which another run may have begun
         self._checkpoint_at = NEVER
         self._stopping = asyncio.Event()
         app.outbox = self
@@ -78,6 +79,9 @@ class StreamWorker:
         if have != count:
             raise self._grown(have, count)
         await self.producer.start()
+        await self._join()
+
+    async def _join(self) -> None:
         await self.consumer.subscribe(list(self.topics), on_assigned=self._assigned, on_revoked=self._revoked)
 
     def _grown(self, have: int, count: int) -> AppError:
@@ -115,6 +119,8 @@ class StreamWorker:
             if self._backlog:
                 await self._process_some()
             self._checkpoint_when_due(loop.time())
+            if self._overtaken:
+                await self._join_again()
 
     async def _poll(self) -> list[FetchedBatches]:
         try:
@@ -202,41 +208,42 @@ class StreamWorker:
         for number, checkpoint in list(self._checkpoints.items()):
             if checkpoint.done():
                 del self._checkpoints[number]
-                checkpoint.result()  # what it raised ends the worker
+                if not checkpoint.result():  # what it raised ends the worker
+                    self._overtaken[number] = None
         if now < self._checkpoint_at:
             return
         self._checkpoint_at = now + self.app.checkpoint_interval_ms / 1000
         for number, run in self.running.items():
             run.check()
-            if run.task.changed and number not in self._checkpoints:
+            if run.task.changed and number not in self._checkpoints and number not in self._overtaken:
                 self._checkpoints[number] = asyncio.get_running_loop().create_task(self._checkpoint(run.task))
 
-    def _checkpoint(self, task: Task) -> Coroutine[Any, Any, None]:
-        """A checkpoint of what stands now, between two batches; to be awaited until it is written."""
-        rows, marker, positions = task.checkpoint()
+    def _checkpoint(self, task: Task) -> Coroutine[Any, Any, bool]:
+        """A checkpoint of what stands now, between two batches; to be awaited until written. False when it may not
+        count, since another run may have begun: this one must not write any more."""
+        checkpoint = task.checkpoint()
         outputs, task.outputs = task.outputs, []
-        return self._write_checkpoint(task, rows, task.row_header(), marker, positions, outputs)
+        return self._write_checkpoint(task, checkpoint, outputs)
 
     async def _write_checkpoint(
-        self,
-        task: Task,
-        rows: Sequence[Row],
-        header: bytes,
-        marker: bytes,
-        positions: Positions,
-        outputs: Sequence[asyncio.Future[RecordMetadata]],
-    ) -> None:
-        headers = ((RUN_HEADER, header),)
+        self, task: Task, checkpoint: Checkpoint, outputs: Sequence[asyncio.Future[RecordMetadata]]
+    ) -> bool:
+        rows, marker, positions = checkpoint
         await asyncio.gather(*outputs)
         try:
-            futures = []
-            for row in rows:
-                if not self.producer.has_room:
-                    await self.producer.room()
-                futures.append(self._write(task, row.key, row.value, headers))
-            await asyncio.gather(*futures)
-            # Only now: a marker must not stand where a row of it was refused.
-            await self._write(task, marker_key(task.run, False), marker, ())
+            # The marker only now: it must not stand where a row of it was refused.
+            counts = task.follows(await self._append(task, rows)) and task.follows(await self._append(task, [marker]))
+            if not counts:
+                log.warning(
+                    "task %d of app %s: another run has written to %s, and may have taken the task over; what was done "
+                    "after the last checkpoint that counts will be done again",
+                    task.number,
+                    self.app.id,
+                    self.app.changelog_topic,
+                )
+                return False
+            for tombstones in task.counted():
+                task.follows(await self._append(task, tombstones))  # if not, the next checkpoint finds out
         except KafkaError as error:
             raise ChangelogError(self._not_written(task, rows, error)) from error
         offsets = {TopicPartition(t, p): offset for t, each in positions.items() for p, offset in each.items()}
@@ -244,28 +251,54 @@ class StreamWorker:
             await self.consumer.commit(offsets)
         except (KafkaError, ClientError) as error:
             log.info("offsets of task %d not committed, which only lag tools will notice: %s", task.number, error)
+        return True
 
-    def _not_written(self, task: Task, rows: Sequence[Row], error: KafkaError) -> str:
+    def _not_written(self, task: Task, rows: Sequence[ChangelogRecord], error: KafkaError) -> str:
         said = f"checkpoint of task {task.number} of app {self.app.id} was not written: {error}"
         if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE) and rows:
             largest = max(rows, key=lambda row: len(row.value or b""))
-            table, key = split_key(largest.key)
+            table, key = split_key(row_key(largest.key))
             said += f"; its largest row, {len(largest.value or b'')} bytes, is {key!r} of table {table}"
         return said
 
-    def _write(
-        self, task: Task, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]]
-    ) -> asyncio.Future[RecordMetadata]:
-        return self.producer.send(
-            self.app.changelog_topic,
-            value,
-            key,
-            partition=task.number,
-            timestamp_ms=self.runtime.wall_ms(),
-            headers=tuple(headers),
-        )
+    async def _append(self, task: Task, written: Sequence[ChangelogRecord]) -> list[int]:
+        """Write records to the task's changelog, and wait for them. Gives their offsets, -1 where one is not known."""
+        futures: list[asyncio.Future[RecordMetadata]] = []
+        for record in written:
+            if not self.producer.has_room:
+                await self.producer.room()
+            futures.append(
+                self.producer.send(
+                    self.app.changelog_topic,
+                    record.value,
+                    record.key,
+                    partition=task.number,
+                    timestamp_ms=self.runtime.wall_ms(),
+                    headers=() if record.header is None else ((ROW_HEADER, record.header),),
+                )
+            )
+        return [each.offset for each in await asyncio.gather(*futures)]
 
     # --- Assignment ---------------------------------------------------------------------------------
+
+    async def _begin(self, number: int) -> None:
+        """Begin a run of a task with what the runs before it committed."""
+        task = Task(self.app.id, number, self.app.tables.values(), self.runtime.uuid()[:RUN_BYTES])
+        await self._append(task, [task.begin()])
+        restored = await load_partition(self.client, self.app.id, self.app.changelog_topic, number)
+        if restored.begun != task.run:
+            log.warning("task %d of app %s: another run began after this one", number, self.app.id)
+            self._overtaken[number] = None
+            return
+        task.restore(restored)
+        self.running[number] = TaskRun(self.app, task)
+        log.info("task %d goes on after checkpoint %d", number, task.checkpoint_number)
+
+    async def _join_again(self) -> None:
+        """End the tasks of which another run may have begun. If they are still this worker's, they begin once more."""
+        for number in list(self._overtaken):
+            await self._end(number)
+        await self._join()
 
     async def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         changelog = len(self.client.partitions(self.app.changelog_topic))
@@ -273,14 +306,10 @@ class StreamWorker:
             if number >= changelog:
                 raise self._grown(changelog, number + 1)
             if number not in self.running:
-                run = self.runtime.uuid()[:8]
-                task = Task(self.app.id, number, self.app.tables.values(), run)
-                begun = await self._write(task, marker_key(run, True), task.begin(), ())
-                # An offset is not given for what had arrived before its answer was lost; then up to now.
-                end = begun.offset if begun.offset >= 0 else None
-                task.restore(await load(self.client, self.app, number, end))
-                self.running[number] = TaskRun(self.app, task)
-                log.info("task %d goes on after checkpoint %d", number, task.checkpoint_number)
+                await self._begin(number)
+        if self._overtaken:
+            await self._join_again()
+            return
         fresh = [tp for tp in partitions if not self.running[tp.partition].task.knows(tp.topic)]
         begins = await Admin(self.client).list_offsets(dict.fromkeys(fresh, "earliest")) if fresh else {}
         for tp in partitions:
@@ -302,16 +331,22 @@ class StreamWorker:
 
     async def _finish(self, number: int) -> None:
         """Last checkpoint of a task that leaves."""
-        self._backlog = deque(each for each in self._backlog if each.tp.partition != number)
-        run = self.running.pop(number, None)
+        run = self.running.get(number)
         if run is None:
             return
+        under_way = self._checkpoints.pop(number, None)
         try:
-            if under_way := self._checkpoints.pop(number, None):
-                await under_way
+            counts = number not in self._overtaken and (under_way is None or await under_way)
             if not run.is_whole:
                 log.warning("task %d stopped within an event, or failed: it goes on from its last checkpoint", number)
-            elif run.task.changed:
+            elif run.task.changed and counts:
                 await self._checkpoint(run.task)
         finally:
+            await self._end(number)
+
+    async def _end(self, number: int) -> None:
+        """Stop a task, as far as it runs."""
+        self._backlog = deque(each for each in self._backlog if each.tp.partition != number)
+        self._overtaken.pop(number, None)
+        if run := self.running.pop(number, None):
             await run.stop()

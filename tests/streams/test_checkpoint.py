@@ -1,34 +1,46 @@
-"""What a changelog says when it is read back: zombies, torn checkpoints, and what compaction does to it."""
+"""What a changelog says when it is read back, and what a run leaves or removes of the runs before it."""
 
-import orjson
 import pytest
 
-from isthmus.streams.engine.checkpoint import Restored, Restorer, Row, begin_marker, end_marker, marker_key, row_header
+from isthmus.streams.engine.checkpoint import (
+    END,
+    ROW,
+    ChangelogRecord,
+    Restored,
+    Restorer,
+    begin_marker,
+    end_marker,
+    place,
+    row_key,
+    row_record,
+)
+from isthmus.streams.engine.places import RUNS_MAX, Places
 from isthmus.streams.errors import ChangelogError
 
 OLD, NEW = b"o" * 8, b"n" * 8
-Record = tuple[bytes, bytes | None, bytes | None]
 
 
-def begin(run: bytes) -> list[Record]:
-    return [(marker_key(run, True), begin_marker("app", run), None)]
+def begin(run: bytes) -> list[ChangelogRecord]:
+    return [begin_marker("app", run)]
 
 
-def rows(run: bytes, number: int, **values: str | None) -> list[Record]:
-    header = row_header(run, number)
-    return [(b"t\0" + k.encode(), None if v is None else v.encode(), header) for k, v in values.items()]
+def rows(run: bytes, number: int, slot: int = 0, **values: str | None) -> list[ChangelogRecord]:
+    where = place(run, slot)
+    return [
+        row_record(where, b"t\0" + k.encode(), None if v is None else v.encode(), number) for k, v in values.items()
+    ]
 
 
-def marker(run: bytes, number: int, **values: str | None) -> list[Record]:
-    of = [Row(key, value) for key, value, _ in rows(run, number, **values)]
-    return [(marker_key(run, False), end_marker("app", run, number, of, {"in": {0: number * 10}}, {"in": "id"}), None)]
+def marker(run: bytes, number: int, of: list[ChangelogRecord], **earlier: int) -> list[ChangelogRecord]:
+    runs = {name.encode() * 8: last for name, last in earlier.items()}
+    return [end_marker("app", run, number, of, {"in": {0: number * 10}}, {"in": "id"}, runs)]
 
 
-def checkpoint(run: bytes, number: int, **values: str | None) -> list[Record]:
-    return rows(run, number, **values) + marker(run, number, **values)
+def checkpoint(run: bytes, number: int, slot: int = 0, **values: str | None) -> list[ChangelogRecord]:
+    return rows(run, number, slot, **values) + marker(run, number, rows(run, number, slot, **values))
 
 
-def read(*parts: list[Record]) -> Restored:
+def read(*parts: list[ChangelogRecord]) -> Restored:
     restorer = Restorer("app", "app-changelog-0")
     for part in parts:
         for record in part:
@@ -36,75 +48,85 @@ def read(*parts: list[Record]) -> Restored:
     return restorer.end()
 
 
-def compacted(*parts: list[Record]) -> list[Record]:
-    """The newest record of each key, as Kafka's cleaner leaves it."""
-    log = [record for part in parts for record in part]
-    newest = {key: at for at, (key, _, _) in enumerate(log)}
-    return [record for at, record in enumerate(log) if newest[record[0]] == at]
-
-
 def table(restored: Restored) -> dict[str, str]:
     return {key[2:].decode(): value.decode() for key, value in restored.rows.items()}
 
 
 def test_rows_count_once_their_marker_stands():
-    said = read(begin(OLD), checkpoint(OLD, 1, a="1", b="1"), checkpoint(OLD, 2, a="2", b=None), rows(OLD, 3, a="9"))
+    said = read(begin(OLD), checkpoint(OLD, 1, a="1", b="1"), checkpoint(OLD, 2, 1, a="2", b=None), rows(OLD, 3, a="9"))
     assert table(said) == {"a": "2"}
-    assert (said.number, said.positions, list(said.repair)) == (2, {"in": {0: 20}}, [b"t\0a"])
-    assert said.topic_ids == {"in": "id"}
-
-
-def test_a_marker_of_a_release_that_wrote_no_topic_ids_is_read():
-    (key, value, _), *_ = marker(OLD, 1)
-    said = orjson.loads(value or b"")
-    del said["topic_ids"]
-    restored = read(begin(OLD), [(key, orjson.dumps(said), None)])
-    assert (restored.positions, restored.topic_ids) == ({"in": {0: 10}}, {})
+    assert (said.number, said.positions, said.topic_ids) == (2, {"in": {0: 20}}, {"in": "id"})
+    assert said.newest == {b"t\0a": place(OLD, 1), b"t\0b": place(OLD, 1)}
+    assert said.others == {b"t\0a": (place(OLD, 0),), b"t\0b": (place(OLD, 0),)}
 
 
 def test_a_checkpoint_that_an_old_run_closes_after_a_new_one_began_does_not_count():
-    log = [begin(OLD), checkpoint(OLD, 1, a="1"), rows(OLD, 2, a="zombie"), begin(NEW), marker(OLD, 2, a="zombie")]
-    said = read(*log, checkpoint(NEW, 2, b="2"), checkpoint(OLD, 3, c="zombie"))
+    torn = rows(OLD, 2, 1, a="zombie")
+    log = [begin(OLD), checkpoint(OLD, 1, a="1"), torn, begin(NEW), marker(OLD, 2, torn)]
+    new = rows(NEW, 2, b="2")
+    said = read(*log, new, marker(NEW, 2, new, o=1), checkpoint(OLD, 3, c="zombie"))
     assert table(said) == {"a": "1", "b": "2"}
-    assert list(said.repair) == [b"t\0a", b"t\0c"]
+    assert (said.begun, said.runs) == (NEW, {OLD: 1, NEW: 2})
 
 
-def test_a_zombies_row_behind_a_good_one_is_repaired_though_the_good_one_was_closed_later():
-    good = checkpoint(NEW, 1, a="1")
-    log = [begin(OLD), begin(NEW), good[:1], rows(OLD, 5, a="zombie"), good[1:]]
-    said = read(*log)
-    assert table(said) == {"a": "1"}
-    assert list(said.repair) == [b"t\0a"]
-    before = read(begin(OLD), begin(NEW), rows(OLD, 5, a="zombie"), good)
-    assert (table(before), list(before.repair)) == ({"a": "1"}, [])
+@pytest.mark.parametrize("fault", ["changed", "doubled", "lost"])
+def test_a_row_of_the_last_checkpoint_that_is_changed_doubled_or_lost_is_damage(fault):
+    first, second, end = checkpoint(OLD, 1, a="1", b="2")
+    log = {
+        "changed": [first._replace(value=b"9"), second, end],
+        "doubled": [first, first, second, end],
+        "lost": [second, end],
+    }[fault]
+    with pytest.raises(ChangelogError, match="app-changelog-0: checkpoint 1 closes 2 rows"):
+        read(begin(OLD), log)
 
 
-def test_a_compacted_log_gives_the_same_table():
-    log = [begin(OLD)]
-    want: dict[str, str] = {}
-    for number in range(1, 30):
-        values: dict[str, str | None] = {f"k{number % 7}": str(number), f"k{number % 3}": f"x{number}"}
-        if number % 5 == 0:
-            values["k1"] = None
-        log.append(checkpoint(OLD, number, **values))
-        want.update({key: value for key, value in values.items() if value is not None})
-        for key in [key for key, value in values.items() if value is None]:
-            want.pop(key, None)
-    assert table(read(*log)) == want
-    assert table(read(compacted(*log))) == want
+def test_a_changelog_of_an_earlier_release_is_refused():
+    old = [
+        (b"\0marker\0begin" + OLD, b'{"format":1,"kind":"begin","app":"app","run":"00"}', None),
+        (b"t\0a", b"1", OLD),
+    ]
+    for record in old:
+        with pytest.raises(ChangelogError, match=r"an earlier release wrote.*give the app another id"):
+            Restorer("app", "app-changelog-0").feed(*record)
 
 
-def test_a_later_run_whose_rows_replace_some_of_the_last_checkpoint_is_no_damage():
-    """Compaction leaves one row of checkpoint 1 and none of checkpoint 2: as many as checkpoint 2 counts."""
-    log = compacted(
-        begin(OLD), checkpoint(OLD, 1, a="1"), checkpoint(OLD, 2, b="2"), begin(NEW), checkpoint(NEW, 3, b="3")
+def successor(log: list[ChangelogRecord], run: bytes, **changes: str | None) -> list[ChangelogRecord]:
+    """What a run writes that goes on from a changelog: a checkpoint with these changes, and what it removes then."""
+    restored = read(log)
+    places = Places(run)
+    places.take_over(restored)
+    number = restored.number + 1
+    values = [(b"t\0" + k.encode(), None if v is None else v.encode()) for k, v in changes.items()]
+    written = places.write(values, number)
+    end = end_marker("app", run, number, written, {}, {}, places.earlier)
+    superseded, deleted = places.counted()
+    return [begin_marker("app", run), *written, end, *superseded, *deleted]
+
+
+def test_a_run_leaves_rows_of_earlier_runs_where_they_are_but_for_the_run_that_has_fewest_of_too_many():
+    log: list[ChangelogRecord] = []
+    runs = [bytes([number]) * 8 for number in range(RUNS_MAX + 2)]
+    for run in runs[:-1]:
+        own = {f"{run[0]}-{number}": "1" for number in range(1 if run == runs[7] else 3)}
+        log += successor(log, run, **own)
+    want = table(read(log))
+    assert len(want) == 3 * len(runs) - 5
+    last = successor(log, runs[-1], new="2")
+    assert table(read(log, last)) == {**want, "new": "2"}
+    written = [row_key(record.key) for record in last if record.header]
+    assert written == [b"t\0007-0", b"t\0new"]
+    assert set(read(log, last).runs) == set(runs)  # the start after this one leaves it out
+    log += last
+    assert set(read(log, successor(log, OLD)).runs) == {*runs, OLD} - {runs[7]}
+
+
+def test_a_run_removes_markers_and_rows_of_earlier_runs_that_are_not_needed():
+    log = [*begin(OLD), *checkpoint(OLD, 1, a="1", b="1"), *checkpoint(OLD, 2, 1, b=None), *rows(OLD, 3, c="never")]
+    removed = [record.key for record in successor(log, NEW, a="2") if record.value is None]
+    assert {key for key in removed if not key.startswith(ROW)} == {b"\0b" + OLD, END + OLD + b"0", END + OLD + b"1"}
+    rows_removed = [key for key in removed if key.startswith(ROW)]
+    assert sorted(rows_removed) == sorted(
+        [place(OLD, 0) + b"t\0a", place(OLD, 0) + b"t\0b", place(OLD, 1) + b"t\0b", place(OLD, 0) + b"t\0c"]
     )
-    assert table(read(log)) == {"a": "1", "b": "3"}
-
-
-def test_a_changed_or_a_doubled_row_is_damage():
-    good = checkpoint(OLD, 1, a="1", b="2")
-    changed = [(good[0][0], b"9", good[0][2]), *good[1:]]
-    for broken in (changed, [good[0], *good]):
-        with pytest.raises(ChangelogError, match="checkpoint 1 closes 2 rows"):
-            read(begin(OLD), broken)
+    assert removed[-1] == place(OLD, 1) + b"t\0b"  # that it was deleted is kept until the value is gone

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
 from isthmus.streams.engine.checkpoint import Restored
-from isthmus.streams.engine.tables import TableSpec, TableState, split_key
+from isthmus.streams.engine.tables import TableSpec, TableState
 from isthmus.streams.engine.task import Task
 from isthmus.streams.errors import AppError
 
@@ -109,7 +109,7 @@ def test_a_value_comes_back_equal_and_of_equal_type(value):
     assert same(restored(written("k", value)).rows, {"k": value})
 
 
-def test_values_of_json_are_json_and_those_of_earlier_releases_are_read():
+def test_values_of_json_are_written_as_json():
     assert written("k", {"a": [1, 2.0, None, "é"]}) == {b't\0"k"': b'{"a":[1,2.0,null,"\xc3\xa9"]}'}
     assert restored({b't\0"k"': b'{"bytes":"a","tuple":[1]}'}).rows == {"k": {"bytes": "a", "tuple": [1]}}
 
@@ -215,15 +215,6 @@ def test_a_key_that_would_not_come_back_is_refused_where_it_is_set(key):
     with pytest.raises(AppError, match=f"table t: key .* cannot be kept: it is or holds .*{named}"):
         state.set_window(key, 0, 1)
     assert not state.rows and not state.dirty
-
-
-def test_a_row_that_an_earlier_release_wrote_under_another_spelling_is_written_again():
-    task = Task("app", 0, [SPEC], b"r" * 8)
-    task.restore(Restored(rows={b"t\0true": b"5", b"t\0[2.0]": b"6", b"t\x00[2]": b"7"}))
-    assert task.tables["t"].rows == {1: 5, (2,): 7}
-    rows, *_ = task.checkpoint()
-    assert dict(rows) == {b"t\0true": None, b"t\0[2.0]": None, b"t\x001": b"5", b"t\x00[2]": b"7"}
-    assert split_key(b"t\x001") == ("t", 1)
 
 
 # --- What a table does ------------------------------------------------------------------------------

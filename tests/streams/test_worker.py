@@ -13,7 +13,7 @@ from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
-from isthmus.streams.engine.checkpoint import Restored, marker_key
+from isthmus.streams.engine.checkpoint import END, RUN_BYTES, Restored, begin_key, end_key, row_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import worker as worker_module
 from isthmus.streams.runtime.agents import TOGETHER_EVENTS
@@ -28,6 +28,7 @@ class FakeProducer:
         self.open: list[asyncio.Future[RecordMetadata]] = []
         self.at_once = at_once
         self.has_room = True
+        self.end = 40  # offset of what is written next
 
     def send(self, topic: str, value: bytes | None, key: bytes, **_: Any) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -42,8 +43,13 @@ class FakeProducer:
             if error:
                 future.set_exception(error)
             else:
-                future.set_result(RecordMetadata("app-changelog", 0, 40 + len(self.written), 0))
+                future.set_result(RecordMetadata("app-changelog", 0, self.end, 0))
+                self.end += 1
         self.open.clear()
+
+
+def run_begun(producer: FakeProducer) -> bytes:
+    return producer.written[-1][0][-RUN_BYTES:]
 
 
 def make(
@@ -62,11 +68,11 @@ def make(
 
     loads: list[Any] = []
 
-    async def load(client: Client, app: App, number: int, end: int | None) -> Restored:
-        loads.append((number, end, [key for key, _ in producer.written]))
-        return Restored(positions={"in": {number: 0}})
+    async def load(client: Client, app_id: str, topic: str, number: int) -> Restored:
+        loads.append((app_id, topic, number, [key for key, _ in producer.written]))
+        return Restored(positions={"in": {number: 0}}, begun=run_begun(producer), next_offset=producer.end)
 
-    monkeypatch.setattr(worker_module, "load", load)
+    monkeypatch.setattr(worker_module, "load_partition", load)
     client = Client("127.0.0.1:1")
     client.topics["app-changelog"] = type("Known", (), {"leaders": {0: 1, 1: 1}, "topic_id": bytes(16)})()
     made = StreamWorker(app, client)
@@ -103,7 +109,7 @@ def test_a_run_begins_in_the_changelog_before_it_reads_it(monkeypatch):
         worker, loads = make(monkeypatch, FakeProducer())
         await worker._assigned([TopicPartition("in", 0)])
         task = worker.running[0].task
-        assert loads == [(0, 41, [marker_key(task.run, True)])]
+        assert loads == [("app", "app-changelog", 0, [begin_key(task.run)])]
         with pytest.raises(AppError, match="cannot be changed"):
             await worker._assigned([TopicPartition("in", 2)])
         await worker.running[0].stop()
@@ -115,13 +121,15 @@ def test_state_of_a_topic_that_was_made_anew_is_not_gone_on_from(monkeypatch):
     """Its offset is another record's in the new topic, which may have grown past it."""
 
     async def scenario(known: bytes, now: bytes) -> StreamWorker:
-        worker, _ = make(monkeypatch, FakeProducer())
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
         restored = Restored(positions={"in": {0: 7}}, topic_ids={"in": uuid_to_str(known)} if known else {})
 
         async def load(*_: Any) -> Restored:
+            restored.begun = run_begun(producer)
             return restored
 
-        monkeypatch.setattr(worker_module, "load", load)
+        monkeypatch.setattr(worker_module, "load_partition", load)
         worker.client.topics["in"] = type("Known", (), {"leaders": {0: 1}, "topic_id": now})()
         try:
             await worker._assigned([TopicPartition("in", 0)])
@@ -135,7 +143,7 @@ def test_state_of_a_topic_that_was_made_anew_is_not_gone_on_from(monkeypatch):
     for known, now in ((one, one), (b"", one), (one, ZERO_UUID)):  # the same; not written down; a cluster without ids
         task = asyncio.run(scenario(known, now)).running[0].task
         assert task.position("in") == 7
-        assert orjson.loads(task.checkpoint()[1])["topic_ids"] == {"in": uuid_to_str(one)}
+        assert orjson.loads(task.checkpoint().marker.value or b"")["topic_ids"] == {"in": uuid_to_str(one)}
 
 
 def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
@@ -149,22 +157,21 @@ def test_a_marker_waits_until_its_rows_are_acknowledged(monkeypatch):
         writing = asyncio.ensure_future(worker._checkpoint(task))
         for _ in range(10):
             await asyncio.sleep(0)
-        assert [key[:4] for key, _ in producer.written[1:]] == [b"seen"] * 3
+        assert [row_key(key)[:4] for key, _ in producer.written[1:]] == [b"seen"] * 3
         producer.settle()
         producer.at_once = True
         await writing  # a refused commit of offsets is nothing
-        assert producer.written[-1][0] == marker_key(task.run, False)
+        assert producer.written[-1][0] == end_key(task.run, 1)
 
         await drain(worker, 4)
         producer.at_once = False
         writing = asyncio.ensure_future(worker._checkpoint(task))
         for _ in range(10):
             await asyncio.sleep(0)
-        markers = sum(key == marker_key(task.run, False) for key, _ in producer.written)
         producer.settle(KafkaError.of(ErrorCode.MESSAGE_TOO_LARGE, "app-changelog-0: too large"))
         with pytest.raises(ChangelogError, match=r"task 0 of app app was not written: .*its largest row, 1 bytes, is"):
             await writing
-        assert sum(key == marker_key(task.run, False) for key, _ in producer.written) == markers
+        assert end_key(task.run, 2) not in [key for key, _ in producer.written]
         await worker.running[0].stop()
 
     asyncio.run(scenario())
@@ -382,7 +389,8 @@ def test_a_checkpoint_is_of_what_stands_when_it_is_due(monkeypatch):
         worker._checkpoint_when_due(1.0)
         worker.running[0].task.tables["seen"].set(b"k0", 7)
         await worker._checkpoints[0]
-        assert (b'seen\0{"bytes":"k0"}', b"1") in producer.written
+        written = {row_key(key): value for key, value in producer.written}
+        assert written[b'seen\0{"bytes":"k0"}'] == b"1"
         await worker.running[0].stop()
 
     asyncio.run(scenario())
@@ -449,5 +457,54 @@ def test_an_output_that_fails_keeps_its_checkpoint_from_being_written(monkeypatc
             worker._checkpoint_when_due(1.0)  # ends the worker
         assert producer.written == before
         await worker.running[0].stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_task_whose_changelog_others_write_ends_and_the_worker_joins_again(monkeypatch):
+    """What they wrote may be the marker by which they took the task over: nothing more is written then."""
+
+    async def scenario():
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
+        joins = []
+
+        async def subscribe(topics: list[str], **_: Any) -> None:
+            joins.append(topics)
+
+        monkeypatch.setattr(worker.consumer, "subscribe", subscribe)
+        await worker._assigned([TopicPartition("in", 0)])
+        await drain(worker, 3)
+        worker._take_in(fetched(4))
+        producer.end += 1  # somebody else's record
+        worker._checkpoint_at = 0.0
+        worker._checkpoint_when_due(1.0)
+        await asyncio.wait(worker._checkpoints.values())
+        before = list(producer.written)
+        worker._checkpoint_when_due(2.0)
+        await worker._join_again()
+        assert joins == [["in"]] and not worker.running and not worker._backlog
+        assert producer.written == before and [key for key, _ in before if key.startswith(END)] == []
+        await worker._revoked([TopicPartition("in", 0)])
+        assert producer.written == before
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_overtaken_before_it_had_read_the_changelog_does_not_go_on(monkeypatch):
+    async def scenario():
+        worker, _ = make(monkeypatch, FakeProducer())
+        joins = []
+
+        async def subscribe(topics: list[str], **_: Any) -> None:
+            joins.append(topics)
+
+        async def load(*_: Any) -> Restored:
+            return Restored(begun=b"another!")
+
+        monkeypatch.setattr(worker_module, "load_partition", load)
+        monkeypatch.setattr(worker.consumer, "subscribe", subscribe)
+        await worker._assigned([TopicPartition("in", 0)])
+        assert joins == [["in"]] and not worker.running
 
     asyncio.run(scenario())
