@@ -81,7 +81,7 @@ ROOMS: dict[str, Room] = {
         ("mirror", "wire-mirror", "diverged"),
         _integration("mirror"),
     ),
-    "streams": Room("streams/", _unit("streams"), ("streams",), _integration("streams")),
+    "streams": Room("streams/", _unit("streams"), ("streams", "zombies"), _integration("streams")),
     "connectors": Room("connectors/, pyspark_isthmus/", _unit("connectors"), (), _integration("connectors")),
     "deploy": Room(
         "deploy/: topology, supervisor, images",

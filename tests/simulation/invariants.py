@@ -91,6 +91,11 @@ INVARIANTS = (
         ("partitions-come-back", "rest-of-deletions-forgotten"),
     ),
     Invariant("a mirror is a prefix of its source", ("wire-mirror", "mirror"), ("append-without-expected-offset",)),
+    Invariant(
+        "a stream app's tables are what its input says, whatever workers that hung write and compaction removes",
+        ("zombies",),
+        ("runs-share-keys",),
+    ),
     Invariant("one leader an epoch; committed prefixes are equal; the ISR comes back", not_yet=REPLICAS),
     Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
 )  # fmt: skip

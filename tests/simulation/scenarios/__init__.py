@@ -28,6 +28,7 @@ SCENARIOS = (
     "streams",
     "wire-mirror",
     "wire-producers",
+    "zombies",
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -66,10 +66,13 @@ def turns_watched(sim: Simulation) -> Iterator[None]:
 class StreamHost:
     """A machine that runs one stream worker, one life after the other."""
 
-    def __init__(self, sim: Simulation, name: str, broker: BrokerHost) -> None:
+    def __init__(
+        self, sim: Simulation, name: str, broker: BrokerHost, make_app: Callable[[], App] = counting_app
+    ) -> None:
         self.sim = sim
         self.machine = sim.machine(name)
         self.broker = broker
+        self.make_app = make_app
         self.keeper = sim.loop.create_task(self._keep())
 
     async def _keep(self) -> None:
@@ -90,7 +93,7 @@ class StreamHost:
     async def _run(self, process: Process) -> None:
         client = Client(self.broker.address, client_id="counts", runtime=process.runtime)
         await client.start()
-        worker = StreamWorker(counting_app(), client, process.runtime)
+        worker = StreamWorker(self.make_app(), client, process.runtime)
         try:
             await worker.start()
             await worker.run()
