@@ -82,7 +82,9 @@ class StreamWorker:
         await self._join()
 
     async def _join(self) -> None:
-        await self.consumer.subscribe(list(self.topics), on_assigned=self._assigned, on_revoked=self._revoked)
+        await self.consumer.subscribe(
+            list(self.topics), on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
+        )
 
     def _grown(self, have: int, count: int) -> AppError:
         return AppError(
@@ -149,12 +151,8 @@ class StreamWorker:
 
     async def abandon(self) -> None:
         """After an error, soon: release everything, write nothing; the next run goes on from the last checkpoint."""
-        for checkpoint in self._checkpoints.values():
-            checkpoint.cancel()
-        await asyncio.gather(*self._checkpoints.values(), return_exceptions=True)
-        for run in self.running.values():
-            await run.stop()
-        self.running.clear()
+        for number in list(self.running):
+            await self._end(number)
         for closing in (self.consumer.close, self.producer.close):
             with contextlib.suppress(KafkaError, ClientError):
                 await closing(ABANDON_MS)
@@ -329,6 +327,11 @@ class StreamWorker:
         for number in sorted({tp.partition for tp in partitions}):
             await self._finish(number)
 
+    async def _lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """The group has put this worker out, so that others may have its tasks: they end without a last checkpoint."""
+        for number in sorted({tp.partition for tp in partitions}):
+            await self._end(number)
+
     async def _finish(self, number: int) -> None:
         """Last checkpoint of a task that leaves."""
         run = self.running.get(number)
@@ -345,7 +348,10 @@ class StreamWorker:
             await self._end(number)
 
     async def _end(self, number: int) -> None:
-        """Stop a task, as far as it runs."""
+        """Stop a task, as far as it runs, and the checkpoint that is under way."""
+        if under_way := self._checkpoints.pop(number, None):
+            under_way.cancel()
+            await asyncio.gather(under_way, return_exceptions=True)
         self._backlog = deque(each for each in self._backlog if each.tp.partition != number)
         self._overtaken.pop(number, None)
         if run := self.running.pop(number, None):

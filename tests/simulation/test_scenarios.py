@@ -83,7 +83,7 @@ LIVELY = {
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
     "zombies": {
         "hung": 1.0,
-        "stopped_for_others": 0.5,
+        "stopped_for_others": 0.15,
         "compacted_away": 1.0,
         "kills": 0.6,
         "fault_broker": 0.3,

@@ -508,3 +508,35 @@ def test_a_run_that_was_overtaken_before_it_had_read_the_changelog_does_not_go_o
         assert joins == [["in"]] and not worker.running
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_task_that_was_lost_ends_without_a_last_checkpoint(monkeypatch, under_way):
+    """Others may have it: what was done after the last checkpoint is theirs to do again."""
+
+    async def scenario():
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer)
+        callbacks: dict[str, Any] = {}
+
+        async def subscribe(topics: list[str], **given: Any) -> None:
+            callbacks.update(given)
+
+        monkeypatch.setattr(worker.consumer, "subscribe", subscribe)
+        await worker._join()
+        await callbacks["on_assigned"]([TopicPartition("in", 0)])
+        await drain(worker, 3)
+        producer.at_once = False
+        if under_way:
+            worker._checkpoint_at = 0.0
+            worker._checkpoint_when_due(1.0)
+            await asyncio.sleep(0)
+            await drain(worker, 4)
+        worker._take_in(fetched(9))
+        before = list(producer.written)
+        await callbacks["on_lost"]([TopicPartition("in", 0)])
+        await asyncio.sleep(0)
+        assert producer.written == before and not any(key.startswith(END) for key, _ in before)
+        assert not (worker.running or worker._checkpoints or worker._backlog)
+
+    asyncio.run(scenario())
