@@ -107,7 +107,7 @@ def end_marker(
     count, digest = 0, 0
     for row in rows:
         if row.header is not None and row.header.endswith(PUT):
-            count, digest = count + 1, add_to_digest(digest, row)
+            count, digest = count + 1, add_to_digest(digest, row.key, row.value or b"")
     said = {
         "format": FORMAT,
         "app": app,
@@ -122,9 +122,9 @@ def end_marker(
     return ChangelogRecord(end_key(run, number), orjson.dumps(said))
 
 
-def add_to_digest(digest: int, row: ChangelogRecord) -> int:
+def add_to_digest(digest: int, key: bytes, value: bytes) -> int:
     """CRC32C over the keys and values of rows in order. Rows that delete are left out: they are removed soon."""
-    return crc32c(row.value or b"", crc32c(row.key, digest))
+    return crc32c(value, crc32c(key, digest))
 
 
 @dataclass
@@ -196,7 +196,7 @@ class Restorer:
             tally = self._tallies[run] = _Tally(number)
         if header.endswith(PUT):
             tally.count += 1
-            tally.digest = add_to_digest(tally.digest, ChangelogRecord(key, value))
+            tally.digest = add_to_digest(tally.digest, key, value)
             self._records[key] = number, value
         else:
             self._records[key] = number, None

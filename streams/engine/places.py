@@ -36,6 +36,7 @@ class Places:
         too_many = {run for run, _ in needed.most_common()[RUNS_MAX:]}
         superseded: list[bytes] = []
         deleted: list[bytes] = []
+        few: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}  # one object for all rows that stand in the same places
         for key, where in restored.newest.items():
             others = restored.others.get(key, ())
             if key in restored.rows:
@@ -43,7 +44,8 @@ class Places:
                 if run in too_many:
                     self._rewrites[key] = restored.rows[key]
                 superseded += [other + key for other in others if _run(other) != run]
-                self._inherited[key] = (where, *(other for other in others if _run(other) == run))
+                places = (where, *(other for other in others if _run(other) == run))
+                self._inherited[key] = few.setdefault(places, places)
             else:
                 superseded += [other + key for other in others]
                 deleted.append(where + key)
