@@ -156,12 +156,14 @@ class TaskRun:
         if len(readers) == 1:
             return await readers[0].offer(events, until)
         loop = asyncio.get_running_loop()
-        done = 0
+        done, together = 0, 1  # at first, since the agents may be slow
         while done < len(events) and not (done and loop.time() >= until):
-            some = events[done : done + TOGETHER_EVENTS]
-            for run in readers:
-                await run.offer(some, NEVER)
-            done += len(some)
+            some = events[done : done + together]
+            first = await readers[0].offer(some, until)
+            for run in readers[1:]:
+                await run.offer(some[:first], NEVER)
+            done += first
+            together = min(2 * together, TOGETHER_EVENTS)
         return done
 
     async def stop(self) -> None:

@@ -16,7 +16,6 @@ from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import END, RUN_BYTES, Restored, begin_key, end_key, row_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import worker as worker_module
-from isthmus.streams.runtime.agents import TOGETHER_EVENTS
 from isthmus.streams.runtime.worker import StreamWorker
 
 
@@ -283,7 +282,9 @@ def test_two_tasks_that_share_a_stream_are_an_error(monkeypatch):
         (1, 0.3, 60.0, 1),  # soon enough for a stop or a rebalance
         (1, 0.02, 0.05, 3),  # at the time of a checkpoint
         (1, 0.02, -1.0, 1),  # but not before the first event
-        (2, 0.3, 60.0, TOGETHER_EVENTS),  # all are where the checkpoint is
+        (2, 0.3, 60.0, 1),  # all agents of a topic have done the same events
+        (2, 0.02, 0.05, 2),
+        (2, 0.02, -1.0, 1),
     ],
 )
 def test_a_batch_ends_at_the_event_in_hand(monkeypatch, again, readers, event_s, due_s, at_once):
