@@ -8,6 +8,7 @@ has a time at which it ends: an agent that asks for an event after it gets none,
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from collections.abc import Callable, Iterator
 from operator import length_hint
@@ -19,8 +20,11 @@ from ..engine.task import Event, Task
 from ..errors import AppError, RecordError, StreamsError
 from .backlog import Backlog
 
+log = logging.getLogger("isthmus.streams")
+
 BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
 TOGETHER_EVENTS = 16  # by so many events one agent of a topic may be ahead of another, which a batch's end waits for
+STOP_S = 2.0  # for an agent that was cancelled
 NEVER = float("inf")
 
 
@@ -112,8 +116,19 @@ class AgentRun:
         raise RecordError(f"agent {self.agent.name} {what} {where}") from error
 
     async def stop(self) -> None:
+        """Cancel the agent. One that does not end by that, such as for a bare `except`, is left alone: it gets no more
+        events."""
         self._runner.cancel()
-        await asyncio.gather(self._runner, return_exceptions=True)
+        await asyncio.wait([self._runner], timeout=STOP_S)
+        if not self._runner.done():
+            log.warning(
+                "agent %s of task %d goes on after it was cancelled, and is left alone: does it catch CancelledError, "
+                "as a bare `except:` does?",
+                self.agent.name,
+                self.task.number,
+            )
+        elif not self._runner.cancelled():
+            self._runner.exception()  # asyncio logs one that nobody asks for
 
 
 def described(error: BaseException, function: Callable[..., object]) -> str:

@@ -15,6 +15,7 @@ from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
 from isthmus.streams.engine.checkpoint import END, RUN_BYTES, Restored, begin_key, end_key, row_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
+from isthmus.streams.runtime import agents as agents_module
 from isthmus.streams.runtime import worker as worker_module
 from isthmus.streams.runtime.worker import StreamWorker
 
@@ -539,5 +540,32 @@ def test_a_task_that_was_lost_ends_without_a_last_checkpoint(monkeypatch, under_
         await asyncio.sleep(0)
         assert producer.written == before and not any(key.startswith(END) for key, _ in before)
         assert not (worker.running or worker._checkpoints or worker._backlog)
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_that_cannot_be_cancelled_does_not_hold_up_its_worker(monkeypatch, caplog):
+    """A rebalance that waited for it would never end."""
+
+    async def scenario():
+        over = False
+
+        async def stubborn(stream: Any) -> None:
+            while not over:
+                with contextlib.suppress(BaseException):
+                    async for _ in stream:
+                        pass
+
+        monkeypatch.setattr(agents_module, "STOP_S", 0.0)
+        producer = FakeProducer()
+        worker, _ = make(monkeypatch, producer, stubborn)
+        await worker._assigned([TopicPartition("in", 0)])
+        await drain(worker, 3)
+        run = worker.running[0]
+        await asyncio.wait_for(worker._revoked([TopicPartition("in", 0)]), 10)
+        assert "agent stubborn of task 0 goes on after it was cancelled" in caplog.text
+        assert producer.written[-1][0] == end_key(run.task.run, 1) and not worker.running
+        over = True
+        await run.stop()
 
     asyncio.run(scenario())
