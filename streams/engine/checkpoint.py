@@ -4,8 +4,8 @@ One partition of one changelog topic holds all tables of a task. A *run* is one 
 random. A run writes a begin marker before it reads the changelog. A checkpoint is the rows that changed and then, once
 they are acknowledged, an end marker: it has the checkpoint's number, the rows' count and digest, the input positions
 that the state reflects, and which earlier checkpoints still count. An end marker counts when no other run's begin
-marker stands between it and the begin marker of its own run. The last end marker that counts is the state: everything
-else in the log, such as what a worker writes that hung past its session (a zombie), never happened.
+marker stands between it and the begin marker of its own run. The last end marker that counts says what the state is.
+Everything else in the log does not count, such as what a worker (a zombie) writes after it hung past its session.
 
 The topic is compacted: of each key the last record stays, whoever wrote it. So no record may have the key of another
 one that is still needed:
@@ -22,9 +22,9 @@ one that is still needed:
 
 Reading back does not depend on what compaction has removed. Of each row, the value that counts and has the highest
 number is always there, and no other one that counts has a higher number. The last end marker that counts is there, and
-its begin marker. Where a begin marker is gone, a later run removed it, whose own end marker counts and stands behind
-all that might seem to count for the want of it. The log is read to its very end, since the record that made another one
-superfluous may stand there. docs/explanation/stream-state.md tells it at more length.
+its begin marker. Where a begin marker is gone, a later run has removed it. The end marker of that run counts, and
+stands after all that seem to count because the begin marker is missing. The log is read to its very end, since a record
+there may be the reason why compaction removed an earlier one. docs/explanation/stream-state.md says more.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class Restorer:
         if key is None or kind not in (ROW, BEGIN, END):
             raise ChangelogError(
                 f"{self.where} holds a record that is not of format {FORMAT}: it is not a changelog of app {self.app}, "
-                "or one that an earlier release wrote, which this one does not read: give the app another id, or stop "
-                "all its workers and delete the topic; either begins at the start of the input topics"
+                "or an earlier release wrote it, which this release cannot read. Give the app another id, or stop all "
+                "its workers and delete the topic; with either, it begins at the start of the input topics"
             )
         if value is None:
             self._records.pop(key, None)

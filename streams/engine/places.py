@@ -1,10 +1,10 @@
 """Places: which records of the changelog hold a task's rows, where a run writes the next ones, and which are to go.
 
-`checkpoint.py` says why it is done so. A run writes each row to the slot that does not hold the row's last value, so
+`checkpoint.py` says why. A run writes each row to the slot that does not hold the row's last value, so
 that it needs no tombstones of its own but for rows that are deleted. Rows of earlier runs stay where they are until
-this run writes them again; only when rows of more than RUNS_MAX runs would be needed, those of which the fewest are
-needed are written again. So a start costs a small part of the table, a row has a small number of records, and an end
-marker names a small number of runs.
+this run writes them again. If more than RUNS_MAX runs have rows that are needed, the first checkpoint writes the rows
+of the runs with the fewest again. So a start costs a small part of the table, a row has a small number of records, and
+an end marker names a small number of runs.
 """
 
 from __future__ import annotations

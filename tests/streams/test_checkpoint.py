@@ -87,7 +87,7 @@ def test_a_changelog_of_an_earlier_release_is_refused():
         (b"t\0a", b"1", OLD),
     ]
     for record in old:
-        with pytest.raises(ChangelogError, match=r"an earlier release wrote.*give the app another id"):
+        with pytest.raises(ChangelogError, match=r"an earlier release wrote it.*Give the app another id"):
             Restorer("app", "app-changelog-0").feed(*record)
 
 
