@@ -226,4 +226,8 @@ def _next(work: Iterator[int | Replacement]) -> int | Replacement | None:
 def _remove(files: Files, directory: str, segments: list[Segment], start: int) -> None:
     for segment in segments:
         segment.unlink(files)
+        if segment is not segments[-1]:
+            files.sync_directory(
+                directory
+            )  # else a power cut may bring it back without the next: a start would see a gap
     remove_snapshots(files, directory, below=start)

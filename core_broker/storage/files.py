@@ -7,12 +7,15 @@ long (fsync, cold reads, scans) goes through `Files.run`; what ends in the page 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ._data_file import FileRange as FileRange  # compiled, as what sends it is
 
+# Errors of the sync of a directory that is not ours: we may not read it, or its file system has no such call.
+NEVER_SYNCED = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
@@ -141,6 +144,23 @@ class Files(Protocol):
 
     async def compute(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args), which takes long for want of a processor, not of the disk."""
+
+
+def make_directory(files: Files, path: str) -> None:
+    """Make a directory, and those above it, where they are missing. Its name is on disk then. Raises OSError.
+
+    The name of one that is there is synced, too: a process that was killed may just have made it.
+    """
+    parent = os.path.dirname(path)
+    if not files.exists(path):
+        if parent:
+            make_directory(files, parent)
+        files.makedirs(path)
+    try:
+        files.sync_directory(parent)
+    except OSError as error:
+        if error.errno not in NEVER_SYNCED:
+            raise
 
 
 class Descriptor:

@@ -15,7 +15,7 @@ from .append import CONTROL, TRANSACTIONAL, Checked, Origin, check
 from .config import LogConfig
 from .cutting import LogCutting
 from .errors import OffsetMismatch, StorageError, anew
-from .files import Buffer, Files, TornWrite
+from .files import Buffer, Files, TornWrite, make_directory
 from .preparing import Prepared
 from .reader import LogSlice, TimestampOffset
 from .recovery import load
@@ -75,8 +75,7 @@ class Log(LogCutting):
         """
         config = config or LogConfig()
         try:
-            if not files.exists(directory):
-                files.makedirs(directory)
+            await files.run(make_directory, files, directory)
             points = recovery_point, log_start_offset, first_dirty_offset
             loaded = await files.run(load, files, directory, config, wall_ms, *points, clean)
         except OSError as error:

@@ -29,7 +29,7 @@ from .config import LogConfig
 from .directories import DELETE_SUFFIX, PartitionDirectories
 from .duties import Duties, Job
 from .errors import StorageError
-from .files import DirectoryLocked, Files, Held
+from .files import DirectoryLocked, Files, Held, make_directory
 from .identity import identify
 from .index_window import IndexWindows
 from .log import Log
@@ -128,8 +128,7 @@ class LogManager:
         Raises KafkaError: in use by another process, of another node or cluster, unreadable.
         """
         try:
-            if not self.files.exists(self.data_dir):
-                self.files.makedirs(self.data_dir)
+            await self.files.run(make_directory, self.files, self.data_dir)
             self._lock = self.files.lock(self._path(LOCK_FILE))
             path = self._path(META_PROPERTIES)
             self.cluster_id, self.directory_id = identify(self.files, path, node_id, cluster_id, self.runtime)

@@ -234,14 +234,17 @@ class LogUpkeep(LogReader):
                 break
             if segment is not self._active or not only_closed:
                 waiting.append((segment, segment is not self._active))
-        if target <= self.recovery_point and len(waiting) <= 1 and not self.epochs.dirty and not self._cut:
+        has_closed = any(is_closed for _, is_closed in waiting)
+        if target <= self.recovery_point and not (has_closed or self.epochs.dirty or self._cut):
             return
         epochs = self.epochs.encode() if self.epochs.dirty else None
         self.epochs.dirty = False
         if not only_closed:
             self.unsynced_since_ms, self.is_noted = None, False
         named = self.directory if self._is_unnamed else None
-        listed = self.directory if self._has_new_names else None
+        # A sync of the log puts only its own name on disk, not those of indexes and partition.metadata.
+        has_new_names = self._has_new_names or self._is_unnamed or has_closed or self._active.has_aborted
+        listed = self.directory if has_new_names else None
         try:
             await self.files.run(noted, self.files, self.directory, sync_files, self.files, waiting, named, listed)
         except OSError as error:
