@@ -149,10 +149,13 @@ class Files(Protocol):
 def make_directory(files: Files, path: str) -> None:
     """Make a directory, and those above it, where they are missing. Its name is on disk then. Raises OSError.
 
-    The name of one that is there is synced, too: a process that was killed may just have made it.
+    The name of one that is there and empty is synced, too: a process that was killed may just have made it.
     """
     parent = os.path.dirname(path)
-    if not files.exists(path):
+    if files.exists(path):
+        if files.listdir(path):
+            return  # it was synced before anything was made in it
+    else:
         if parent:
             make_directory(files, parent)
         files.makedirs(path)

@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a directory that is there is taken to be on disk",
         f"{STORAGE}files.py",
-        "        files.makedirs(path)\n    try",
-        "        files.makedirs(path)\n    else:\n        return\n    try",
+        "        if files.listdir(path):\n            return",
+        "        if files.exists(path):\n            return",
         (KILLED,),
     ),
     Mutant(
