@@ -167,7 +167,7 @@ def _replace(files: Files, directory: str, records: list[Any], end: int, epoch: 
         is_before = offset is not None and offset < end and name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX))
         if is_before or name == EPOCH_CHECKPOINT:
             files.unlink(f"{directory}/{name}")
-    files.sync_directory(directory)
+            files.sync_directory(directory)
 
 
 def _encode(record: Any) -> bytes:

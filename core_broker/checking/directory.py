@@ -264,6 +264,7 @@ class DirectoryCheck:
         marker = self._path(CLEAN_SHUTDOWN)
         if self.clean:
             self.files.unlink(marker)  # until all is done nobody may believe the rest
+            self.files.sync_directory(self.data_dir)
         for key in list(self.checked):
             checked = self.checked[key]
             problems = checked.report.problems

@@ -16,7 +16,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .disk.errors import StorageError
-from .disk.files import DirectoryLocked, Files, Held
+from .disk.files import DirectoryLocked, Files, Held, make_directory
 from .disk.small_files import CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
 from .log.closing import VOLUME_LOGS_MIN, close_logs
 from .log.index_window import IndexWindows
@@ -130,8 +130,7 @@ class LogManager:
         Raises KafkaError: in use by another process, of another node or cluster, unreadable.
         """
         try:
-            if not self.files.exists(self.data_dir):
-                self.files.makedirs(self.data_dir)
+            await self.files.run(make_directory, self.files, self.data_dir)
             self._lock = self.files.lock(self._path(LOCK_FILE))
             path = self._path(META_PROPERTIES)
             self.cluster_id, self.directory_id = identify(self.files, path, node_id, cluster_id, self.runtime)

@@ -136,6 +136,13 @@ class SimFile:
         self._check()
 
     def sync(self) -> None:
+        self.sync_content()
+        if self._is_new:
+            self._is_new = False
+            self._files.sync_directory(posixpath.dirname(self.path))
+
+    def sync_content(self) -> None:
+        """The bytes and the size, as by fsync: nothing of the name."""
         disk = self._check()
         process = self._files.process
         disk.crash_point(process)
@@ -149,9 +156,6 @@ class SimFile:
             disk.put_off_the_crash(NOTE_POINTS)
             raise
         self._inode.sync()
-        if self._is_new:
-            self._is_new = False
-            disk.sync_names()
         disk.sim.trace.add("sync", disk.name, self.path, len(self._inode.data))
         disk.sim.counters["syncs"] += 1
         disk.crash_point(process)

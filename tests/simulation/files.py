@@ -2,9 +2,13 @@
 
 A file is its volatile bytes plus what is needed to rebuild its durable ones: the durable size and the old content
 of pages changed since the last sync. A power cut keeps, per file, nothing, all, a torn prefix or a mixture of
-pages of what was not synced. Names (create, rename, unlink) are a journal of which a prefix survives. A directory's
-sync makes all names so far durable, and so does `write_atomic` and the first sync of a file by whom created it; the
-sync of a file that was there before says nothing of names.
+pages of what was not synced.
+
+Names are kept apart from files, by directory (`directory.py`). A power cut keeps or loses each create, rename and
+unlink since the last sync of its directory by itself, in any combination: only changes of the same name keep their
+order, and with `creates_in_order` creates among themselves. The sync of a directory covers its own names alone, neither
+its parent's nor its children's. The sync of a file says nothing of names, but the product's `File.sync` also syncs the
+directory the first time after it made the file.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core_broker.storage.disk.files import DirectoryLocked, Volume
 
+from .directory import Directory
 from .file import Held, SimFile
 from .inode import Buffer, Inode
 
@@ -43,15 +48,14 @@ class SimDisk:
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
         self.used_bytes = 0
         self.names: dict[str, Inode] = {}
-        self.directories: dict[str, None] = {"/": None}
-        self.durable_names: dict[str, Inode] = {}
-        self.durable_directories: dict[str, None] = {"/": None}
-        self.journal: list[tuple[str, str, Any]] = []  # name changes not yet durable
+        self.root = Directory()
+        self.directories: dict[str, Directory] = {"/": self.root}
         self.locks: dict[str, object] = {}
         self.operations = 0
         self.crash_countdown = 0
         self.crash_from = ""  # the countdown begins with the first operation on a path that has this in it
         self.crash_hook: Callable[[], None] | None = None
+        self.creates_in_order = False  # of one directory, in a power cut
         self.cold_share = 0.0  # of looks at what is cached that find it is not
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
@@ -108,21 +112,44 @@ class SimDisk:
 
     # -- names
 
-    def new_inode(self, path: str) -> Inode:
+    def make_file(self, path: str) -> None:
         self._inodes += 1
         inode = Inode(self._inodes, path)
         self.names[path] = inode
-        self.log_name("link", path, inode)
-        return inode
+        self._change(path, inode)
 
-    def log_name(self, kind: str, path: str, value: Any = None) -> None:
-        self.journal.append((kind, path, value))
+    def make_directory(self, path: str) -> None:
+        made = self.directories[path] = Directory()
+        self._change(path, made)
 
-    def sync_names(self, count: int | None = None) -> None:
-        """Make name changes durable, all or the first `count`."""
-        for kind, path, value in self.journal[:count]:
-            _apply(self.durable_names, self.durable_directories, kind, path, value)
-        del self.journal[:count]
+    def remove(self, path: str) -> None:
+        """A file, or a directory that is empty."""
+        if self.names.pop(path, None) is None:
+            del self.directories[path]
+        self._change(path, None)
+
+    def rename(self, source: str, target: str) -> None:
+        """Within one directory: the product has no other use of it."""
+        parent = posixpath.dirname(source)
+        assert parent == posixpath.dirname(target), f"{source} to another directory, {target}"
+        node = self.names.get(source) or self.directories[source]
+        paths: dict[str, Any]
+        for paths in (self.names, self.directories):
+            for old in _below(paths, source):
+                paths[target + old[len(source) :]] = paths.pop(old)
+        self.directories[parent].change({posixpath.basename(source): None, posixpath.basename(target): node})
+
+    def _change(self, path: str, node: Inode | Directory | None) -> None:
+        self.directories[posixpath.dirname(path)].change({posixpath.basename(path): node})
+
+    def durable_files(self, directory: str) -> dict[str, Inode]:
+        """The files that are in a directory whatever a power cut takes, by path."""
+        found: Inode | Directory | None = self.root
+        for name in directory.strip("/").split("/"):
+            found = found.durable.get(name) if isinstance(found, Directory) else None
+        if not isinstance(found, Directory):
+            return {}
+        return {f"{directory}/{name}": each for name, each in found.durable.items() if isinstance(each, Inode)}
 
     # -- ends of life
 
@@ -138,12 +165,12 @@ class SimDisk:
     def crash(self) -> None:
         """The power is gone: only what is durable stays, and by chance some of the rest."""
         chance = self.random
-        survivors = chance.choice((0, len(self.journal), chance.randint(0, len(self.journal))))
-        self.sync_names(survivors)
-        lost_names = len(self.journal)
-        self.journal.clear()
-        self.names = dict(self.durable_names)
-        self.directories = dict(self.durable_directories)
+        in_order = self.creates_in_order
+        lost_names = sum(
+            self.directories[path].crash(chance, creates_in_order=in_order) for path in sorted(self.directories)
+        )
+        self.names, self.directories = {}, {}
+        self._find("", self.root)
         lost = torn = 0
         for path in sorted(self.names):
             inode = self.names[path]
@@ -160,21 +187,14 @@ class SimDisk:
         counters["crashes_with_loss"] += lost > 0
         counters["crashes_torn"] += torn > 0
 
-
-def _apply(names: dict[str, Inode], directories: dict[str, None], kind: str, path: str, value: Any) -> None:
-    if kind == "link":
-        names[path] = value
-    elif kind == "unlink":
-        names.pop(path, None)
-    elif kind == "mkdir":
-        directories[path] = None
-    elif kind == "rmdir":
-        directories.pop(path, None)
-    elif kind == "rename":
-        for old in _below(names, path):
-            names[value + old[len(path) :]] = names.pop(old)
-        for old in _below(directories, path):
-            directories[value + old[len(path) :]] = directories.pop(old)
+    def _find(self, path: str, directory: Directory) -> None:
+        """What is on disk, from a directory on."""
+        self.directories[path or "/"] = directory
+        for name, node in directory.durable.items():
+            if isinstance(node, Directory):
+                self._find(f"{path}/{name}", node)
+            else:
+                self.names[f"{path}/{name}"] = node
 
 
 def _below(paths: dict[str, Any], path: str) -> list[str]:
@@ -212,7 +232,7 @@ class SimFiles:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if posixpath.dirname(path) not in self.disk.directories:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-            self._change("create", path, lambda: (self.disk.new_inode(path), None)[1])
+            self._change("create", path, lambda: self.disk.make_file(path))
             inode = self.disk.names[path]
         else:
             self.disk.look("open", path)
@@ -263,11 +283,7 @@ class SimFiles:
         for depth in range(1, len(parts) + 1):
             directory = "/" + "/".join(parts[:depth])
             if directory not in self.disk.directories:
-                self._change("mkdir", directory, lambda d=directory: self._apply("mkdir", d))  # type: ignore[misc]
-
-    def _apply(self, kind: str, path: str, value: Any = None) -> None:
-        _apply(self.disk.names, self.disk.directories, kind, path, value)
-        self.disk.log_name(kind, path, value)
+                self._change("mkdir", directory, lambda d=directory: self.disk.make_directory(d))  # type: ignore[misc]
 
     def rename(self, source: str, target: str) -> None:
         source, target = self._path(source), self._path(target)
@@ -275,19 +291,19 @@ class SimFiles:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         if target in self.disk.directories and target != source and _below(self.disk.names, target):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
-        self._change("rename", source, lambda: self._apply("rename", source, target))
+        self._change("rename", source, lambda: self.disk.rename(source, target))
 
     def unlink(self, path: str) -> None:
         self._inode(path)
         path = self._path(path)
-        self._change("unlink", path, lambda: self._apply("unlink", path))
+        self._change("unlink", path, lambda: self.disk.remove(path))
 
     def rmtree(self, path: str) -> None:
         path = self._path(path)
         for name in sorted(_below(self.disk.names, path)):
-            self._change("unlink", name, lambda n=name: self._apply("unlink", n))  # type: ignore[misc]
+            self._change("unlink", name, lambda n=name: self.disk.remove(n))  # type: ignore[misc]
         for name in sorted(_below(self.disk.directories, path), reverse=True):
-            self._change("rmdir", name, lambda n=name: self._apply("rmdir", n))  # type: ignore[misc]
+            self._change("rmdir", name, lambda n=name: self.disk.remove(n))  # type: ignore[misc]
 
     def read(self, path: str) -> bytes:
         inode = self._inode(path)
@@ -301,15 +317,19 @@ class SimFiles:
             temporary = self.open(path + ".tmp")
             temporary.truncate(0)
             temporary.append([data])
-            temporary.sync()
+            temporary.sync_content()
             self.rename(path + ".tmp", path)
         except OSError:
-            self.disk.names.pop(path + ".tmp", None)
+            if path + ".tmp" in self.disk.names:
+                self.disk.remove(path + ".tmp")
             raise
         self.sync_directory(posixpath.dirname(path))
 
     def sync_directory(self, path: str) -> None:
-        self._change("syncdir", self._path(path), self.disk.sync_names)
+        path = self._path(path)
+        if path not in self.disk.directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._change("syncdir", path, lambda: self.disk.directories[path].sync())
 
     def sync_volume(self, path: str) -> bool:
         """All files and names at once, as by syncfs; False when the disk refuses to write one of them."""
@@ -325,7 +345,8 @@ class SimFiles:
             return False
         for inode in dirty:
             inode.sync()
-        disk.sync_names()
+        for directory in disk.directories.values():
+            directory.sync()
         disk.sim.trace.add("syncvolume", disk.name, path, len(dirty))
         disk.sim.counters["volume_syncs"] += 1
         disk.crash_point(self.process)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
 from isthmus.core_broker.storage.disk.files import DirectoryLocked
 
+from .files import SimFiles
 from .hosts import ProcessKilled
 from .inode import PAGE_BYTES, Inode
 from .runner import Simulation
@@ -21,6 +23,7 @@ def test_a_kill_loses_nothing_and_a_power_cut_loses_what_was_not_synced() -> Non
         machine = sim.machine("a")
         files = machine.start().files
         files.makedirs("/data")
+        files.sync_directory("/")
         log = files.open("/data/log")
         log.append([b"synced "])
         log.sync()
@@ -74,39 +77,87 @@ def test_random_changes_always_leave_the_durable_content_known() -> None:
             assert inode.durable() == durable
 
 
-def test_names_not_synced_may_be_lost_in_order() -> None:
+def left_by_power_cuts(change: Callable[[SimFiles], None], seeds: int = 60) -> set[tuple[str, ...]]:
+    """The names in /d after changes that no sync followed. Before them /d has `one` and `two`, on disk."""
     seen = set()
 
     async def scenario(sim: Simulation) -> None:
         machine = sim.machine("a")
         files = machine.start().files
         files.makedirs("/d")
-        for name in ("one", "two", "three"):
-            files.open(f"/d/{name}").append([b"x"])
-        files.sync_directory("/d")
-        files.rename("/d/one", "/d/uno")
-        files.unlink("/d/two")
+        files.sync_directory("/")
+        for name in ("one", "two"):
+            files.open(f"/d/{name}").sync()
+        change(files)
         machine.kill(power=True)
         seen.add(tuple(machine.start().files.listdir("/d")))
 
-    for seed in range(40):
+    for seed in range(seeds):
         ok(scenario, seed)
-    assert seen == {("one", "three", "two"), ("three", "two", "uno"), ("three", "uno")}
+    return seen
 
 
-def test_a_synced_file_is_found_again_but_later_renames_may_not_be() -> None:
+def test_a_power_cut_takes_each_change_of_a_name_by_itself() -> None:
+    def change(files: SimFiles) -> None:
+        files.rename("/d/one", "/d/uno")
+        files.unlink("/d/two")
+        files.open("/d/three").append([b"x"])
+
+    assert left_by_power_cuts(change) == {
+        tuple(sorted((one, *two, *three)))
+        for one in ("one", "uno")
+        for two in ((), ("two",))
+        for three in ((), ("three",))
+    }
+
+
+def test_changes_of_one_name_keep_their_order() -> None:
+    def change(files: SimFiles) -> None:
+        files.open("/d/new").append([b"x"])
+        files.rename("/d/new", "/d/newer")
+        files.unlink("/d/one")
+        files.rename("/d/two", "/d/one")
+
+    assert left_by_power_cuts(change) == {
+        tuple(sorted((*new, *old)))
+        for new in ((), ("new",), ("newer",))
+        for old in (("one", "two"), ("two",), ("one",))
+    }
+
+
+def test_the_sync_of_a_directory_covers_neither_its_parent_nor_its_children() -> None:
+    seen = set()
+
     async def scenario(sim: Simulation) -> None:
         machine = sim.machine("a")
         files = machine.start().files
-        log = files.open("/log")
-        log.append([b"x"])
-        log.sync()
-        files.rename("/log", "/moved")
+        files.makedirs("/d/e")
+        files.open("/d/e/file").append([b"x"])
+        files.sync_directory("/d")
         machine.kill(power=True)
-        assert machine.start().files.listdir("/") in (["log"], ["moved"])
+        files = machine.start().files
+        seen.add((files.exists("/d"), files.exists("/d/e"), files.exists("/d/e/file")))
 
-    for seed in range(20):
+    for seed in range(40):
         ok(scenario, seed)
+    assert seen == {(False, False, False), (True, True, False), (True, True, True)}
+
+
+def test_the_sync_of_a_file_keeps_the_name_of_who_made_it_alone() -> None:
+    def change(files: SimFiles) -> None:
+        made = files.open("/d/three")
+        files.open("/d/three").sync()  # another handle: it has not made it
+        files.rename("/d/one", "/d/uno")
+        assert made.size == 0
+
+    lost = ("one", "two"), ("two", "uno")
+    assert left_by_power_cuts(change) >= {*lost}
+
+    def keep(files: SimFiles) -> None:
+        files.open("/d/three").sync()
+        files.rename("/d/three", "/d/four")
+
+    assert left_by_power_cuts(keep) == {("one", "three", "two"), ("four", "one", "two")}
 
 
 def test_write_atomic_leaves_the_old_or_the_new_content_at_every_crash_point() -> None:

@@ -112,6 +112,8 @@ def _answer(
 
 async def _look_up(lookups: list[Lookup], response: Response, pending: Pending, context: Context) -> None:
     for answer, partition, timestamp, upper in lookups:
+        if pending.done:
+            return  # its time is over, or its client has gone
         try:
             if timestamp == MAX_TIMESTAMP:
                 found = await partition.log.max_timestamp_offset()

@@ -168,8 +168,9 @@ def handle(request: Request, context: Context) -> Any:
         topics.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=answers))
     response = Response(responses=topics, node_endpoints=list(nodes.values()) if version >= LEADERS_SINCE else [])
     if later:
-        pending = Pending(_no_answer)
-        services.spawn(_append_later(later, waits, response, request, context, pending), "produce")
+        begun: list[Pending] = []  # what it waits for after its appends
+        pending = Pending(_no_answer, lambda: _abandon(begun))
+        services.spawn(_append_later(later, waits, response, request, context, pending, begun), "produce")
         if untold is not None:
             raise untold  # at once: what the client has sent after it is not looked at any more
         return pending
@@ -189,8 +190,12 @@ async def _append_later(
     request: Request,
     context: Context,
     pending: Pending,
+    begun: list[Pending],
 ) -> None:
-    """Make the appends that have a place in a line, then answer as `handle` does. All are made, whatever fails."""
+    """Make the appends that have a place in a line, then answer as `handle` does. All are made, whatever fails.
+
+    begun: takes what `pending` then waits for.
+    """
     preparing = context.services.preparing
     outcomes = await asyncio.gather(*(preparing.append(work) for work, _, _ in later), return_exceptions=True)
     for (work, answers, at), outcome in zip(later, outcomes, strict=True):
@@ -211,14 +216,20 @@ async def _append_later(
                 waits.append((partition, outcome.next_offset, answer))
     if request.acks == 0:
         pending.complete(None)
-    elif waits:
-        _wait(waits, response, request.timeout_ms, context).when_done(pending.complete)
+    elif waits and not pending.done:  # else its client has gone
+        begun.append(_wait(waits, response, request.timeout_ms, context))
+        begun[0].when_done(pending.complete)
     else:
         pending.complete(response)
 
 
 def _no_answer() -> None:
     """Nothing ends this but its appends."""
+
+
+def _abandon(begun: list[Pending]) -> None:
+    for each in begun:
+        each.abandon()
 
 
 def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:

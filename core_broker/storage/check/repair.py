@@ -82,6 +82,7 @@ def _cut(files: Files, directory: str, cut: Cut) -> None:
     for offset in snapshots(files, directory):
         if offset > cut.offset:
             files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    files.sync_directory(directory)  # before the cut: what makes a check find this again
     if first_gone == cut.segment:
         return
     _forget_indexes(files, directory, cut.segment)

@@ -7,6 +7,8 @@ long (fsync, cold reads, scans) goes through `Files.run`; what ends in the page 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -14,6 +16,8 @@ from ._data_file import Buffer as Buffer
 from ._data_file import FileRange as FileRange
 from .descriptor import Descriptor as Descriptor
 
+# Errors of the sync of a directory that is not ours: we may not read it, or its file system has no such call.
+NEVER_SYNCED = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 T = TypeVar("T")
 
 
@@ -137,3 +141,23 @@ class Files(Protocol):
 
     async def compute(self, fn: Callable[..., T], *args: Any) -> T:
         """fn(*args), which takes long for want of a processor, not of the disk."""
+
+
+def make_directory(files: Files, path: str) -> None:
+    """Make a directory, and those above it, where they are missing. Its name is on disk then. Raises OSError.
+
+    The name of one that is there and empty is synced, too: a process that was killed may just have made it.
+    """
+    parent = os.path.dirname(path)
+    if files.exists(path):
+        if files.listdir(path):
+            return  # it was synced before anything was made in it
+    else:
+        if parent:
+            make_directory(files, parent)
+        files.makedirs(path)
+    try:
+        files.sync_directory(parent)
+    except OSError as error:
+        if error.errno not in NEVER_SYNCED:
+            raise

@@ -237,15 +237,18 @@ class Segment:
         self.synced = False
 
     def sync(self, files: Files, is_closed: bool) -> None:
-        """Put the log on disk, and the index files if the segment is closed. Blocks."""
+        """Put the log on disk with its aborted transactions, and the other indexes if the segment is closed. Blocks.
+
+        Their names are not synced. A start makes lost indexes anew, but nothing shows it that aborted transactions are.
+        """
         self.file.sync()
-        if is_closed:
-            for suffix in SEGMENT_SUFFIXES[1:]:
-                path = self.path(suffix)
-                if suffix != TRANSACTION_INDEX_SUFFIX or files.exists(path):
-                    index = files.open(path)
-                    index.sync()
-                    index.close()
+        suffixes = [INDEX_SUFFIX, TIME_INDEX_SUFFIX] if is_closed else []
+        if self.has_aborted is not False and files.exists(self.path(TRANSACTION_INDEX_SUFFIX)):
+            suffixes.append(TRANSACTION_INDEX_SUFFIX)
+        for suffix in suffixes:
+            index = files.open(self.path(suffix))
+            index.sync()
+            index.close()
 
     # --- Reading ----------------------------------------------------------------------------------------------------
 
@@ -420,4 +423,6 @@ class Segment:
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if files.exists(path):
+                if suffix == TRANSACTION_INDEX_SUFFIX:
+                    files.sync_directory(self.directory)  # a log that came back without it would hide no aborted record
                 files.unlink(path)

@@ -3,6 +3,8 @@
 Names are Kafka's. What is being written ends in `.cleaned`; when all of it is on disk its files are renamed to
 `.swap`, the log last, and from then on the change is decided: the old files go and `.swap` is taken off, the log
 first. A start undoes what is not decided and finishes what is.
+
+A power cut may take each change of a name by itself. So the directory is synced between two steps whose order matters.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
         segment.load_indexes(files)
     new.aborted = TransactionIndex.read(files, new)
     new.file.keep()
+    files.sync_directory(new.directory)  # so that a file whose new name is lost is there by its old one
     for path in [new.path(suffix) for suffix in _LOG_LAST]:
         if files.exists(path):
             files.rename(path, path.removesuffix(CLEANED) + SWAP)
@@ -59,13 +62,19 @@ def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
 def discard(files: Files, segment: Segment) -> None:
     """Remove the files of a segment that will not be used. Raises OSError.
 
-    The order is such that a crash never leaves an index with `.swap` alone, which a start would take for its own.
+    A change that was decided is undecided first. Until no file has `.swap`, the log has `.cleaned`: a start would take
+    a log with `.swap` without its indexes, and an index with `.swap` for that of the old log.
     """
-    for tail in (SWAP, CLEANED):
-        for suffix in _LOG_LAST:
-            path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}{tail}"
-            if files.exists(path):
-                files.unlink(path)
+    directory = segment.directory
+    paths = [f"{directory}/{file_name(segment.base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
+    log = paths[0]
+    if any(files.exists(path + SWAP) for path in paths):
+        if files.exists(log + SWAP):
+            files.rename(log + SWAP, log + CLEANED)
+        files.sync_directory(directory)
+        _unlink(files, (path + SWAP for path in paths))
+        files.sync_directory(directory)
+    _unlink(files, (path + CLEANED for path in paths))
 
 
 def recover(files: Files, directory: str) -> bool:
@@ -82,6 +91,8 @@ def recover(files: Files, directory: str) -> bool:
         if offset is None or (undecided is not None and offset >= undecided):
             files.unlink(f"{directory}/{name}")
             swaps.remove(name)
+    if undecided is not None:
+        files.sync_directory(directory)  # while `.cleaned` says that they are not decided
     for name in cleaned:
         files.unlink(f"{directory}/{name}")
     for name in swaps:
@@ -104,18 +115,26 @@ def _take_place(files: Files, new: Segment, replaced: Iterable[int]) -> None:
     for offset in replaced:
         if offset != base:
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
-                path = f"{directory}/{file_name(offset, suffix)}"
-                if files.exists(path):
-                    files.unlink(path)
+                _unlink(files, [f"{directory}/{file_name(offset, suffix)}"])
     for suffix in SEGMENT_SUFFIXES[1:]:  # one that has no successor would be taken for the new log's
         path = f"{directory}/{file_name(base, suffix)}"
         if files.exists(path) and not files.exists(new.path(suffix)):
             files.unlink(path)
-    for suffix in SEGMENT_SUFFIXES:
-        path = new.path(suffix)
-        if files.exists(path):
-            files.rename(path, path.removesuffix(SWAP))
+    # A start finds the segments that are replaced by the log with `.swap`, and no segment may begin inside another.
     files.sync_directory(directory)
+    for renamed in (SEGMENT_SUFFIXES[:1], SEGMENT_SUFFIXES[1:]):
+        for suffix in renamed:
+            path = new.path(suffix)
+            if files.exists(path):
+                files.rename(path, path.removesuffix(SWAP))
+        files.sync_directory(directory)  # the log's name first: an index without `.swap` beside it is the old log's
+
+
+def _unlink(files: Files, paths: Iterable[str]) -> None:
+    """Those that are there."""
+    for path in paths:
+        if files.exists(path):
+            files.unlink(path)
 
 
 def _next_offset(files: Files, segment: Segment) -> int:

@@ -60,14 +60,17 @@ class LogSync:
                 break
             if segment is not tail.active or not only_closed:
                 waiting.append((segment, segment is not tail.active))
-        if target <= progress.recovery_point and len(waiting) <= 1 and not epochs.dirty and not progress.is_cut:
+        has_closed = any(is_closed for _, is_closed in waiting)
+        if target <= progress.recovery_point and not (has_closed or epochs.dirty or progress.is_cut):
             return
         encoded = epochs.encode() if epochs.dirty else None
         epochs.dirty = False
         if not only_closed:
             progress.unsynced_since_ms, tail.is_noted = None, False
         named = directory if progress.is_unnamed else None
-        listed = directory if progress.has_new_names else None
+        # A sync of the log puts only its own name on disk, not those of indexes and partition.metadata.
+        has_new_names = progress.has_new_names or progress.is_unnamed or has_closed or tail.active.has_aborted
+        listed = directory if has_new_names else None
         try:
             await files.run(with_note, files, directory, sync_files, files, waiting, named, listed)
         except OSError as error:

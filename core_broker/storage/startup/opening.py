@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ..disk.errors import StorageError
-from ..disk.files import Files
+from ..disk.files import Files, make_directory
 from ..disk.small_files import PARTITION_METADATA, CheckpointError, parse_partition_metadata, render_partition_metadata
 from ..log._producers import ProducerStates, SnapshotError
 from ..log._segment import Segment
@@ -70,8 +70,7 @@ async def open_log(
     """
     config = config or LogConfig()
     try:
-        if not files.exists(directory):
-            files.makedirs(directory)
+        await files.run(make_directory, files, directory)
         points = recovery_point, log_start_offset, first_dirty_offset
         loaded = await files.run(load, files, directory, config, wall_ms, *points, clean)
     except OSError as error:

@@ -41,10 +41,11 @@ class Part:
     topic_id: bytes
     written: list[Batch] = field(default_factory=list)
     synced_end: int = 0  # offsets below survive a power cut
+    start: int = 0  # past 0 where nothing was synced and a power cut took the name of the first segment alone
 
     @property
     def end(self) -> int:
-        return self.written[-1].last_offset + 1 if self.written else 0
+        return self.written[-1].last_offset + 1 if self.written else self.start
 
     @property
     def next_sequence(self) -> int:
@@ -94,8 +95,12 @@ class World:
 
     def check(self, log: Log, part: Part) -> None:
         found = batches_of(log_bytes(log))
-        check_prefix(found, part.written, f"{log.name} after a start")
-        end = found[-1].last_offset + 1 if found else 0
+        start = log.log_start_offset
+        if self.power and not part.synced_end:
+            part.start = start
+        assert start == part.start, f"{log.name} begins at {start}, not at {part.start}"
+        check_prefix(found, [each for each in part.written if each.last_offset >= start], f"{log.name} after a start")
+        end = found[-1].last_offset + 1 if found else start
         assert log.log_end_offset == end, f"{log.name} says it ends at {log.log_end_offset}, its batches at {end}"
         assert end >= part.synced_end, f"{log.name} ends at {end}, but {part.synced_end} was synced"
         if self.was_clean:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+from typing import Any
 
 from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 
@@ -63,7 +65,11 @@ async def disk_faults(sim: Simulation) -> None:
 async def come_back(sim: Simulation, host: BrokerHost) -> None:
     """What found no room at a sync is served again, though nobody starts the broker."""
     assert host.broker is not None and host.broker._replicas is not None
-    offline = host.broker._replicas.offline
+    told, reason = host.broker._replicas.offline, os.strerror(errno.ENOSPC)
+
+    def offline() -> dict[Any, str]:  # an error before may have taken others offline until a start
+        return {key: why for key, why in told().items() if reason in why}
+
     sim.counters["wanted_room_at_a_sync"] += len(offline())
     ends_s = sim.loop.time() + 2 * RETRY_MOST_S
     while found := offline():

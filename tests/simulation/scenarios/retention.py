@@ -177,8 +177,8 @@ def check(model: Model, log: Log, process: Process, power: bool) -> None:
     if not power and known:
         assert end >= known[-1].base_offset, f"a kill lost offsets from {end} on"
     model.sim.counters["starts_that_moved"] += start > model.start
-    if start > model.start:
-        check_gone(model, start, process.runtime.wall_ms())  # gone just before the end
+    if start > model.start and not (power and model.synced_end <= model.start):
+        check_gone(model, start, process.runtime.wall_ms())  # gone just before the end, or the first name was lost
     model.start = start  # or what was not told of came back
     model.written = [batch for batch in model.written if batch.last_offset < end]
     model.high_watermark = min(max(model.high_watermark, start), end)
