@@ -92,13 +92,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (STOPPED,),
     ),
     Mutant(
-        "a stopped broker keeps its connections",
-        f"{SERVER}listener.py",
-        "        for connection in list(self._connections.values()):\n            connection.close()",
-        "        self._connections.clear()",
-        (STOPPED,),
-    ),
-    Mutant(
         "a stopped broker loads modules",
         "core_broker/broker.py",
         "        self._loading.stop()\n",

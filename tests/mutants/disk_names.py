@@ -21,14 +21,13 @@ STOPPED = f"{NAMES}a_clean_stop_is_believed_once"
 INDEXES = f"{NAMES}the_indexes_of_a_closed_segment_are_there_when_the_log_is_synced"
 ABORTED = f"{NAMES}the_aborted_transactions_of_the_active_segment_are_there_when_the_log_is_synced"
 ATOMIC = f"{CALLS}an_atomic_write_syncs_the_content_before_the_name_and_the_name_before_it_returns"
-FIRST_SYNC = f"{CALLS}the_first_sync_of_a_new_file_syncs_its_name_after_its_content"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an atomic write does not sync the directory",
         REAL,
         "            raise OSError(error.errno, error.strerror, path) from error\n"
-        "        _sync_directory(os.path.dirname(path))\n",
+        "        sync_directory(os.path.dirname(path))\n",
         "            raise OSError(error.errno, error.strerror, path) from error\n",
         (ATOMIC,),
     ),
@@ -38,13 +37,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "            os.fsync(held.fd)\n            os.rename(temporary, path)\n",
         "            os.rename(temporary, path)\n            os.fsync(held.fd)\n",
         (ATOMIC,),
-    ),
-    Mutant(
-        "the first sync of a file does not sync its name",
-        REAL,
-        "        if self._is_new:\n            _sync_directory",
-        "        if not self._is_new:\n            _sync_directory",
-        (FIRST_SYNC,),
     ),
     Mutant(
         "the directory of a log is made without a sync of its parent",
@@ -85,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a clean stop leaves names that are not on disk",
         f"{STORAGE}log/closing.py",
-        "        self._files.sync_directory(self.log.directory)",
+        "        self._ranges.files.sync_directory(self.directory)",
         "        pass",
         (STOPPED,),
     ),
@@ -115,13 +107,6 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STORAGE}log/retention.py",
         "        if segment is not segments[-1]:\n",
         "        if segment is None:\n",
-        (RETAINED,),
-    ),
-    Mutant(
-        "a log that comes back has lost its aborted transactions",
-        f"{STORAGE}log/_segment.py",
-        "                if suffix == TRANSACTION_INDEX_SUFFIX:\n                    files.sync_directory",
-        "                if suffix == LOG_SUFFIX:\n                    files.sync_directory",
         (RETAINED,),
     ),
     Mutant(

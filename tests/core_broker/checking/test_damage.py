@@ -3,8 +3,9 @@
 Left out is what no check can know, since nothing else says it: an offset moved within a hole of a mirrored topic (base
 offsets are outside of the CRC), an index with fewer entries than it could have (it is sparse) or with another offset of
 the same batch (it means the same), a producer snapshot that is gone (the log says the same). Of a broker that was
-killed also a whole batch past the recovery point, and what the next start makes anew whatever it holds: the leader
-epochs and the last segment's indexes.
+killed also a whole batch past the recovery point; a higher leader epoch of that batch in a mirrored topic, whose epochs
+are the source's (the CRC does not cover it); and what the next start makes anew whatever it holds: the leader epochs
+and the last segment's indexes.
 """
 
 from __future__ import annotations
@@ -87,6 +88,31 @@ def moved_within_a_hole(path: Path, before: bytes, after: bytes) -> bool:
     return all(any(0 <= n - start < 8 for start in starts) for n in changed)
 
 
+def is_unknown_epoch(path: Path, before: bytes, after: bytes) -> bool:
+    """Whether all that changed is the leader epoch of a mirrored topic's last batch, which is no lower by it."""
+    if MIRRORED not in path.parent.name or path.suffix != ".log" or len(before) != len(after):
+        return False
+    last = [position for position, _ in walk(before)][-1]
+    at = slice(last + 12, last + 16)
+    same = before[: at.start] == after[: at.start] and before[at.stop :] == after[at.stop :]
+    epochs = [int.from_bytes(data[at], "big", signed=True) for data in (before, after)]
+    return same and epochs[1] > epochs[0]
+
+
+def test_the_leader_epoch_of_a_mirrors_last_batch_is_unknown_after_a_kill_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for clean in (True, False):
+        folder = make(tmp_path_factory.mktemp("epochs") / "data", clean=clean, config=ONE_SEGMENT)
+        [path] = (folder / f"{MIRRORED}-0").glob("*.log")
+        before = path.read_bytes()
+        last = [position for position, _ in walk(before)][-1]
+        after = before[: last + 15] + bytes([before[last + 15] ^ 4]) + before[last + 16 :]
+        path.write_bytes(after)
+        assert is_unknown_epoch(path, before, after)
+        assert (found(folder) != []) == clean
+
+
 @pytest.mark.parametrize("kind", ["leader-epoch-checkpoint", "*.timeindex"])
 def test_every_flipped_bit_of_what_has_no_checksum_is_found(
     tmp_path_factory: pytest.TempPathFactory, kind: str
@@ -159,6 +185,7 @@ def test_any_damage_is_found_and_mended(directory: Path, tmp_path_factory: pytes
         assume(after != before and meaning(path) != said)
         assume(not (path.suffix == ".index" and how is cut and len(after) % 8 == 0))
         assume(not moved_within_a_hole(path, before, after))
+        assume(is_clean or path.stem != last[path.parent.name] or not is_unknown_epoch(path, before, after))
         if not is_clean and path.suffix == ".log" and how is cut:
             # Nobody can know of a whole batch past the recovery point that it was there.
             assume(len(after) not in [position for position, _ in walk(before)][-1:])

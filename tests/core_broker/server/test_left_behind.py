@@ -16,7 +16,8 @@ from isthmus.core_broker.server.apis import fetch as fetch_api
 from isthmus.core_broker.server.apis import list_offsets as list_offsets_api
 from isthmus.core_broker.server.apis import produce as produce_api
 from isthmus.core_broker.server.due import DueAnswers
-from isthmus.protocol.messages import create_topics, fetch, join_group, list_offsets, produce
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import create_topics, fetch, find_coordinator, join_group, list_offsets, produce
 from isthmus.protocol.records import build_batch
 from tests.leftovers import no_leftovers
 from tests.simulation.runner import Simulation, run
@@ -226,12 +227,18 @@ async def long_polls(gone: Wire, stays: Wire) -> None:
 
 
 async def members(gone: Wire, stays: Wire) -> None:
+    """One is known to the group and gone, the other waits for the group's first rebalance."""
+    coordinator = find_coordinator.Request(key="g")
+    while (await stays.request(find_coordinator.API, coordinator)).error_code:
+        await asyncio.sleep(0.1)
     for each in (gone, stays):
-        protocols = [join_group.JoinGroupRequestProtocol(name="range", metadata=b"")]
         request = join_group.Request(
             group_id="g", session_timeout_ms=30_000, rebalance_timeout_ms=LONG_MS, protocol_type="consumer",
-            protocols=protocols,
+            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"")],
         )  # fmt: skip
+        answer = await each.request(join_group.API, request)
+        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        request.member_id = answer.member_id
         each.request(join_group.API, request)
 
 
