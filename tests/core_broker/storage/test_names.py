@@ -185,7 +185,7 @@ def test_the_indexes_of_a_closed_segment_are_there_when_the_log_is_synced() -> N
         await log.sync()  # the directory, too: before there are indexes
         TransactionIndex.append(files, log.active_segment, AbortedTransaction(7, 0, 0, 0))
         append(log, batch(size=100))
-        await log.sync_closed()
+        await log.syncing.sync_closed()
         assert log.recovery_point == 1
         machine.kill(power=True)
         assert suffixes(machine.start().files, 0) == [*SEGMENT_SUFFIXES]
