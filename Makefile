@@ -39,8 +39,7 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 
 # The compiled modules are built in place. One that an older build left must not hide a failed compiler.
 MODULES := $(shell sed -n 's|^    "\(.*/_[a-z_]*\)",$$|\1|p' setup.py)
-COMPILED := $(MODULES:=.py) $(MODULES:=.pxd)
-.venv/installed: .venv/dependencies pyproject.toml setup.py $(COMPILED)
+.venv/installed: .venv/dependencies pyproject.toml setup.py isthmus/compiled.py $(MODULES:=.py) $(wildcard $(MODULES:=.pxd))
 	@rm -f $(MODULES:=.*.so)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \
@@ -118,4 +117,5 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 
 clean:  ## remove the environment and all that was built
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(MODULES:=.*.so)
+	{ grep -ls '^# Made by setup.py' $(MODULES:=.pxd) || true; } | xargs -r rm -f
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

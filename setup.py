@@ -4,6 +4,9 @@ The extensions are optional: without a working C compiler the build prints a war
 as plain Python. `isthmus --version` says which form runs.
 """
 
+import runpy
+from pathlib import Path
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -29,6 +32,10 @@ MODULES = (
     "core_broker/server/_fetch",
     "core_broker/server/_sending",
 )
+
+SOURCE = Path(__file__).parent / "src"
+# By its path, since the package cannot be imported where it is built.
+runpy.run_path(str(SOURCE / "isthmus/compiled.py"))["write"](SOURCE, [f"isthmus/{name}" for name in MODULES])
 
 extensions = cythonize(
     [

@@ -1,15 +1,18 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _batch_header.pxd)
-# mypy: ignore-errors
+# ruff: noqa: F821  (a struct of C is declared by its annotation alone)
 """The 61 bytes before a batch's records, in the two forms of `_records.py`, and the integers that they are made of.
 
 Whoever moves batches looks at these alone. A header that cannot be gives `CorruptBatch`; no checksum is looked at.
 Compiled, one core, a header is read in 0.07 µs (6 plain).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
-from .batch_layout import (  # C variables when compiled, see _batch_header.pxd
+from .batch_layout import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE_AT,
     BASE_TIMESTAMP_AT,
@@ -33,15 +36,22 @@ from .batch_layout import (  # C variables when compiled, see _batch_header.pxd
 )
 from .errors import ErrorCode, KafkaError
 
-# C variables when compiled, see _batch_header.pxd.
-_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD
-_OFFSET_MAX = 2**63 - 2**32  # so that base offset + int32 never wraps
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ..compiled import Readonly
+
+_LENGTH_MIN: cython.Py_ssize_t = HEADER_SIZE - LENGTH_OVERHEAD
+_OFFSET_MAX: cython.longlong = 2**63 - 2**32  # so that base offset + int32 never wraps
 
 
 class CorruptBatch(KafkaError):
     """Bytes that are not the record batch they claim to be. The code is CORRUPT_MESSAGE."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
@@ -49,55 +59,53 @@ class CorruptBatch(KafkaError):
 class BatchHeader:
     """The 61 bytes before a batch's records, read once. Sizes in bytes, timestamps in ms since the epoch."""
 
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "crc",
-        "last_offset_delta",
-        "length",
-        "magic",
-        "max_timestamp",
-        "partition_leader_epoch",
-        "producer_epoch",
-        "producer_id",
-        "records_count",
-    )
+    base_offset: Readonly[cython.longlong]
+    base_timestamp: Readonly[cython.longlong]
+    max_timestamp: Readonly[cython.longlong]
+    producer_id: Readonly[cython.longlong]
+    crc: Readonly[cython.uint]
+    length: Readonly[cython.int]
+    partition_leader_epoch: Readonly[cython.int]
+    last_offset_delta: Readonly[cython.int]
+    base_sequence: Readonly[cython.int]
+    records_count: Readonly[cython.int]
+    attributes: Readonly[cython.short]
+    producer_epoch: Readonly[cython.short]
+    magic: Readonly[cython.schar]
 
     @property
-    def size_bytes(self):
+    def size_bytes(self) -> int:
         """The whole batch, base offset and length field included."""
         size: cython.longlong = self.length  # an int of C can hold it, but not the sum
         return size + LENGTH_OVERHEAD
 
     @property
-    def last_offset(self):
+    def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
 
     @property
-    def next_offset(self):
+    def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
     @property
-    def codec(self):
+    def codec(self) -> int:
         """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are reserved."""
         return self.attributes & CODEC_MASK
 
     @property
-    def is_log_append_time(self):
+    def is_log_append_time(self) -> bool:
         return (self.attributes & LOG_APPEND_TIME) != 0
 
     @property
-    def is_transactional(self):
+    def is_transactional(self) -> bool:
         return (self.attributes & TRANSACTIONAL) != 0
 
     @property
-    def is_control(self):
+    def is_control(self) -> bool:
         return (self.attributes & CONTROL) != 0
 
     @property
-    def last_sequence(self):
+    def last_sequence(self) -> int:
         """Sequence of the last record, -1 without a producer; wraps from 2**31-1 to 0."""
         if self.base_sequence < 0:
             return -1
@@ -105,7 +113,7 @@ class BatchHeader:
         last += self.last_offset_delta
         return last & SEQUENCE_MASK
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"BatchHeader(base_offset={self.base_offset}, last_offset_delta={self.last_offset_delta}, "
             f"size_bytes={self.size_bytes}, partition_leader_epoch={self.partition_leader_epoch}, "
@@ -179,7 +187,7 @@ def _header(b: cython.p_const_uchar, p: cython.Py_ssize_t) -> BatchHeader:
 
 
 @cython.cfunc
-def _corrupt(h: BatchHeader, p: cython.Py_ssize_t):
+def _corrupt(h: BatchHeader, p: cython.Py_ssize_t) -> CorruptBatch:
     if h.magic != MAGIC:
         return CorruptBatch(f"record batch of magic {h.magic} at byte {p}; only magic {MAGIC} is known")
     if h.length < _LENGTH_MIN:
@@ -190,12 +198,19 @@ def _corrupt(h: BatchHeader, p: cython.Py_ssize_t):
     )
 
 
-def read_header(buf, position: cython.Py_ssize_t = 0, whole: cython.bint = False):
-    """The header at `position`. Raises CorruptBatch for one that is cut, not of magic 2, or impossible.
+def read_header(buf: Buffer, position: cython.Py_ssize_t = 0) -> BatchHeader:
+    """The header at `position`. Raises CorruptBatch for one that is cut, not of magic 2, or impossible."""
+    return cython.cast(BatchHeader, _read(buf, position, False))
 
-    With `whole`, None instead when the header or the batch is cut by the end of the buffer.
-    """
-    view: Py_buffer
+
+def read_whole_header(buf: Buffer, position: cython.Py_ssize_t) -> BatchHeader | None:
+    """The same, and None where the header or the batch is cut by the end of the buffer."""
+    return _read(buf, position, True)
+
+
+@cython.cfunc
+def _read(buf: Buffer, position: cython.Py_ssize_t, whole: cython.bint) -> BatchHeader | None:
+    view: cython.Py_buffer
     b: cython.p_const_uchar
     left: cython.Py_ssize_t
     if cython.compiled:

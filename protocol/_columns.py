@@ -1,15 +1,22 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _columns.pxd)
-# mypy: ignore-errors
 """The memory that Arrow's columns of records are read into, in the two forms of `_records.py`.
 
 Each record's bytes are put here by `_records.read_columns`, whose loop is where the cursor over a batch is: the
 compiler inlines nothing from another module. What is rare is here: room for more keys, headers, the cut at the end.
 """
 
+from __future__ import annotations
+
 from array import array
+from typing import TYPE_CHECKING
 
 import cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize, PyByteArray_Resize
+
+if TYPE_CHECKING:
+    from ..compiled import Readonly
 
 
 @cython.cfunc
@@ -31,7 +38,31 @@ class ColumnBuffers:
     they are of no use.
     """
 
-    def __init__(self, rows: cython.Py_ssize_t, data_bytes: cython.Py_ssize_t):
+    rows: Readonly[cython.Py_ssize_t]
+    capacity: cython.Py_ssize_t
+    data_capacity: cython.Py_ssize_t
+    data_used: cython.Py_ssize_t
+    key_room: cython.Py_ssize_t
+    key_size: Readonly[cython.Py_ssize_t]
+    value_size: Readonly[cython.Py_ssize_t]
+    key_nulls: Readonly[cython.Py_ssize_t]
+    value_nulls: Readonly[cython.Py_ssize_t]
+    offsets: Readonly[array[int]]
+    timestamps: Readonly[array[int]]
+    key_offsets: Readonly[array[int]]
+    value_offsets: Readonly[array[int]]
+    key_data: Readonly[bytearray]
+    value_data: Readonly[bytearray]
+    key_valid: Readonly[bytearray]
+    value_valid: Readonly[bytearray]
+    header_rows: Readonly[array[int] | None]
+    header_key_offsets: Readonly[array[int]]
+    header_value_offsets: Readonly[array[int]]
+    header_key_data: Readonly[bytearray]
+    header_value_data: Readonly[bytearray]
+    header_nulls: Readonly[list[int]]
+
+    def __init__(self, rows: cython.Py_ssize_t, data_bytes: cython.Py_ssize_t) -> None:
         if rows < 0 or data_bytes < 0 or data_bytes > 2147483647:
             raise ValueError(f"{rows} rows of {data_bytes} bytes do not fit in int32 offsets")
         self.rows = self.data_used = self.key_size = self.value_size = self.key_nulls = self.value_nulls = 0
@@ -81,11 +112,12 @@ class ColumnBuffers:
     @cython.cfunc
     def _pad_header_rows(self, rows: cython.Py_ssize_t):
         """Rows without headers since the last that had some."""
+        assert self.header_rows is not None
         missing: cython.Py_ssize_t = rows - len(self.header_rows)
         if missing > 0:
             self.header_rows.extend(array("i", (len(self.header_key_offsets) - 1,)) * missing)
 
-    def finish(self):
+    def finish(self) -> None:
         """Cuts the buffers to the rows and bytes written. Nothing can be added afterwards."""
         rows: cython.Py_ssize_t = self.rows
         self.capacity = rows

@@ -1,6 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _compaction.pxd)
-# mypy: ignore-errors
 """The loops of log compaction, in the two forms of `_records.py`: which offset a key has last, which records stay.
 
 It has no policy and no I/O; `compaction.py` is its only user. Keys are not kept: a key is its SipHash-2-4 of 128 bits
@@ -8,27 +6,37 @@ under a key that the caller draws at random, so that nobody can make two of his 
 "SipHash: a fast short-input PRF", 2012). Records are read by `_records.Section`, which compares every length.
 """
 
+from __future__ import annotations
+
 from array import array
+from typing import TYPE_CHECKING
 
 import cython
 
+from ._records import Section
 from .batch_layout import HEADER_SIZE
 
-if not cython.compiled:
-    from ._records import Section
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.isthmus.protocol._writing import _minus, _put_varint, _varint_size
+    from cython.cimports.libc.string import memcpy
+else:
     from ._writing import _minus, _put_varint, _varint_size
+
+
+if TYPE_CHECKING:
+    from ..compiled import Public, Readonly
 
 COMPILED = cython.compiled
 
 SLOT_BYTES = 24  # hash, offset
 
-# C variables when compiled, see _compaction.pxd.
-_MASK = 2**64 - 1  # C wraps and Python does not
-_INIT_0 = 0x736F6D6570736575
-_INIT_1 = 0x646F72616E646F6D
-_INIT_2 = 0x6C7967656E657261
-_INIT_3 = 0x7465646279746573
-_GROWTH = 16  # bytes that a record's length and timestamp delta may grow by
+_MASK: cython.ulonglong = 2**64 - 1  # C wraps and Python does not
+_INIT_0: cython.ulonglong = 0x736F6D6570736575
+_INIT_1: cython.ulonglong = 0x646F72616E646F6D
+_INIT_2: cython.ulonglong = 0x6C7967656E657261
+_INIT_3: cython.ulonglong = 0x7465646279746573
+_GROWTH: cython.Py_ssize_t = 16  # bytes that a record's length and timestamp delta may grow by
 
 
 @cython.cfunc
@@ -46,7 +54,17 @@ class OffsetMap:
     size: keys so far. latest_offset: up to which the log is in here, set by the caller; -1 for nothing.
     """
 
-    def __init__(self, slots: cython.Py_ssize_t, limit: cython.Py_ssize_t, k0: cython.ulonglong, k1: cython.ulonglong):
+    slots: Readonly[cython.Py_ssize_t]
+    limit: Readonly[cython.Py_ssize_t]
+    size: Readonly[cython.Py_ssize_t]
+    latest_offset: Public[cython.longlong]
+    _table: array[int]
+    _k0: cython.ulonglong
+    _k1: cython.ulonglong
+
+    def __init__(
+        self, slots: cython.Py_ssize_t, limit: cython.Py_ssize_t, k0: cython.ulonglong, k1: cython.ulonglong
+    ) -> None:
         if not 0 < limit < slots:
             raise ValueError(f"{limit} keys cannot be found in a table of {slots} slots")
         self.slots = slots
@@ -65,7 +83,7 @@ class OffsetMap:
         """The last offset of a key, -1 for one that is not here."""
         return self._get(key, 0, len(key))
 
-    def hash_of(self, key: bytes):
+    def hash_of(self, key: bytes) -> tuple[int, int]:
         """The two 64-bit halves of a key's hash."""
         return self._hash(key, 0, len(key))
 
@@ -196,7 +214,9 @@ def map_records(section: Section, offsets: OffsetMap) -> bool:
     return True
 
 
-def mark_records(section: Section, offsets: OffsetMap, drops_tombstones: cython.bint, marks: bytearray):
+def mark_records(
+    section: Section, offsets: OffsetMap, drops_tombstones: cython.bint, marks: bytearray
+) -> tuple[int, int]:
     """Appends to `marks` a byte for each record, 1 for one that stays: (how many stay, tombstones among them).
 
     A record stays when it is past the map, or is the last of its key and, with `drops_tombstones`, has a value.
@@ -222,7 +242,7 @@ def mark_records(section: Section, offsets: OffsetMap, drops_tombstones: cython.
 def rewrite_records(
     section: Section, marks: bytearray, kept: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, has_base: cython.bint,
     base_timestamp: cython.longlong,
-):  # fmt: skip
+) -> tuple[bytearray, int, int]:  # fmt: skip
     """(61 bytes of room and the marked records, their base timestamp, their largest timestamp).
 
     kept: how many are marked, at least one. size_bytes: of all the section's records. Offset deltas stay; timestamp

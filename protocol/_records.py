@@ -1,6 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: B007, F821  (names declared in _records.pxd)
-# mypy: ignore-errors
+# ruff: noqa: B007
 """The loops over the records of a batch v2, one file in two forms: compiled by Cython, or run as plain Python.
 
 It has no policy: no codec, no checksum, no I/O. Every length that comes from the bytes is compared with what is left
@@ -14,22 +13,36 @@ Compiled, one core, 100 B records in batches of 5000, CRC checked: 41 million re
 Layout of a batch: KIP-98, and Kafka's DefaultRecordBatch and DefaultRecord.
 """
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, TypeAlias
 
 import cython
 
-from ._batch_header import CorruptBatch
+from ._batch_header import BatchHeader, CorruptBatch
+from ._columns import ColumnBuffers
 
-if not cython.compiled:
-    from ._batch_header import BatchHeader
-    from ._columns import ColumnBuffers
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ..compiled import Readonly
+
+    Bytes: TypeAlias = "bytes | None"
+    Headers: TypeAlias = "tuple[tuple[str, Bytes], ...]"
 
 COMPILED = cython.compiled
 
-# C variables when compiled, see _records.pxd.
-_RECORD_MIN = 7  # bytes of a record with a null key, a null value and deltas of 0
-_RECORD_MAX = 2**31 - 1  # Java's int
-_VARINT_MAX = 10  # bytes of 64 bits
+_RECORD_MIN: cython.Py_ssize_t = 7  # bytes of a record with a null key, a null value and deltas of 0
+_RECORD_MAX: cython.longlong = 2**31 - 1  # Java's int
+_VARINT_MAX: cython.Py_ssize_t = 10  # bytes of 64 bits
 
 if not cython.compiled:
     warnings.warn(
@@ -45,30 +58,41 @@ if not cython.compiled:
 class Record:
     """One record. key and value are bytes or None; headers a tuple of (str, bytes or None)."""
 
-    __slots__ = ("headers", "key", "offset", "timestamp_ms", "value")
+    offset: Readonly[cython.longlong]
+    timestamp_ms: Readonly[cython.longlong]
+    key: Readonly[Bytes]
+    value: Readonly[Bytes]
+    headers: Readonly[tuple[tuple[str, Bytes], ...]]
 
-    def __init__(self, offset, timestamp_ms, key, value, headers=()):
+    def __init__(
+        self,
+        offset: cython.longlong,
+        timestamp_ms: cython.longlong,
+        key: Bytes,
+        value: Bytes,
+        headers: Headers = (),
+    ) -> None:
         self.offset = offset
         self.timestamp_ms = timestamp_ms
         self.key = key
         self.value = value
         self.headers = headers
 
-    def _fields(self):
+    def _fields(self) -> tuple[int, int, Bytes, Bytes, Headers]:
         return self.offset, self.timestamp_ms, self.key, self.value, self.headers
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
         return self._fields() == other._fields()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._fields())
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Record], tuple]:
         return type(self), self._fields()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(offset={self.offset}, timestamp_ms={self.timestamp_ms}, key={self.key!r}, "
             f"value={self.value!r}, headers={self.headers!r})"
@@ -119,7 +143,7 @@ def _varint(
 
 @cython.cfunc
 @cython.inline
-def _bytes(b: cython.p_const_uchar, p: cython.Py_ssize_t, n: cython.Py_ssize_t):
+def _bytes(b: cython.p_const_uchar, p: cython.Py_ssize_t, n: cython.Py_ssize_t) -> Bytes:
     if n < 0:
         return None
     if cython.compiled:
@@ -139,16 +163,38 @@ class Section:
     and `go_on` gives the bytes from there.
     """
 
+    view: cython.Py_buffer
+    held: cython.bint
+    b: cython.p_const_uchar
+    header: BatchHeader
+    p: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    from_offset: cython.longlong
+    to_offset: cython.longlong
+    append_time: Readonly[cython.bint]
+    partial: Readonly[cython.bint]
+    needed: cython.Py_ssize_t
+    delta: cython.longlong
+    offset: cython.longlong
+    timestamp_ms: cython.longlong
+    key_at: cython.Py_ssize_t
+    key_size: cython.Py_ssize_t
+    value_at: cython.Py_ssize_t
+    value_size: cython.Py_ssize_t
+    headers_at: cython.Py_ssize_t
+    headers: cython.Py_ssize_t
+
     def __init__(
         self,
-        buf,
+        buf: Buffer,
         start: cython.Py_ssize_t,
         stop: cython.Py_ssize_t,
         header: BatchHeader,
         from_offset: cython.longlong = 0,
         to_offset: cython.longlong = 2**63 - 1,
         partial: cython.bint = False,
-    ):
+    ) -> None:
         if cython.compiled:
             if self.held:
                 raise TypeError("a section is opened once")
@@ -166,7 +212,7 @@ class Section:
             )
 
     @cython.cfunc
-    def _open(self, buf, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, partial: cython.bint):
+    def _open(self, buf: Buffer, start: cython.Py_ssize_t, stop: cython.Py_ssize_t, partial: cython.bint):
         size: cython.Py_ssize_t
         if cython.compiled:
             if self.held:
@@ -189,37 +235,37 @@ class Section:
         self.partial = partial
         self.needed = 0
 
-    def go_on(self, buf, partial: cython.bint):
+    def go_on(self, buf: Buffer, partial: cython.bint) -> None:
         """Read on in `buf`, which begins with the bytes that are left."""
         self._open(buf, 0, memoryview(buf).nbytes, partial)
 
     @property
-    def left(self):
+    def left(self) -> int:
         """Bytes not yet read."""
         return self.stop - self.p
 
     @property
-    def rows_at_most(self):
+    def rows_at_most(self) -> int:
         """How many records can be in these bytes."""
         return min(self.header.records_count - self.row, (self.stop - self.p) // _RECORD_MIN)
 
     @property
-    def next_offset(self):
+    def next_offset(self) -> int:
         """After the last record read or passed over."""
         return self.header.base_offset + self.delta + 1
 
     @property
-    def record_bytes(self):
+    def record_bytes(self) -> int:
         """Size of the record that is cut, 0 where not even that is known."""
         return self.needed
 
-    def __dealloc__(self):
+    def __dealloc__(self) -> None:
         if cython.compiled:
             if self.held:
                 PyBuffer_Release(cython.address(self.view))
 
     @cython.cfunc
-    def _corrupt(self, what: str):
+    def _corrupt(self, what: str) -> CorruptBatch:
         return CorruptBatch(
             f"record {self.row} of {self.header.records_count} in the batch at offset {self.header.base_offset} {what}"
         )
@@ -355,7 +401,9 @@ class Section:
         return out
 
 
-def read_lists(section: Section, offsets: list, timestamps: list, keys: list, values: list):
+def read_lists(
+    section: Section, offsets: list[int], timestamps: list[int], keys: list[Bytes], values: list[Bytes]
+) -> None:
     """Appends the section's records to four lists."""
     while section.next():
         offsets.append(section.offset)
@@ -364,7 +412,7 @@ def read_lists(section: Section, offsets: list, timestamps: list, keys: list, va
         values.append(_bytes(section.b, section.value_at, section.value_size))
 
 
-def read_records(section: Section, out: list):
+def read_records(section: Section, out: list[Record]) -> None:
     """Appends the section's records. Header keys that are not UTF-8 keep their bytes as surrogates."""
     record: Record
     while section.next():
@@ -381,7 +429,7 @@ def read_records(section: Section, out: list):
         out.append(record)
 
 
-def read_columns(section: Section, columns: ColumnBuffers):
+def read_columns(section: Section, columns: ColumnBuffers) -> None:
     """Appends the section's records to Arrow's buffers, if they fit."""
     row: cython.Py_ssize_t = columns.rows
     key_end: cython.Py_ssize_t = columns.key_size
@@ -449,7 +497,7 @@ def read_columns(section: Section, columns: ColumnBuffers):
     columns.value_size = value_end
 
 
-def check_records(section: Section):
+def check_records(section: Section) -> tuple[int, int, int, int, bool]:
     """(max timestamp, offset of its first record, min timestamp, null keys, whether deltas are 0, 1, 2, …).
 
     The three are -1 without records; so is the smallest timestamp where no record has one.

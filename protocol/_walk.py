@@ -1,6 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _walk.pxd)
-# mypy: ignore-errors
+# ruff: noqa: F821  (a struct of C is declared by its annotation alone)
 """The pass over a segment's batches by which a start after a crash reads a log, in the two forms of `_records.py`.
 
 It has no I/O and no policy: `core_broker/storage/startup/recovery.py` gives it bytes and takes what it found. A batch
@@ -10,9 +9,13 @@ object.
 Compiled, one core, bytes in the page cache: 0.4 µs a batch beside its checksum; plain 4 µs.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import cython
 
-from .batch_layout import (  # C variables when compiled, see _walk.pxd
+from .batch_layout import (
     ATTRIBUTES_AT,
     BASE_SEQUENCE_AT,
     CONTROL,
@@ -33,11 +36,22 @@ from .batch_layout import (  # C variables when compiled, see _walk.pxd
 )
 from .crc import crc32c
 
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32, _int64, _uint32
+
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ..compiled import Readonly
+
 COMPILED = cython.compiled
 
-# C variables when compiled, see _walk.pxd.
-_UNDECIDED = TRANSACTIONAL | CONTROL  # the order of such batches counts beyond their producer
-_MAX_RELATIVE = 2**31 - 1  # of offsets in a segment above its base
+Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+_UNDECIDED: cython.int = TRANSACTIONAL | CONTROL  # the order of such batches counts beyond their producer
+_MAX_RELATIVE: cython.longlong = 2**31 - 1  # of offsets in a segment above its base
 
 
 @cython.final
@@ -54,7 +68,24 @@ class BatchScan:
     batches with a producer id, where only the last `keeps` of each producer are, unless there are transactions.
     """
 
-    def __init__(self, base_offset: cython.longlong, interval_bytes: cython.longlong, keeps: cython.int):
+    base_offset: Readonly[cython.longlong]
+    end: Readonly[cython.longlong]
+    wanted: Readonly[cython.longlong]
+    stopped: Readonly[cython.bint]
+    last_offset: Readonly[cython.longlong]
+    max_timestamp: Readonly[cython.longlong]
+    max_timestamp_offset: Readonly[cython.longlong]
+    first_timestamp: Readonly[cython.longlong]
+    bytes_since_index: Readonly[cython.longlong]
+    batches: Readonly[cython.longlong]
+    points: Readonly[list[tuple[int, int, int, int]]]
+    epochs: Readonly[list[tuple[int, int]]]
+    producers: Readonly[list[tuple[int, Header]]]
+    interval_bytes: cython.longlong
+    keeps: cython.int
+    epoch: cython.longlong
+
+    def __init__(self, base_offset: cython.longlong, interval_bytes: cython.longlong, keeps: cython.int) -> None:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self.keeps = keeps
@@ -72,12 +103,12 @@ class BatchScan:
         self.epochs = []
         self.producers = []
 
-    def take(self, buf, room: cython.longlong, crc: cython.longlong = -1) -> None:
+    def take(self, buf: Buffer, room: cython.longlong, crc: cython.longlong = -1) -> None:
         """Go on with `buf`, whose first byte is at `end`; `room` bytes are left of the file there.
 
         crc: the first batch's checksum where it is too large to be given whole; `buf` needs its header alone then.
         """
-        view: Py_buffer
+        view: cython.Py_buffer
         b: cython.p_const_uchar
         size: cython.Py_ssize_t
         p: cython.Py_ssize_t = 0
@@ -176,7 +207,7 @@ class BatchScan:
             self.producers = _last_of_each(self.producers, self.keeps)
 
 
-def _last_of_each(rows, keeps):
+def _last_of_each(rows: list[tuple[int, Header]], keeps: cython.int) -> list[tuple[int, Header]]:
     """The last `keeps` rows of each producer id, in order."""
     if len(rows) <= keeps:
         return rows

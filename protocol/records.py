@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _records
-from ._batch_header import BatchHeader, CorruptBatch, read_header
+from ._batch_header import BatchHeader, CorruptBatch, read_header, read_whole_header
 from ._columns import ColumnBuffers
 from ._records import COMPILED, Record
 from ._writing import RecordsWriter
@@ -111,7 +111,7 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """
     data = _bytes_view(buf)
     position = start
-    while (header := read_header(data, position, True)) is not None:
+    while (header := read_whole_header(data, position)) is not None:
         yield position, header
         position += header.size_bytes
 

@@ -92,7 +92,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),
 }
-OPEN_TO_ALL = ("isthmus", "isthmus.readiness", "isthmus.runtime", "isthmus.same_host")
+OPEN_TO_ALL = ("isthmus", "isthmus.compiled", "isthmus.readiness", "isthmus.runtime", "isthmus.same_host")
 
 
 @dataclass(frozen=True)

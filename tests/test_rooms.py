@@ -10,6 +10,7 @@ from tests.rooms import ROOMS, ROOT, arguments, scenarios, table
 OF_NO_ROOM = {
     "tests/simulation",
     "tests/test_architecture.py",
+    "tests/test_compiled.py",
     "tests/test_mutants.py",
     "tests/test_readiness.py",
     "tests/test_requirements.py",

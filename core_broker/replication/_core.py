@@ -1,5 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# mypy: ignore-errors
 """The part of a partition that every Produce and Fetch request touches: fields that are C variables when compiled.
 
 `Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, those who wait
@@ -7,21 +6,32 @@ on it, and the short way of an append. What the short way may not decide is one 
 each condition sets and clears its own bit.
 """
 
+from __future__ import annotations
+
 import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
 from ...protocol.errors import KafkaError
 from ..storage.log._tail import LogTail
 
-# C variables when compiled, see _core.pxd. Bits of `obstacles`, each with its owner:
-_NOT_SERVED = 1  # the state serves no reads and no appends: Partition.enter
-_NO_APPENDS = 2  # the state takes no appends: Partition.enter
-_MIRRORED = 4  # a mirror link alone may append: Partition.configure
-_IN_LINE = 8  # an append is being prepared, later ones wait behind it: Partition.line
-_TOO_FEW_IN_SYNC = 16  # fewer replicas in sync than min.insync.replicas, acks=all is refused: Partition.place
-_AGAINST_ACKS_1 = _NOT_SERVED | _NO_APPENDS | _MIRRORED | _IN_LINE
-_AGAINST_ACKS_ALL = _AGAINST_ACKS_1 | _TOO_FEW_IN_SYNC
+if TYPE_CHECKING:
+    from ...compiled import Public, Readonly
+    from ..storage.log._ranges import LogRanges
+    from ..storage.log.log import Log
+    from .partition import Partition  # allowed: for a type alone; the other module is built on this one
+
+
+# Bits of `obstacles`, each with its owner:
+_NOT_SERVED: cython.int = 1  # the state serves no reads and no appends: Partition.enter
+_NO_APPENDS: cython.int = 2  # the state takes no appends: Partition.enter
+_MIRRORED: cython.int = 4  # a mirror link alone may append: Partition.configure
+_IN_LINE: cython.int = 8  # an append is being prepared, later ones wait behind it: Partition.line
+_TOO_FEW_IN_SYNC: cython.int = 16  # fewer in sync than min.insync.replicas, acks=all is refused: Partition.place
+_AGAINST_ACKS_1: cython.int = _NOT_SERVED | _NO_APPENDS | _MIRRORED | _IN_LINE
+_AGAINST_ACKS_ALL: cython.int = _AGAINST_ACKS_1 | _TOO_FEW_IN_SYNC
 
 NOT_SERVED = _NOT_SERVED
 NO_APPENDS = _NO_APPENDS
@@ -40,22 +50,20 @@ class Traffic:
     given, failed ones too.
     """
 
-    __slots__ = (
-        "appends",
-        "bytes_in",
-        "bytes_out",
-        "bytes_refused",
-        "failed_appends",
-        "failed_fetches",
-        "fetches",
-        "messages_in",
-    )
+    appends: Public[cython.longlong]
+    failed_appends: Public[cython.longlong]
+    bytes_in: Public[cython.longlong]
+    bytes_refused: Public[cython.longlong]
+    messages_in: Public[cython.longlong]
+    fetches: Public[cython.longlong]
+    failed_fetches: Public[cython.longlong]
+    bytes_out: Public[cython.longlong]
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.appends = self.failed_appends = self.bytes_in = self.bytes_refused = self.messages_in = 0
         self.fetches = self.failed_fetches = self.bytes_out = 0
 
-    def add(self, other):
+    def add(self, other: Traffic) -> None:
         """Take in the counts of another."""
         self.appends += other.appends
         self.failed_appends += other.failed_appends
@@ -77,21 +85,19 @@ class PartitionCore:
     first.
     """
 
-    __slots__ = (
-        "_data_waiters",
-        "_end_waiters",
-        "_sequence",
-        "high_watermark",
-        "lags",
-        "leader_epoch",
-        "obstacles",
-        "partition",
-        "ranges",
-        "tail",
-        "traffic",
-    )
+    partition: Readonly[Partition]
+    tail: Readonly[LogTail]
+    ranges: Readonly[LogRanges]
+    traffic: Readonly[Traffic]
+    high_watermark: Readonly[cython.longlong]
+    obstacles: Readonly[cython.int]
+    leader_epoch: Public[cython.longlong]
+    lags: Public[cython.bint]
+    _end_waiters: list[list]  # a heap: [offset, sequence, callback (None once it is called)]
+    _data_waiters: dict[int, Callable[[], None]]  # by sequence
+    _sequence: cython.longlong
 
-    def __init__(self, partition, log, traffic):
+    def __init__(self, partition: Partition, log: Log, traffic: Traffic) -> None:
         self.partition = partition
         self.tail = log.tail
         self.ranges = log.ranges
@@ -100,11 +106,11 @@ class PartitionCore:
         self.high_watermark = log.log_start_offset
         self.obstacles = 0
         self.lags = False
-        self._end_waiters = []  # heap: [offset, sequence, callback (None once it is called)]
-        self._data_waiters = {}  # callbacks by sequence
+        self._end_waiters = []
+        self._data_waiters = {}
         self._sequence = 0
 
-    def set_obstacle(self, bit: cython.int, is_there: cython.bint):
+    def set_obstacle(self, bit: cython.int, is_there: cython.bint) -> None:
         """Of the bit's owner: whether its condition speaks against the short way."""
         if is_there:
             self.obstacles |= bit
@@ -119,7 +125,7 @@ class PartitionCore:
 
     # --- the high watermark -------------------------------------------------------------------------------------------
 
-    def advance_high_watermark(self, offset: cython.longlong):
+    def advance_high_watermark(self, offset: cython.longlong) -> None:
         """`advance` from Python."""
         self.advance(offset)
 
@@ -151,7 +157,7 @@ class PartitionCore:
         """Whether producers may be told that what was appended before an offset is kept."""
         return self.high_watermark >= next_offset
 
-    def wait_for_high_watermark(self, offset, callback):
+    def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback()` once when the high watermark is at `offset` or past it, or the partition is not served any
         more. Gives what cancels the wait."""
         if self.high_watermark >= offset or self.obstacles & _NOT_SERVED:
@@ -161,7 +167,7 @@ class PartitionCore:
         entry = [offset, self._sequence, callback]
         heapq.heappush(self._end_waiters, entry)
 
-        def cancel():
+        def cancel() -> None:
             if entry[2] is not None:  # else it is out already: a thousand that are woken must not search the heap each
                 entry[2] = None
                 self._end_waiters.remove(entry)
@@ -169,19 +175,19 @@ class PartitionCore:
 
         return cancel
 
-    def wait_for_data(self, callback):
+    def wait_for_data(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback()` once when there is more to read, or when the partition fails or goes away. Gives what
         cancels the wait."""
         self._sequence += 1
         sequence = self._sequence
         self._data_waiters[sequence] = callback
 
-        def cancel():
+        def cancel() -> None:
             self._data_waiters.pop(sequence, None)
 
         return cancel
 
-    def wake_end_waiters(self):
+    def wake_end_waiters(self) -> None:
         """Call those whose offset is reached; all of them, where the partition is not served any more."""
         waiters = self._end_waiters
         while waiters and (waiters[0][0] <= self.high_watermark or self.obstacles & _NOT_SERVED):
@@ -189,7 +195,7 @@ class PartitionCore:
             callback, entry[2] = entry[2], None
             callback()
 
-    def wake_data_waiters(self):
+    def wake_data_waiters(self) -> None:
         """Whoever waits for data is to look: there is some, or there will be none."""
         waiters, self._data_waiters = self._data_waiters, {}
         for callback in waiters.values():
@@ -239,5 +245,5 @@ class PartitionCore:
         return base
 
 
-def _nothing():
+def _nothing() -> None:
     return None

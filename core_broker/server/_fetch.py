@@ -1,6 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _fetch.pxd)
-# mypy: ignore-errors
 """The short way of a Fetch request (from version 12 on), where compiled: from its frame to the parts of its answer.
 
 It takes consumers' requests that nothing speaks against: all is known and led here, no transaction is near, what is
@@ -8,31 +6,60 @@ read can be found without the disk, and there is enough to answer now. Until tha
 long way (`apis/fetch.py`) would not change in the same way, so that one can begin anew.
 """
 
+from __future__ import annotations
+
 from asyncio import get_running_loop
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cython
 
 from ...protocol.codegen_decode import REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
 from ...protocol.errors import KafkaError
 from ...protocol.primitives import ZERO_UUID
+from ..replication._core import PartitionCore
+from ..storage.disk._data_file import FileRange
 from ..storage.log._ranges import LogRanges, NotCached
 from ..storage.log._tail import LogTail
 from ._frames import Asking, AtOnce, Body
 from ._wanted import Wanted
 
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.isthmus.protocol._batch_header import _int32, _int64
+    from cython.cimports.isthmus.protocol._writing import _put_int32, _put_int64, _put_uvarint
+    from cython.cimports.libc.string import memcpy
+else:  # only compiled code calls them
+    _int32: Any
+    _int64: Any
+    _put_int32: Any
+    _put_int64: Any
+    _put_uvarint: Any
+    PyBytes_AS_STRING: Any
+    PyBytes_FromStringAndSize: Any
+    memcpy: Any
+
+if TYPE_CHECKING:
+    from .fetch_sessions import FetchSession, FetchSessions
+
+    Place: TypeAlias = "tuple[str | bytes, int]"
+
 COMPILED = cython.compiled
 
-# C variables when compiled, see _fetch.pxd.
-_TOPIC_IDS_SINCE = 13
-_REPLICA_STATE_SINCE = 15
-_LIMITS_BYTES = 21  # longest wait, least and most bytes, isolation level, session id and epoch
-_ASKED_BYTES = 33  # index, leader epoch, offset, epoch of the offset before, log start offset, most bytes, no tags
-_HEAD_BYTES = 25  # size, correlation id, no tags, throttle time, error code, session id, number of topics, no tags
-_ROW_BYTES = 41  # index, error code, three offsets, no aborted transactions, replica, length of the records, no tags
-_TOPIC_BYTES = 24  # an id, or a name's length, its number of partitions, no tags
-_ANSWER_BYTES_SAFE = 2**30  # of records: with so many an answer's size fits in its four bytes
-_NO_SESSION, _FINAL_EPOCH = 0, -1
-_STRING_BYTES_MAX, _ELEMENTS_MAX = STRING_BYTES_MAX, REQUEST_ELEMENTS_MAX
+_TOPIC_IDS_SINCE: cython.int = 13
+_REPLICA_STATE_SINCE: cython.int = 15
+_LIMITS_BYTES: cython.Py_ssize_t = 21  # longest wait, least and most bytes, isolation level, session id and epoch
+# Index, leader epoch, offset, epoch of the offset before, log start offset, most bytes, no tags.
+_ASKED_BYTES: cython.Py_ssize_t = 33
+# Size, correlation id, no tags, throttle time, error code, session id, number of topics, no tags.
+_HEAD_BYTES: cython.Py_ssize_t = 25
+# Index, error code, three offsets, no aborted transactions, replica, length of the records, no tags.
+_ROW_BYTES: cython.Py_ssize_t = 41
+_TOPIC_BYTES: cython.Py_ssize_t = 24  # an id, or a name's length, its number of partitions, no tags
+_ANSWER_BYTES_SAFE: cython.longlong = 2**30  # of records: with so many an answer's size fits in its four bytes
+_NO_SESSION: cython.longlong = 0
+_FINAL_EPOCH: cython.longlong = -1
+_STRING_BYTES_MAX: cython.Py_ssize_t = STRING_BYTES_MAX
+_ELEMENTS_MAX: cython.Py_ssize_t = REQUEST_ELEMENTS_MAX
 
 
 @cython.final
@@ -43,11 +70,36 @@ class Row:
     is_full: there was room for no more. has_list: that no transactions were aborted is told by an empty list.
     """
 
+    wanted: Wanted
+    partition: PartitionCore
+    place: Place
+    ranges: list[FileRange]
+    size: cython.longlong
+    high_watermark: cython.longlong
+    log_start_offset: cython.longlong
+    cut: cython.Py_ssize_t
+    has_list: cython.bint
+    is_full: cython.bint
+
 
 @cython.final
 @cython.cclass
 class FetchBody(Body):
     """A Fetch request that is being read, and answered."""
+
+    version: cython.int
+    by_id: cython.bint
+    is_committed: cython.bint
+    max_wait_ms: cython.longlong
+    min_bytes: cython.longlong
+    most_bytes: cython.longlong
+    session_id: cython.longlong
+    session_epoch: cython.longlong
+    sessions: FetchSessions
+    session: FetchSession | None
+    wanted: dict[Place, Wanted]
+    rows: list[Row]
+    idle: list[Wanted]
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 
@@ -67,7 +119,7 @@ class FetchBody(Body):
         self.most_bytes = min(_int32(self.b, self.p + 8), services.config["fetch.max.bytes"])
         if self.b[self.p + 12] > 1:
             return False
-        self.is_committed = self.b[self.p + 12]
+        self.is_committed = self.b[self.p + 12] == 1
         self.session_id = _int32(self.b, self.p + 13)
         self.session_epoch = _int32(self.b, self.p + 17)
         self.p += _LIMITS_BYTES
@@ -143,7 +195,7 @@ class FetchBody(Body):
     @cython.exceptval(-1)
     def _find_wanted(self, services) -> cython.bint:
         """Take what is asked of each partition; False where one is new to the session, or named twice without one."""
-        name: str
+        name: str | None
         key: object
         topic_id: bytes = ZERO_UUID
         size: cython.Py_ssize_t
@@ -196,7 +248,7 @@ class FetchBody(Body):
     def _look(self, partitions) -> cython.bint:
         """Find what there is to tell; False where it is not enough yet, or where something speaks against it."""
         wanted: Wanted
-        row: Row
+        row: Row | None
         left: cython.longlong = self.most_bytes
         size: cython.longlong = 0
         for place, wanted in self.wanted.items():
@@ -218,7 +270,7 @@ class FetchBody(Body):
         return size >= min(self.min_bytes, self.most_bytes) or self.max_wait_ms <= 0 or not (self.rows or self.idle)
 
     @cython.cfunc
-    def _look_at(self, wanted: Wanted, partitions, left: cython.longlong, min_one: cython.bint) -> Row:
+    def _look_at(self, wanted: Wanted, partitions, left: cython.longlong, min_one: cython.bint) -> Row | None:
         row: Row = Row.__new__(Row)
         ranges: LogRanges
         tail: LogTail
@@ -279,7 +331,7 @@ class FetchBody(Body):
             row.partition.traffic.fetches += 1
             row.partition.traffic.bytes_out += row.size
         for wanted in self.idle:
-            wanted.idle.traffic.fetches += 1
+            cython.cast(PartitionCore, wanted.idle).traffic.fetches += 1
         if self.session is not None:
             self.sessions.used(self.session, get_running_loop().time())
             session_id = self.session_id
@@ -304,7 +356,7 @@ class FetchBody(Body):
         for row in rows:
             size += _ROW_BYTES + _TOPIC_BYTES
             if not self.by_id:
-                size += 4 * len(row.wanted.topic)
+                size += 4 * len(row.wanted.topic or "")
         made: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
         for i in range(count):
@@ -337,7 +389,7 @@ class FetchBody(Body):
     def _put_topic(
         self, out: cython.p_uchar, n: cython.Py_ssize_t, wanted: Wanted, count: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        told: bytes = wanted.topic_id if self.by_id else wanted.topic.encode()
+        told: bytes = wanted.topic_id if self.by_id else (wanted.topic or "").encode()
         if not self.by_id:
             n = _put_uvarint(out, n, len(told) + 1)
         memcpy(out + n, PyBytes_AS_STRING(told), len(told))
@@ -394,7 +446,9 @@ def _cut(made: bytes, size: cython.Py_ssize_t, rows: list):
 class FetchAtOnce(AtOnce):
     """The short way of one version."""
 
-    def __init__(self, version: cython.int):
+    version: cython.int
+
+    def __init__(self, version: cython.int) -> None:
         self.version = version
 
     @cython.cfunc

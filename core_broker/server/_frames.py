@@ -1,6 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _frames.pxd)
-# mypy: ignore-errors
+# ruff: noqa: F821  (a struct of C is declared by its annotation alone)
 """What every request passes between the event loop and its handler: fields that are C variables when compiled.
 
 `Connection`, `Server`, `Route` and `Context` are made of these classes and of all that is done less often. Here a
@@ -8,24 +7,45 @@ connection's bytes are cut into frames and a request's header is read; one that 
 (`AtOnce`) costs no step of the interpreter from the read to the write, as far as it is up to this module.
 """
 
+from __future__ import annotations
+
 import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 from ...protocol.errors import ProtocolError
-from ._sending import write_by
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.isthmus.core_broker.server._sending import write_by
+    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32
+    from cython.cimports.libc.string import memcmp
+else:
+    from ._sending import write_by
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ...compiled import Public
+    from .buffers import Buffers
+    from .context import Services  # allowed: for a type alone; the other module is built on this one
+    from .due import DueAnswers  # allowed: for a type alone; the other module is built on this one
+    from .latency import Latency
+
 
 COMPILED = cython.compiled
 
 SIZE = struct.Struct(">i")
 HEAD = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 
-# C variables when compiled, see _frames.pxd.
-_SIZE_BYTES = 4
-_HEAD_BYTES = 10
-_MIN_HELD_BYTES = 256  # first buffer for a frame that did not arrive whole
-_GROWTH = 8  # a held buffer is at most this many times what has arrived
-_REQUESTS_A_TURN = 32  # of one connection, when a client sends many without waiting
+_SIZE_BYTES: cython.Py_ssize_t = 4
+_HEAD_BYTES: cython.Py_ssize_t = 10
+_MIN_HELD_BYTES: cython.Py_ssize_t = 256  # first buffer for a frame that did not arrive whole
+_GROWTH: cython.Py_ssize_t = 8  # a held buffer is at most this many times what has arrived
+_REQUESTS_A_TURN: cython.int = 32  # of one connection, when a client sends many without waiting
 
 DUE_ANSWERS = 1  # of a connection's `obstacles`: earlier requests wait for their answers. Connection sets it.
 
@@ -37,14 +57,20 @@ REQUESTS_A_TURN = _REQUESTS_A_TURN
 class Asking:
     """See Context."""
 
-    __slots__ = ("client_host", "client_id", "listener", "services", "version")
+    services: Public[Services]
+    listener: Public[str]
+    client_host: Public[str]
+    client_id: Public[str]
+    version: Public[cython.int]
 
 
 @cython.cclass
 class Body:
     """The body of a request that is being read where it lies; p is the next byte."""
 
-    __slots__ = ("b", "end", "p")
+    b: cython.p_const_uchar
+    p: cython.Py_ssize_t
+    end: cython.Py_ssize_t
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -68,8 +94,6 @@ class Body:
 class AtOnce:
     """What answers the requests of one version of an API from their bytes, where it can."""
 
-    __slots__ = ()
-
     @cython.cfunc
     def answer(
         self,
@@ -86,31 +110,49 @@ class AtOnce:
         The request's body is b[body:end].
         """
 
-    def __call__(self, frame, body: cython.Py_ssize_t, correlation: cython.longlong, context: Asking):
+    def __call__(
+        self, frame: bytes | memoryview, body: cython.Py_ssize_t, correlation: cython.longlong, context: Asking
+    ) -> Any:
         """The same from Python, of a request whose body is frame[body:]."""
-        buffer: Py_buffer
-        if not cython.compiled:
+        buffer: cython.Py_buffer
+        if cython.compiled:
+            PyObject_GetBuffer(frame, cython.address(buffer), PyBUF_SIMPLE)
+            try:
+                b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, buffer.buf)
+                return self.answer(b, body, buffer.len, correlation, context)
+            finally:
+                PyBuffer_Release(cython.address(buffer))
+        else:
             return self.answer(frame, body, len(frame), correlation, context)
-        PyObject_GetBuffer(frame, cython.address(buffer), PyBUF_SIMPLE)
-        try:
-            b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, buffer.buf)
-            return self.answer(b, body, buffer.len, correlation, context)
-        finally:
-            PyBuffer_Release(cython.address(buffer))
 
 
 @cython.cclass
 class Routed:
     """See Route."""
 
-    __slots__ = ("answer_at_once", "decode", "flexible_request", "handle", "latency", "requests", "version")
+    answer_at_once: Public[AtOnce | None]
+    decode: Public[Callable[[Any, int], tuple[Any, int]]]
+    handle: Public[Callable[[Any, Any], Any]]
+    latency: Public[Latency]
+    requests: Public[cython.longlong]
+    version: Public[cython.int]
+    flexible_request: Public[cython.bint]
 
 
 @cython.cclass
 class Serving:
     """What the connections of a server ask of it for each request, see Server."""
 
-    __slots__ = ("buffers", "clock", "max_request_bytes", "routes", "scratch", "tell", "tick")
+    routes: Public[Mapping[int, Any]]
+    scratch: Public[memoryview]
+    buffers: Public[Buffers]
+    clock: Public[Callable[[], int] | None]
+    tell: Public[Callable[[Any, int, Any, int], None] | None]
+    tick: Public[cython.longlong]
+    max_request_bytes: Public[cython.longlong]
+
+    def held(self, connection: Any, delta_bytes: int) -> None:
+        raise NotImplementedError
 
 
 @cython.cclass
@@ -125,37 +167,60 @@ class Receiving:
     frames do not count. _waits_for_due: the next request waits for the answers that are due.
     """
 
-    __slots__ = (
-        "_client",
-        "_due",
-        "_fd",
-        "_filled",
-        "_held",
-        "_need",
-        "_number",
-        "_out",
-        "_route",
-        "_scratch",
-        "_server",
-        "_transport",
-        "_waits_for_due",
-        "busy",
-        "context",
-        "obstacles",
-        "tick",
-        "writable",
-    )
+    _server: Public[Serving]
+    context: Public[Asking]
+    _transport: Public[asyncio.Transport]
+    _scratch: Public[memoryview]
+    _held: Public[bytearray | None]
+    _client: Public[bytes]
+    _due: Public[DueAnswers | None]
+    _out: Public[list[Any]]
+    _route: Public[Routed | None]
+    _number: Public[cython.longlong]
+    _filled: Public[cython.Py_ssize_t]
+    _need: Public[cython.Py_ssize_t]
+    _fd: Public[cython.int]
+    tick: Public[cython.longlong]
+    busy: Public[cython.bint]
+    writable: Public[cython.bint]
+    _waits_for_due: Public[cython.bint]
+    obstacles: Public[cython.int]
+
+    # --- what Connection has ------------------------------------------------------------------------------------------
+
+    def close(self, reason: str | None = None) -> None:
+        raise NotImplementedError
+
+    def _pause(self) -> None:
+        raise NotImplementedError
+
+    def _call_next(self) -> None:
+        raise NotImplementedError
+
+    def _unknown(self, key: int, version: int) -> Routed | None:
+        raise NotImplementedError
+
+    def _respond(
+        self, route: Any, key: int, correlation: int, clock: Callable[[], int] | None, began_ns: int, answer: Any
+    ) -> bool:
+        raise NotImplementedError
+
+    def _failed(self, route: Any, error: Exception) -> None:
+        raise NotImplementedError
+
+    def _send_ranges(self) -> None:
+        raise NotImplementedError
 
     # --- the event loop's side ----------------------------------------------------------------------------------------
 
-    def get_buffer(self, sizehint):
+    def get_buffer(self, sizehint: int) -> memoryview:
         if self._held is None:
             return self._scratch
         if self._filled == len(self._held):
             self._grow()
         return memoryview(self._held)[self._filled :]
 
-    def buffer_updated(self, nbytes: cython.Py_ssize_t):
+    def buffer_updated(self, nbytes: cython.Py_ssize_t) -> None:
         done: cython.Py_ssize_t
         if self._held is None:
             if self.busy or not self.writable:
@@ -200,9 +265,10 @@ class Receiving:
             self._call_next()
         return 0
 
-    def _grow(self):
+    def _grow(self) -> None:
         server: Serving = self._server
         old = self._held
+        assert old is not None
         size: cython.Py_ssize_t = max(min(self._need, _GROWTH * self._filled), self._filled + _MIN_HELD_BYTES)
         held = server.buffers.take(size)
         memoryview(held)[: self._filled] = memoryview(old)[: self._filled]
@@ -210,9 +276,10 @@ class Receiving:
         server.held(self, len(held) - len(old))
         server.buffers.give(old)
 
-    def _handle_held(self):
+    def _handle_held(self) -> None:
         server: Serving = self._server
         held = self._held
+        assert held is not None
         filled: cython.Py_ssize_t = self._filled
         done: cython.Py_ssize_t
         if filled >= _SIZE_BYTES and self._need == _SIZE_BYTES:
@@ -233,16 +300,17 @@ class Receiving:
     @cython.exceptval(-1)
     def _cut(self, view, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Handle the whole frames of view[:end] until one has to wait; the position after them."""
-        buffer: Py_buffer
+        buffer: cython.Py_buffer
         b: cython.p_const_uchar
-        if not cython.compiled:
+        if cython.compiled:
+            PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+            try:
+                b = cython.cast(cython.p_const_uchar, buffer.buf)
+                return self._frames(view, b, end)
+            finally:
+                PyBuffer_Release(cython.address(buffer))
+        else:
             return self._frames(view, view, end)
-        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
-        try:
-            b = cython.cast(cython.p_const_uchar, buffer.buf)
-            return self._frames(view, b, end)
-        finally:
-            PyBuffer_Release(cython.address(buffer))
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -252,7 +320,10 @@ class Receiving:
         left: cython.int = _REQUESTS_A_TURN
         limit: cython.longlong = self._server.max_request_bytes
         while end - position >= _SIZE_BYTES:
-            size = _int32(b, position) if cython.compiled else SIZE.unpack_from(view, position)[0]
+            if cython.compiled:
+                size = _int32(b, position)
+            else:
+                size = SIZE.unpack_from(view, position)[0]
             if size < _HEAD_BYTES or size > limit:
                 self.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
                 return end
@@ -281,8 +352,8 @@ class Receiving:
         """Handle the request view[start:end]."""
         server: Serving = self._server
         context: Asking = self.context
-        route: Routed
-        way: AtOnce
+        route: Routed | None
+        way: AtOnce | None
         key: cython.int
         version: cython.int
         number: cython.longlong
@@ -365,7 +436,7 @@ class Receiving:
         self.context.client_id = self._client.decode("utf-8", "replace")
         return 0
 
-    def _flush(self):
+    def _flush(self) -> None:
         """Send the answers that are there."""
         _write(self)
 
@@ -385,7 +456,7 @@ def _write(receiving: Receiving) -> cython.int:
     return 0
 
 
-def skip_tags(frame, position):
+def skip_tags(frame: bytes | memoryview, position: int) -> int:
     """The position after the tagged fields of a request header. Raises ProtocolError."""
     count, position = _uvarint(frame, position)
     for _ in range(count):
@@ -399,7 +470,7 @@ def skip_tags(frame, position):
     return position
 
 
-def _uvarint(frame, position):
+def _uvarint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while position < len(frame) and shift < 35:
         byte = frame[position]

@@ -1,6 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _produce.pxd)
-# mypy: ignore-errors
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
 It takes requests of a plain form whose partitions have no obstacle (`replication/_core.py`) and whose batches are
@@ -9,20 +7,50 @@ the request goes the long way, by its decoder, `apis/produce.py` and its encoder
 wait for its high watermark, the answer is made as on the long way.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import cython
 
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
+from ..replication._core import PartitionCore
 from ._frames import Asking, AtOnce, Body
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32
+    from cython.cimports.isthmus.protocol._writing import _put_int32, _put_int64, _put_uvarint, _uvarint_size
+    from cython.cimports.libc.string import memcpy
+else:  # only compiled code calls them
+    _int16: Any
+    _int32: Any
+    _put_int32: Any
+    _put_int64: Any
+    _put_uvarint: Any
+    _uvarint_size: Any
+    PyBytes_AS_STRING: Any
+    PyBytes_FromStringAndSize: Any
+    memcpy: Any
+
+if TYPE_CHECKING:
+    from ...compiled import Readonly
+    from ..replication.partition import Partition
+
+    Name: TypeAlias = "bytes"
+    Appended: TypeAlias = "tuple[Partition, int, int, KafkaError | None]"
+    OtherAnswer: TypeAlias = "Callable[[list[tuple[str, bytes, list[Appended]]], int, Any], Any]"
 
 COMPILED = cython.compiled
 
-# C variables when compiled, see _produce.pxd.
-_TOPIC_IDS_SINCE = 13
-_HEAD_BYTES = 10  # size, correlation id, no tagged fields, number of topics in one byte
-_ROW_BYTES = 33  # index, error code, base offset, LogAppendTime, log start offset, no record errors, message or tags
-_COMPARED_MAX = 16  # partitions, each of which is compared with all before it
-_TAIL_BYTES = 5  # throttle time, no tagged fields
+_TOPIC_IDS_SINCE: cython.int = 13
+_HEAD_BYTES: cython.Py_ssize_t = 10  # size, correlation id, no tagged fields, number of topics in one byte
+# Index, error code, base offset, LogAppendTime, log start offset, no record errors, message or tags.
+_ROW_BYTES: cython.Py_ssize_t = 33
+_COMPARED_MAX: cython.Py_ssize_t = 16  # partitions, each of which is compared with all before it
+_TAIL_BYTES: cython.Py_ssize_t = 5  # throttle time, no tagged fields
 
 _NO_ID = bytes(16)
 _INTERNAL = frozenset(INTERNAL_TOPICS)
@@ -33,11 +61,23 @@ _INTERNAL = frozenset(INTERNAL_TOPICS)
 class Part:
     """A partition's part, whose batch begins at b."""
 
+    partition: PartitionCore
+    b: cython.p_const_uchar
+    size: cython.Py_ssize_t
+    records: cython.longlong
+    index: Readonly[cython.longlong]
+    base_offset: Readonly[cython.longlong]
+    error: Readonly[KafkaError | None]
+
 
 @cython.final
 @cython.cclass
 class Asked:
     """A topic's part: `topic` as the request has it, name with its length or id."""
+
+    topic: Readonly[Name]
+    name: Readonly[str]
+    parts: Readonly[list[Part]]
 
 
 @cython.final
@@ -45,13 +85,18 @@ class Asked:
 class ProduceFrame(Body):
     """A Produce request that is being read."""
 
+    acks: cython.int
+    timeout_ms: cython.longlong
+    topics: list[Asked]
+    answer_bytes: cython.Py_ssize_t
+
     @cython.cfunc
     @cython.exceptval(-1)
     def read(self, version: cython.int, services, wall_ms: cython.longlong) -> cython.bint:
         """Whether all of it may go the short way."""
         count: cython.Py_ssize_t
         _i: cython.Py_ssize_t
-        topic: Asked
+        topic: Asked | None
         names: set
         if self.end - self.p < 8 or self.b[self.p]:  # of a transaction
             return False
@@ -77,9 +122,9 @@ class ProduceFrame(Body):
         return True
 
     @cython.cfunc
-    def read_topic(self, version: cython.int, services, wall_ms: cython.longlong) -> Asked:
+    def read_topic(self, version: cython.int, services, wall_ms: cython.longlong) -> Asked | None:
         topic: Asked = Asked.__new__(Asked)
-        part: Part
+        part: Part | None
         partitions: dict
         start: cython.Py_ssize_t = self.p
         count: cython.Py_ssize_t
@@ -90,9 +135,10 @@ class ProduceFrame(Body):
                 return None
             topic.topic = PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.b) + start, self.p - start)
             names: dict = services.image.names_by_id
-            topic.name = names.get(topic.topic)
-            if topic.name is None:
+            name = names.get(topic.topic)
+            if name is None:
                 return None
+            topic.name = name
         else:
             count = self.uvarint() - 1
             if count < 1 or count > self.end - self.p:
@@ -122,7 +168,7 @@ class ProduceFrame(Body):
         return topic
 
     @cython.cfunc
-    def read_part(self, partitions: dict, wall_ms: cython.longlong) -> Part:
+    def read_part(self, partitions: dict, wall_ms: cython.longlong) -> Part | None:
         part: Part = Part.__new__(Part)
         if self.end - self.p < 5:
             return None
@@ -219,7 +265,10 @@ class ProduceAtOnce(AtOnce):
     spoke against it, or has to wait.
     """
 
-    def __init__(self, other_answer, version: cython.int):
+    other_answer: OtherAnswer
+    version: cython.int
+
+    def __init__(self, other_answer: OtherAnswer, version: cython.int) -> None:
         self.other_answer = other_answer
         self.version = version
 

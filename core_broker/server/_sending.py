@@ -1,6 +1,4 @@
 # cython: auto_pickle=False
-# ruff: noqa: F821  (names declared in _sending.pxd)
-# mypy: ignore-errors
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets bytes by `send` and ranges by `os.sendfile`, only while the transport's own buffer is empty, and
@@ -13,19 +11,53 @@ instead. Parts are kept until sent, and a range keeps its file open. What is not
 see `cold_sends.py`: the sender waits for that, the loop does not.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
 from ..storage.disk._data_file import FileRange
-from .cold_sends import PIECE_BYTES
+from .cold_sends import PIECE_BYTES, ColdSends
 
-# C variables when compiled, see _sending.pxd.
-_JOIN_BYTES = 256 * 1024
-_SMALL_RANGE_BYTES = 16 * 1024
-_PIECE_BYTES = PIECE_BYTES
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+if TYPE_CHECKING:
+    from ...compiled import Readonly
+
+    class Owner(Protocol):
+        """What a sender must know of its connection."""
+
+        writable: bool  # False from pause_writing to resume_writing
+
+        def sent(self) -> None: ...
+        def send_failed(self, error: OSError) -> None: ...
+
+
+_C_CODE = """
+#include <errno.h>
+#include <sys/socket.h>
+
+/* How many bytes went out, or -errno. */
+static inline Py_ssize_t isthmus_send_now(int fd, const char *data, Py_ssize_t n, int more)
+{
+    int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
+    Py_ssize_t sent;
+    do {
+        sent = send(fd, data, n, flags);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : sent;
+}
+"""
+
+
+_JOIN_BYTES: cython.longlong = 256 * 1024
+_SMALL_RANGE_BYTES: cython.longlong = 16 * 1024
+_PIECE_BYTES: cython.longlong = PIECE_BYTES
 
 JOIN_BYTES = _JOIN_BYTES  # bytes parts are joined up to here, so that one write takes them
 SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a packet
@@ -36,26 +68,26 @@ SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a pa
 class Sender:
     """The parts of one connection that are on their way. Used only while there are ranges among them.
 
-    Its owner is a connection: `writable` (False from pause_writing to resume_writing), `sent()`, `send_failed(error)`.
+    Its owner is a connection.
     """
 
-    __slots__ = (
-        "_cold_sends",
-        "_dup",
-        "_fd",
-        "_first",
-        "_left",
-        "_loop",
-        "_owner",
-        "_parts",
-        "_position",
-        "_ready_to",
-        "_transport",
-        "_turn_bytes",
-        "_waits_for_disk",
-    )
+    _owner: Owner
+    _transport: asyncio.Transport
+    _cold_sends: ColdSends
+    _loop: asyncio.AbstractEventLoop | None
+    _parts: Readonly[list[Any]]
+    _first: cython.Py_ssize_t
+    _turn_bytes: cython.longlong
+    _position: cython.longlong
+    _left: cython.longlong
+    _ready_to: cython.longlong
+    _dup: cython.int
+    _fd: cython.int
+    _waits_for_disk: cython.bint
 
-    def __init__(self, owner, transport, turn_bytes: cython.longlong, cold_sends):
+    def __init__(
+        self, owner: Owner, transport: asyncio.Transport, turn_bytes: cython.longlong, cold_sends: ColdSends
+    ) -> None:
         self._owner = owner
         self._transport = transport
         self._turn_bytes = turn_bytes
@@ -70,17 +102,17 @@ class Sender:
         self._fd = socket_fd(transport)
         self._loop = None
 
-    def send(self, parts: list):
+    def send(self, parts: list[Any]) -> bool:
         """Take over `parts`; True when all are sent by now, else `owner.sent()` is called later."""
         self._parts += parts
         return self._run()
 
-    def resume(self):
+    def resume(self) -> None:
         """The transport's buffer is empty again."""
         if self._dup < 0:
             self._finish(self._run())
 
-    def close(self):
+    def close(self) -> None:
         """Let go of all parts; nothing more is sent."""
         self._stop_waiting()
         self._let_go()
@@ -254,7 +286,7 @@ class Sender:
         self._cold_sends.send(source.file, fd, self._position, size, self._sent_cold)
         return False
 
-    def _sent_cold(self, sent: cython.longlong, data: bytes, error):
+    def _sent_cold(self, sent: cython.longlong, data: bytes, error: Exception | None) -> None:
         self._waits_for_disk = False
         if not self._parts:
             return  # closed meanwhile
@@ -306,7 +338,7 @@ class Sender:
             return
         self._loop.add_writer(self._dup, self._on_writable)
 
-    def _on_writable(self):
+    def _on_writable(self) -> None:
         if self._parts:  # else they were sent, or let go of, before this turn came
             self._finish(self._run())
 
@@ -327,7 +359,7 @@ class Sender:
 @cython.ccall
 @cython.inline
 @cython.exceptval(check=False)
-def is_buffer(part) -> cython.bint:
+def is_buffer(part: object) -> cython.bint:
     """Whether it is memory, and no range of a file."""
     kind = type(part)
     return kind is bytes or kind is bytearray or kind is memoryview
@@ -367,13 +399,13 @@ def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cytho
 def _send(fd: cython.int, data: bytes, more: cython.bint) -> cython.Py_ssize_t:
     """How many bytes a socket took, `more`: others follow at once; or -errno, which who sends the rest will meet."""
     if cython.compiled:
-        return _send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), MSG_MORE if more else 0)
+        return isthmus_send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), more)  # noqa: F821
     else:
         borrowed = socket.socket(fileno=fd)
         try:
             return borrowed.send(data, socket.MSG_DONTWAIT | (socket.MSG_MORE if more else 0))
         except OSError as error:
-            return -error.errno
+            return -(error.errno or 0)
         finally:
             borrowed.detach()
 
@@ -383,7 +415,7 @@ def _too_short(source: FileRange, position: cython.longlong, left: cython.longlo
     return OSError(f"{source.file.path} ends before the range at {position}, {left} bytes")
 
 
-def socket_fd(transport):
+def socket_fd(transport: asyncio.BaseTransport) -> int:
     """The fd of a plain socket; -1 where there is none or where bytes must pass the transport (TLS)."""
     if transport.get_extra_info("sslcontext") is not None:
         return -1

@@ -1,10 +1,22 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# mypy: ignore-errors
 """A partition that somebody fetches: looked at in each of his requests, so that it costs C calls when compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import cython
 
 from ..replication._core import PartitionCore
+
+if TYPE_CHECKING:
+    from ...compiled import Public, Readonly
+    from ...protocol.messages.fetch import PartitionData
+    from ..replication.partition import Partition
+
+    Name: TypeAlias = "str | None"
+    Id: TypeAlias = "bytes"
 
 
 @cython.cclass
@@ -17,33 +29,31 @@ class Wanted:
     nothing to tell, under `idle_epoch`. cancel: ends the wait for more.
     """
 
-    __slots__ = (
-        "cancel",
-        "current_leader_epoch",
-        "fetch_offset",
-        "high_watermark",
-        "idle",
-        "idle_epoch",
-        "index",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "partition",
-        "size",
-        "topic",
-        "topic_id",
-    )
+    topic: Public[Name]
+    topic_id: Readonly[Id]
+    index: Readonly[cython.longlong]
+    fetch_offset: Readonly[cython.longlong]
+    current_leader_epoch: Readonly[cython.longlong]
+    last_fetched_epoch: Readonly[cython.longlong]
+    max_bytes: Readonly[cython.longlong]
+    high_watermark: Public[cython.longlong]
+    log_start_offset: Public[cython.longlong]
+    partition: Public[Partition | None]
+    idle: Public[PartitionCore | None]
+    idle_epoch: Public[cython.longlong]
+    size: Public[cython.longlong]
+    cancel: Public[Callable[[], None] | None]
 
     def __init__(
         self,
-        topic,
-        topic_id,
+        topic: Name,
+        topic_id: Id,
         index: cython.longlong,
         fetch_offset: cython.longlong = 0,
         current_leader_epoch: cython.longlong = -1,
         last_fetched_epoch: cython.longlong = -1,
         max_bytes: cython.longlong = 0,
-    ):
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -70,19 +80,19 @@ class Wanted:
         self.max_bytes = max_bytes
         self.idle = None
 
-    def follow(self, later):
+    def follow(self, later: Wanted) -> None:
         """Fetch as a later request says."""
         self.ask(later.fetch_offset, later.current_leader_epoch, later.last_fetched_epoch, later.max_bytes)
 
     @property
-    def is_idle(self):
+    def is_idle(self) -> bool:
         """Whether there is still nothing to tell: so most partitions of a large session are passed over in no time."""
         return self.has_no_news()
 
     @cython.cfunc
     @cython.exceptval(-1)
     def has_no_news(self) -> cython.bint:
-        idle: PartitionCore = self.idle
+        idle: PartitionCore | None = self.idle
         return (
             idle is not None
             and idle.high_watermark == self.high_watermark
@@ -91,7 +101,7 @@ class Wanted:
             and idle.tail.log_start_offset == self.log_start_offset
         )
 
-    def tell(self, data):
+    def tell(self, data: PartitionData) -> bool:
         """Remember what is to be told of the partition, a PartitionData; False when the client knows it already."""
         news = bool(data.records) or data.diverging_epoch is not None
         return self.told(news, data.error_code, data.high_watermark, data.log_start_offset)

@@ -25,7 +25,7 @@ from ._sending import JOIN_BYTES, Sender, is_buffer, socket_fd
 from .context import CloseConnection, Context
 from .dispatch import Route
 from .due import Due, DueAnswers
-from .owner import ConnectionListener
+from .owner import ConnectionListener, ConnectionOwner
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,10 @@ TCP_ESTABLISHED = 1  # Linux' tcp_states.h
 
 class Connection(Receiving, asyncio.BufferedProtocol):
     """A client's connection to one listener."""
+
+    _server: ConnectionOwner  # type: ignore[assignment]  # it is a Serving by its fields
+    context: Context
+    _route: Route | None
 
     __slots__ = ("_paused", "_sender", "_sending", "listener")
 

@@ -113,6 +113,8 @@ def handler_modules() -> list[str]:
 class Route(Routed):
     """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
 
+    handle: Handler
+
     __slots__ = ("api", "encode", "flexible_response")
 
     def __init__(

@@ -11,12 +11,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
 from .descriptor import Descriptor
 from .errors import TornWrite
+
+if TYPE_CHECKING:
+    from .files import File  # allowed: for a type alone; the other module is built on this one
 
 Buffer = bytes | bytearray | memoryview
 
@@ -413,7 +416,7 @@ class FileRange:
 
     def __init__(
         self,
-        file: object,
+        file: File,
         position: cython.longlong,
         size_bytes: cython.Py_ssize_t,
         unreadable: Callable[[OSError], None] | None = None,

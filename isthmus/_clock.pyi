@@ -1,3 +1,0 @@
-COMPILED: bool
-
-def wall_ms() -> int: ...
