@@ -15,8 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "isthmus protocol client core_broker mirror streams connectors registry console deploy testing examples "
-    "pyspark_isthmus"
+    "isthmus protocol client core_broker mirror streams connectors console deploy testing examples pyspark_isthmus"
 ).split()
 WAIVER = "# allowed: "
 
@@ -40,10 +39,9 @@ _SERVER = (
     f"{_BROKER}.coordinators",
     f"{_BROKER}.described",
     f"{_BROKER}.loggers",
-    f"{_BROKER}.security",
     *_COORDINATORS,
 )
-_PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", "isthmus.registry", *_OUTSIDE)
+_PEOPLE = ("isthmus.connectors", "isthmus.streams", "isthmus.mirror", *_OUTSIDE)
 ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus": (),
     "isthmus.runtime": ("isthmus._clock",),
@@ -53,7 +51,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus.mirror": _OUTSIDE,
     "isthmus.streams": _OUTSIDE,
     "isthmus.connectors": _OUTSIDE,
-    "isthmus.registry": _OUTSIDE,
     "isthmus.examples": ("isthmus.deploy", "isthmus.testing", *_PEOPLE),
     "isthmus.console": ("isthmus.deploy", "isthmus.examples", *_PEOPLE),
     "isthmus.deploy": ("isthmus.console", *_PEOPLE),
@@ -79,7 +76,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.cluster.image": ("isthmus.protocol",),
     f"{_BROKER}.replication": _CLUSTER,
     f"{_BROKER}.coordinators": _COORDINATORS,
-    f"{_BROKER}.security": (f"{_BROKER}.config", "isthmus.protocol"),
     f"{_BROKER}.server": _SERVER,
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
