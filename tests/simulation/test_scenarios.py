@@ -54,7 +54,7 @@ LIVELY = {
         "acked": 0.95,
     },
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
-    "echo": {"cuts": 0.3, "crashes_with_loss": 0.3},
+    "echo": {"cuts": 0.3, "crashes_with_loss": 0.25},
     "fetch-sessions": {"left_out": 0.5, "sessions_lost": 0.3, "resets": 0.05, "fault_cut": 0.4, "power_cuts": 0.2},
     "groups": {
         "coordinator_in_CompletingRebalance": 0.2,
