@@ -271,9 +271,16 @@ class Consumer:
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
         """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch, and
         TooLargeToDecode for a record larger than decode_max_bytes, once those before it were given."""
-        await self._fill(timeout_ms)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
         found: dict[TopicPartition, list[Record]] = {}
-        while self._chunks and max_records > 0:
+        await self._fill(timeout_ms)
+        while max_records > 0:
+            if not self._chunks:  # what came held no more records, such as those of an aborted transaction
+                if found or loop.time() >= deadline:
+                    break
+                await self._fill((deadline - loop.time()) * 1000)
+                continue
             chunk = self._chunks[0]
             try:
                 taken = chunk.take(max_records)
@@ -448,8 +455,10 @@ class Consumer:
             if unknown:
                 remaining_ms = (deadline - loop.time()) * 1000
                 await self.client.wait_for_topics(list(unknown), min(TOPICS_TIMEOUT_MS, remaining_ms))
+                self._check_open()
             self._assign(dict.fromkeys(self._joined))
             await self._call(self._on_assigned, self._joined)
+            self._check_open()
             self._joined = None
 
     async def _give_up(self) -> None:

@@ -226,6 +226,9 @@ class ReplicaManager:
             if isinstance(found, KafkaError):
                 self._take_offline(each, found)
                 return
+            if found.failure is not None:  # of one that was open already, and served by nobody
+                self._take_offline(each, fresh_copy(found.failure))
+                return
             topic = self._wanting(each)
             if topic is None:  # it was deleted or moved while this was opened once more; that change comes next
                 return

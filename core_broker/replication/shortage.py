@@ -118,6 +118,7 @@ class Shortage:
                     self._refusing[partition] = size_bytes
                     break
             else:
-                partition.takes_appends()
                 has_some = True
+                if partition.state is State.READ_ONLY:  # it may have failed, or gone away, meanwhile
+                    partition.takes_appends()
         return has_some

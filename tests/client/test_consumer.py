@@ -485,6 +485,19 @@ def test_corrupt_batches_are_told_until_the_user_seeks_past_them() -> None:
     simulate(test)
 
 
+def test_a_poll_after_all_that_came_waits_for_more() -> None:
+    async def test(world: World) -> None:
+        client, consumer = await begun(world)
+        fill(world, 4)
+        consumer.assign({TP: 0})
+        assert sum(map(len, (await consumer.poll(1_000, max_records=4)).values())) == 4
+        asyncio.get_running_loop().call_later(0.5, fill, world, 1)
+        assert sum(map(len, (await consumer.poll(5_000)).values())) == 1  # not empty at once
+        await ended(client, consumer)
+
+    simulate(test)
+
+
 def test_records_before_a_corrupt_batch_are_handed_over_before_it_is_told() -> None:
     async def test(world: World) -> None:
         client, consumer = await begun(world, partitions=2)

@@ -48,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a directory that is there is taken to be on disk",
         f"{STORAGE}disk/files.py",
-        "        if files.listdir(path):\n            return",
+        "        if _holds_something(files, path):\n            return",
         "        if files.exists(path):\n            return",
         (KILLED,),
     ),
@@ -105,8 +105,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retention removes segments in any order",
         f"{STORAGE}log/retention.py",
-        "        if segment is not segments[-1]:\n",
-        "        if segment is None:\n",
+        "        files.sync_directory(directory)  # else",
+        "        # else",
         (RETAINED,),
     ),
     Mutant(

@@ -150,7 +150,7 @@ def make_directory(files: Files, path: str) -> None:
     """
     parent = os.path.dirname(path)
     if files.exists(path):
-        if files.listdir(path):
+        if _holds_something(files, path):
             return  # it was synced before anything was made in it
     else:
         if parent:
@@ -161,3 +161,13 @@ def make_directory(files: Files, path: str) -> None:
     except OSError as error:
         if error.errno not in NEVER_SYNCED:
             raise
+
+
+def _holds_something(files: Files, path: str) -> bool:
+    """Whether a directory is not empty. One that we may not list is not ours to sync, either."""
+    try:
+        return bool(files.listdir(path))
+    except OSError as error:
+        if error.errno not in NEVER_SYNCED:
+            raise
+        return True

@@ -120,7 +120,5 @@ def remove_segments(files: Files, directory: str, segments: list[Segment], start
     """Remove segments, the oldest first, and the snapshots before `start`. Blocks."""
     for segment in segments:
         segment.unlink(files)
-        if segment is not segments[-1]:
-            # Else a power cut may bring it back without the next one: a start would see a gap.
-            files.sync_directory(directory)
+        files.sync_directory(directory)  # else a power cut may bring it back without the next one: a gap
     remove_snapshots(files, directory, below=start)

@@ -157,6 +157,20 @@ def test_who_waits_for_data_of_a_log_that_breaks_is_told_at_once(tmp_path):
     world.run(history)
 
 
+def test_log_that_failed_while_nobody_served_it_is_not_served(tmp_path):
+    world = World(tmp_path)
+
+    async def history():
+        await world.feed(r.TopicRecord(name="t", topic_id=ID), partition(0))
+        log = world.replicas.partitions["t"].pop(0).log  # open, and waiting to be served
+        log.status.fail(OSError(errno.EIO, "Input/output error"), "cannot sync")
+        await world.replicas._open_again([("t", 0)])
+        assert world.replicas.why_missing("t", 0).code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert world.replicas.partitions["t"] == {} and world.replicas.leaderless == {"t": {0}}
+
+    world.run(history)
+
+
 def test_a_repeated_batch_counts_as_come_in_but_not_as_appended_as_in_kafka(tmp_path):
     world = World(tmp_path)
 
