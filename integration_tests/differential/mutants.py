@@ -33,8 +33,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "takes_several_batches_for_one_partition",
         f"{BROKER}.server.produce_forms",
-        "length + LOG_OVERHEAD != len(records)",
-        "length + LOG_OVERHEAD > len(records)",
+        "length + LENGTH_OVERHEAD != len(records)",
+        "length + LENGTH_OVERHEAD > len(records)",
         "more_than_one_batch",
     ),
     Mutant(
