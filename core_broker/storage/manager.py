@@ -136,12 +136,12 @@ class LogManager:
             self.cluster_id, self.directory_id = identify(self.files, path, node_id, cluster_id, self.runtime)
             for directory in await self.files.run(self._tidy):
                 self.removals.add(directory)
-            must_sync = self.was_clean
             self.was_clean &= self.checkpoints.load()
             # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
-            # logs that were not closed: a write, which also syncs the directory, makes both changes last.
+            # logs that were not closed. A partition that a killed process made may be in the page cache alone. A
+            # write, which also syncs the directory, makes all three last.
             has_written = await self.checkpoints.keep_only(self._unopened)
-            if must_sync and not has_written:
+            if not has_written:
                 await self.files.run(self.files.sync_directory, self.data_dir)
             self._is_open = True
         except DirectoryLocked as error:

@@ -14,6 +14,7 @@ GIVEN_UP = f"{NAMES}a_compaction_that_is_given_up_leaves_the_old_segments"
 RETAINED = f"{NAMES}retention_leaves_no_gap_and_no_segment_without_its_aborted_transactions"
 SYNCED = f"{NAMES}what_was_synced_is_there_by_name_from_the_data_directory_on"
 KILLED = f"{NAMES}a_directory_that_a_killed_process_made_is_there_by_name_too"
+LEFT = f"{NAMES}a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced"
 MADE = f"{NAMES}a_partition_is_there_when_it_was_made"
 DELETED = f"{NAMES}a_partition_is_gone_when_it_was_deleted"
 UNDECIDED = f"{NAMES}a_compaction_is_not_decided_while_a_file_of_it_may_be_lost"
@@ -68,10 +69,17 @@ MUTANTS: tuple[Mutant, ...] = (
         (DELETED,),
     ),
     Mutant(
+        "what a killed process made is taken for what is on disk",
+        f"{STORAGE}manager.py",
+        "            if not has_written:\n",
+        "            if self.was_clean and not has_written:\n",
+        (LEFT,),
+    ),
+    Mutant(
         "the marker of a clean stop may come back",
         f"{STORAGE}manager.py",
-        "            if must_sync and not has_written:\n",
-        "            if must_sync and has_written:\n",
+        "            if not has_written:\n",
+        "            if not self.was_clean and not has_written:\n",
         (STOPPED,),
     ),
     Mutant(

@@ -142,6 +142,32 @@ def test_a_partition_is_there_when_it_was_made() -> None:
     after_power_cuts(work)
 
 
+@pytest.mark.parametrize("operations", range(1, 10))
+def test_a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced(operations: int) -> None:
+    """The process ends within `create` or after it. The next one finds what it made in the page cache."""
+
+    async def work(machine: Machine) -> None:
+        manager = await opened(machine)
+        machine.kill_at_disk_operation(operations, power=False)
+        try:
+            await machine.process.outcome(manager.create("t", 0, b"i" * 16, CONFIG))
+        except ProcessKilled:
+            machine.sim.counters["killed"] += 1
+        else:
+            machine.kill()
+        machine.disk.crash_countdown = 0
+        manager = await opened(machine)
+        log = await manager.create("t", 0, b"i" * 16, CONFIG)
+        append(log, batch())
+        await log.sync()
+        machine.kill(power=True)
+        manager = await opened(machine)
+        assert manager.found() == [("t", 0)]
+        assert (await manager.create("t", 0, b"i" * 16, CONFIG)).log_end_offset == 1
+
+    after_power_cuts(work)
+
+
 def test_a_partition_is_gone_when_it_was_deleted() -> None:
     async def work(machine: Machine) -> None:
         manager = await opened(machine)
