@@ -407,7 +407,7 @@ class Carrier:
             self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
         else:
             self.link_epoch = max(self.link_epoch, answer.link_epoch)
-            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.fetch_epoch):
+            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.append_epoch):
                 each.asking = False  # as it was thought to be; a fetch under way stays good
             elif each.probed and each.in_flight:
                 each.asking = False  # its log moves: the appends themselves will tell
