@@ -239,7 +239,7 @@ class Accumulator:
         return None
 
     def _left_out(self, batch: Batch, base_offset: int) -> None:
-        """Batches before one that is acknowledged are not in the log where it has no room for them."""
+        """Earlier batches are not in the log where an acknowledged one leaves no offsets for them."""
         before = takewhile(lambda each: each.number < batch.number, self.ready)
         skipped = [each for each in before if each.number > self.last_number and each.epoch == batch.epoch]
         if self.last_offset >= 0 and base_offset - self.last_offset - 1 < sum(each.count for each in skipped):

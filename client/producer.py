@@ -69,7 +69,7 @@ class Producer:
         self._topics: dict[str, ProducerTopic] = {}
         self._waiting: dict[str, list[Any]] = {}  # records of topics that are still to be learnt
         self._jobs: dict[asyncio.Task[None], None] = {}
-        self._room = asyncio.Event()
+        self._space_freed = asyncio.Event()
         self._producer_id, self._producer_epoch = -1, -1
         self._open = False
         self._sender = Sender(
@@ -100,12 +100,12 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.room()` first.
+        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.wait_for_space()` first.
 
         A topic that the client does not know yet is asked for first, and made where the cluster does that.
         """
         if self.buffered_bytes >= self.buffer_bytes:
-            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await room() before send()")
+            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
         if not self._open:
             raise ClientError("the producer is not started, or closed")
         if timestamp_ms is None:
@@ -131,16 +131,16 @@ class Producer:
         return future
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         return self.buffered_bytes < self.buffer_bytes
 
-    async def room(self) -> None:
-        """Wait until the next `send` has room, or the producer is closed; lets the loop send what is full meanwhile."""
+    async def wait_for_space(self) -> None:
+        """Wait until the buffer takes the next `send`, or the producer is closed. Full batches are sent meanwhile."""
         if not self._sender.is_drained:
             await asyncio.sleep(0)
         while self.buffered_bytes >= self.buffer_bytes:
-            self._room.clear()
-            await self._room.wait()
+            self._space_freed.clear()
+            await self._space_freed.wait()
 
     async def flush(self) -> None:
         """Send what there is now and wait until each record's fate is known; errors are in the futures."""
@@ -288,7 +288,7 @@ class Producer:
     def _released(self, size_bytes: int) -> None:
         self.buffered_bytes -= size_bytes
         if self.buffered_bytes < self.buffer_bytes:
-            self._room.set()
+            self._space_freed.set()
 
     async def _new_producer_id(self) -> tuple[int, int]:
         request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)

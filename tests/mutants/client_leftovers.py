@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/client/test_producer_trouble.py::test_a_broker_that_is_down_holds_up_no_other",),
     ),
     Mutant(
-        "who waits for room waits for ever once the producer is closed",
+        "who waits for space waits for ever once the producer is closed",
         "client/sender.py",
         """{CLOSED}; {doubt}"))
                 self._release(each, batch)
