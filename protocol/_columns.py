@@ -72,9 +72,8 @@ class ColumnBuffers:
         self.timestamps = array("q", (0,)) * rows
         self.key_offsets = array("i", (0,)) * (rows + 1)
         self.value_offsets = array("i", (0,)) * (rows + 1)
-        self.key_capacity = (
-            data_bytes // 8
-        )  # grows: twice the space of all data would be faulted in and given back each time
+        # Grows: space for all data, as values have it, would be faulted in and given back each time.
+        self.key_capacity = data_bytes // 8
         self.key_data = _blank(self.key_capacity)
         self.value_data = _blank(data_bytes)
         self.key_valid = bytearray(b"\xff") * ((rows + 7) // 8)
