@@ -146,15 +146,15 @@ def compaction_before_sync(stack: contextlib.ExitStack) -> None:
 
 def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
     """A start takes every file that a compaction left for rubbish."""
-    from isthmus.core_broker.storage.log import swap
+    from isthmus.core_broker.storage.log import swap_files
 
     def recover(files: Any, directory: str) -> bool:
         for name in files.listdir(directory):
-            if name.endswith((swap.SWAP, swap.CLEANED)):
+            if name.endswith((swap_files.SWAP, swap_files.CLEANED)):
                 files.unlink(f"{directory}/{name}")
         return False
 
-    _replace(stack, swap, "recover", recover)
+    _replace(stack, swap_files, "recover", recover)
 
 
 def producers_compacted_away(stack: contextlib.ExitStack) -> None:
