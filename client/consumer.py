@@ -12,10 +12,11 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages import offset_commit, offset_fetch
+from ..protocol.messages import offset_commit
 from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
+from .committed import fetch_committed
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import PUT_OUT, Membership
@@ -25,7 +26,7 @@ from .types import ConsumedRecord, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
+NAMES_UP_TO = 9  # versions of OffsetCommit that name topics
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
@@ -606,40 +607,3 @@ class Consumer:
 def _check_offset(tp: TopicPartition, offset: int) -> None:
     if offset < 0:
         raise ClientError(f"{tp.topic}-{tp.partition} has no offset {offset}: offsets begin at 0")
-
-
-async def fetch_committed(
-    membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
-) -> dict[TopicPartition, int]:
-    """Committed offsets of a group; of all partitions that have one when `tps` is None."""
-    topics: dict[str, list[int]] = {}
-    for tp in tps or ():
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    asked = (
-        None
-        if tps is None
-        else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
-    )
-    request = offset_fetch.Request(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
-    )
-    what = f"committed offsets of group {membership.group_id}"
-    async with membership.client.operation(what, timeout_ms) as operation:
-        while True:
-            error: KafkaError | ClientError
-            try:
-                [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
-                codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
-                code = next((each for each in codes if each), 0)
-                membership.heard(code)
-                if not code:
-                    return {
-                        TopicPartition(topic.name, p.partition_index): p.committed_offset
-                        for topic in group.topics
-                        for p in topic.partitions
-                        if p.committed_offset >= 0
-                    }
-                error = KafkaError.of(code, what)
-            except (ClientError, KafkaError) as failed:
-                error = failed
-            await operation.again(error)

@@ -400,6 +400,35 @@ def test_an_empty_copy_is_told_where_the_source_begins(monkeypatch, position, re
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("epoch", "is_kept"), [(3, True), (4, False)])
+def test_a_probe_is_held_against_what_was_appended_and_not_against_what_was_fetched_since(monkeypatch, epoch, is_kept):
+    async def scenario():
+        carrier, target, [each] = make()
+        data = iter([batch(0), batch(2, epoch=4)])
+        answers(monkeypatch, lambda _: next(data))
+        await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
+        target.answer(0)
+        await asyncio.gather(*carrier.appends)
+        each.asking = True
+
+        async def request(wanted: Any, *_: Any) -> mirror_append.Response:
+            """Meanwhile the carrier of the source's new leader has fetched, and waits for its turn to append."""
+            parcels.extend(await carrier._fetch(2, [each], 1 << 20))
+            part = mirror_append.MirrorAppendPartitionResponse(index=0, next_offset=2, next_epoch=epoch)
+            topic = mirror_append.MirrorAppendTopicResponse(name="a.t", partitions=[part])
+            return mirror_append.Response(topics=[topic])
+
+        parcels: list[Any] = []
+        target.request = request
+        await carrier._probe([each])
+        await carrier._dispatch(parcels)
+        parts = [request.topics[0].partitions[0] for request, _ in target.sent]
+        assert [(p.range_from, p.source_leader_epoch) for p in parts] == [(0, 3), (2, 4)][: 1 + is_kept]
+        assert (each.asking, each.append_epoch) == (False, 4)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_partition_that_cannot_be_compared_is_not_carried(monkeypatch, side):
     async def scenario():

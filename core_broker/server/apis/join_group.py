@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.messages.join_group import Request
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:

@@ -82,7 +82,7 @@ class Segment:
 
     file: Public[File]  # the log
     directory: Public[str]
-    tail: Public[str]  # of its files' names while a compaction writes it, see swap.py
+    tail: Public[str]  # of its files' names while a compaction writes it, see swap_files.py
     offsets: Public[OffsetIndex | None]  # indexes of the active segment. None: it is closed, the files are searched
     times: Public[TimeIndex | None]
     base_offset: Public[cython.longlong]

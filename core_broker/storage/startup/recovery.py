@@ -19,7 +19,7 @@ import logging
 from ....protocol._walk import BatchScan
 from ..disk.files import File, Files
 from ..disk.small_files import CheckpointError
-from ..log import swap
+from ..log import swap_files
 from ..log._producers import BATCHES_KEPT, ProducerStates
 from ..log._segment import MAX_RELATIVE, Segment
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
@@ -77,6 +77,7 @@ class _Loader:
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
         self.notes: list[str] = []
+        self.has_files = False  # of segments or producers, be it without the segments themselves
         self.has_lost_epochs = False  # their file cannot be read, and each start would read all of the log
         self.has_removed = False  # what must not come back: segments, snapshots and aborted transactions of another end
         self.recovered_from: int | None = None  # base of the first segment that was read through
@@ -117,7 +118,7 @@ class _Loader:
         self.epochs.truncate_start(start)
         self.has_removed |= remove_snapshots(files, directory, above=end)
         remove_stray_snapshots(files, directory, self.segments)
-        crashed = bool(bases) and not self.clean
+        crashed = self.has_files and not self.clean
         producers = self.producers
         if self.recovered_from is None:
             producers = load_producers(files, directory, self.segments, end, self.wall_ms)
@@ -197,12 +198,13 @@ class _Loader:
 
     def _tidy(self) -> list[int]:
         """End an interrupted compaction and remove what belongs to no segment; the base offsets of the rest, sorted."""
-        if swap.recover(self.files, self.directory):
+        if swap_files.recover(self.files, self.directory):
             logger.info("%s: a compaction that was interrupted is undone or finished", self.directory)
         names = self.files.listdir(self.directory)
         logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}
         for name in names:
             offset = offset_of(name)
+            self.has_files |= offset is not None
             if name.endswith(LEFTOVERS) or (
                 offset is not None and offset not in logs and name.endswith(SEGMENT_SUFFIXES[1:])
             ):
