@@ -30,7 +30,7 @@ T = TypeVar("T")
 Readonly = Annotated[T, "Python code reads the field"]
 Public = Annotated[T, "Python code reads and sets the field"]
 
-FIRST_LINE = "# Made by setup.py from {}. Not to be edited.\n"
+_FIRST_LINE = "# Made by setup.py from {}. Not to be edited.\n"
 _VISIBILITY = {"Readonly": "readonly ", "Public": "public "}
 _WORDS = {
     "bint": "bint",
@@ -71,13 +71,11 @@ class _Module:
 def write(source: Path, names: Sequence[str]) -> list[Path]:
     """Writes the `.pxd` of each module in `names` ("isthmus/_clock") under `source`; gives those that have changed.
 
-    A `.pxd` without the first line of a written one is left as it is. Raises DeclarationError.
+    Raises DeclarationError.
     """
     changed = []
     for path, text in declarations(source, names).items():
-        old = path.read_text() if path.exists() else None
-        is_ours = old is None or old.startswith(FIRST_LINE.format(path.with_suffix(".py").name))
-        if is_ours and old != text:
+        if not path.exists() or path.read_text() != text:
             path.write_text(text)
             changed.append(path)
     return changed
@@ -136,7 +134,7 @@ class _Writer:
         parts += [self._class(node) for node in self._module.classes.values()]
         lent = [self._module.functions[name] for name in sorted(self._module.lent)]
         parts.append("".join(f"{self._function(node)}\n" for node in lent))
-        first = FIRST_LINE.format(self._module.path.name)
+        first = _FIRST_LINE.format(self._module.path.name)
         return "\n".join(part for part in (first, "".join(sorted(self._cimports)), *parts) if part)
 
     def _imports(self) -> Iterator[tuple[str, str]]:
