@@ -1,4 +1,4 @@
-"""What a group is asked by, and what it asks for: values only, no behaviour."""
+"""The values that pass between a group and its caller: requests in, effects out. No behaviour."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ...protocol.messages.group_records import GroupMetadataValue
 from .members import Protocols
 
 JOIN = ("join", "")  # the join phase ends
-SYNC = ("sync", "")  # assignments are awaited no longer
+SYNC = ("sync", "")  # the group stops waiting for assignments
 Timer = tuple[str, str]
-Token = Any  # whom to answer
+Token = Any  # identifies the request to answer
 
 
 def session(member_id: str) -> Timer:
@@ -25,7 +25,7 @@ class Limits:
 
 
 class Caller(NamedTuple):
-    """Who sends a request, and in which version."""
+    """The client that sends a request, and the request's version."""
 
     version: int
     client_id: str
@@ -68,7 +68,7 @@ class Replaced(NamedTuple):
     new_id: str
     old_leader: str | None
     old_protocols: Protocols
-    old_timeouts_ms: tuple[int, int]  # of rebalance and session
+    old_timeouts_ms: tuple[int, int]  # rebalance and session timeout
     version: int
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker holds the partition that a group hashes to."""
+"""FindCoordinator: which broker leads the partition that a group hashes to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def partition_for(group_id: str, partitions: int) -> int:
 
 
 def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collection[int]) -> Found:
-    """The coordinator's address as clients of a listener reach it. leaderless: partitions that nobody serves."""
+    """The coordinator's address on a listener. leaderless: partitions without a leader that can serve them."""
     topic = image.topics.get(CONSUMER_OFFSETS)
     if topic is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -46,11 +46,11 @@ def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collect
 
 
 def kind_error(request: Request, version: int) -> ErrorCode:
-    """What is wrong with the kind of coordinator that is asked for."""
+    """The error if this kind of coordinator is not supported."""
     if request.key_type == GROUP:
         return ErrorCode.NONE
     if request.key_type == TRANSACTION:
-        return ErrorCode.UNSUPPORTED_VERSION  # transactions are not there yet; a client must not wait for them
+        return ErrorCode.UNSUPPORTED_VERSION  # no transactions yet; a retriable error would make the client wait
     return ErrorCode.INVALID_REQUEST
 
 
@@ -85,5 +85,5 @@ def _message(error: ErrorCode) -> str:
         ErrorCode.NONE: "NONE",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
         ErrorCode.UNSUPPORTED_VERSION: "Transactions are not supported by this broker yet.",
-        ErrorCode.INVALID_REQUEST: "This kind of coordinator is not known.",
+        ErrorCode.INVALID_REQUEST: "Unknown kind of coordinator.",
     }[error]

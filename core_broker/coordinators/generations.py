@@ -1,7 +1,7 @@
-"""The generations of a classic group: how one ends, how the next is put together, who is let go on the way.
+"""The generations of a classic group: how one ends, how the next is formed, and which members are removed.
 
-The part of the group's state machine that no request sees; `group.py` has the requests. Nothing here knows a loop, a
-log or a clock: what must be done is left in `effects`, in order.
+This is the part of the group's state machine that is not called by requests; `group.py` has those. Nothing here uses a
+loop, a log or a clock: what must be done is added to `effects`, in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONSUMER = "consumer"  # the protocol type of consumers, whose subscriptions can
 
 
 class Generations:
-    """See the module. `new_id` makes the random part of a member id; `wall_ms` stamps states that are stored."""
+    """See the module. `new_id` makes the random part of a member id; `wall_ms` gives the time of stored states."""
 
     def __init__(self, group_id: str, limits: Limits, wall_ms: Callable[[], int], new_id: Callable[[], str]) -> None:
         self.group_id = group_id
@@ -33,15 +33,15 @@ class Generations:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.members = Members()
-        self.pending_join: dict[str, None] = {}  # ids given out (MEMBER_ID_REQUIRED), not used yet
+        self.pending_join: dict[str, None] = {}  # ids assigned by MEMBER_ID_REQUIRED and not used yet
         self.pending_sync: dict[str, None] = {}  # members of this generation that have not synced
-        self.subscriptions: list[bytes] | None = None  # of this generation's members; None before the first
+        self.subscriptions: list[bytes] | None = None  # of this generation's members; None before the first generation
         self.effects: list[Effect] = []
-        self.is_busy = False  # the caller's: it is doing the effects
+        self.is_busy = False  # set by the caller while it performs the effects
         self._wall_ms = wall_ms
         self._new_id = new_id
-        self._initial_ms: tuple[int, int] | None = None  # of the initial delay: this part, and what is left after it
-        self._grew = False  # a member came while the initial delay ran
+        self._initial_ms: tuple[int, int] | None = None  # initial delay: this part, and the rest after it
+        self._grew = False  # a member joined during the initial delay
 
     def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -101,7 +101,7 @@ class Generations:
     # --- Timers -------------------------------------------------------------------------------------------------------
 
     def fired(self, timer: Timer) -> None:
-        """A timer's time has come."""
+        """A timer has expired."""
         if self.state is State.DEAD:
             return
         if timer == JOIN:
@@ -145,7 +145,7 @@ class Generations:
     # --- States -------------------------------------------------------------------------------------------------------
 
     def _on(self, event: Event) -> ErrorCode | Answer:
-        """Let it happen: the group goes where the table says, and what it says is to be answered is returned."""
+        """Apply an event: the group takes the next state from the table. Returns the answer to the event."""
         outcome = TABLE[event, self.state]
         if outcome.to is not None:
             before, self.state = self.state, outcome.to
@@ -155,7 +155,7 @@ class Generations:
         return outcome.answer
 
     def _code(self, event: Event) -> ErrorCode:
-        """The same for an event that is answered by an error code in every state."""
+        """The same for an event whose answer is an error code in every state."""
         answer = self._on(event)
         assert isinstance(answer, ErrorCode), event
         return answer
@@ -165,7 +165,7 @@ class Generations:
             case State.PREPARING:
                 self._begin_join_phase(before)
             case State.COMPLETING:
-                self._tell_generation()
+                self._answer_joins()
             case State.STABLE:
                 self._answer_syncs(ErrorCode.NONE)
             case State.EMPTY:
@@ -181,7 +181,7 @@ class Generations:
         self.pending_sync.clear()
         self.effects.append(Cancel(SYNC))
         if before is State.EMPTY:
-            # A new group waits a little, so that its members need not come one generation each.
+            # A new group waits a little, so that its first members share one generation.
             delay = self.limits.initial_rebalance_delay_ms
             self._grew = False
             self._initial_ms = (delay, max(self.members.rebalance_timeout_ms - delay, 0))
@@ -195,7 +195,7 @@ class Generations:
         return self.members.awaiting_join == len(self.members) and not self.pending_join
 
     def _maybe_complete(self) -> None:
-        """Go on where all have joined; a new group waits for its initial delay all the same."""
+        """Complete the join phase if all have joined, except for a new group, which waits for its initial delay."""
         if self.previous_state is not State.EMPTY:
             self._complete_if_all_joined()
 
@@ -204,7 +204,7 @@ class Generations:
             self._complete()
 
     def _complete(self) -> None:
-        """End the join phase: those who came make the next generation; static members stay though they did not."""
+        """End the join phase: the members that joined form the next generation. Static members stay in any case."""
         if self.state is not State.PREPARING:
             return
         self.effects.append(Cancel(JOIN))
@@ -214,7 +214,7 @@ class Generations:
                 self.effects.append(Cancel(session(member.member_id)))
                 self._remove(member.member_id)
         if not self.members.elect_joined() and len(self.members):
-            # Only static members are left, none of which came: wait for one, or for their sessions to end.
+            # Only static members are left, and none has joined: wait for one, or for their sessions to end.
             self.effects.append(Schedule(JOIN, self.members.rebalance_timeout_ms))
             return
         self.generation += 1
@@ -232,12 +232,12 @@ class Generations:
         self.subscriptions = [member.metadata(self.protocol_name) for member in self.members]
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads the topic, or may do so as far as anybody knows."""
+        """Whether a member reads the topic, or might read it."""
         topics = self.subscribed_topics()
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that members of this generation read; None when nobody can say."""
+        """The topics that members of this generation read; None if unknown."""
         if self.protocol_type != CONSUMER or self.subscriptions is None:
             return None
         topics: set[str] = set()
@@ -248,7 +248,7 @@ class Generations:
                 return None
         return frozenset(topics)
 
-    def _tell_generation(self) -> None:
+    def _answer_joins(self) -> None:
         for member in self.members:
             token = self.members.await_join(member, None)
             if token is not None:
@@ -265,11 +265,11 @@ class Generations:
             if token is not None:
                 answer = sg.Response(error_code=error) if error else self._assignment_of(member)
                 self.effects.append(Reply(token, answer))
-                # It could not be heard of while it waited.
+                # It could not send heartbeats while it waited.
                 self._expect(member)
 
     def _remove(self, member_id: str) -> None:
-        """Take a member out; one that waits must join again."""
+        """Remove a member; if it waits for an answer, it must join again."""
         member = self.members.get(member_id)
         if member is not None:
             if member.awaiting_join is not None:
@@ -282,7 +282,7 @@ class Generations:
         self.pending_sync.pop(member_id, None)
 
     def close(self, error: ErrorCode) -> None:
-        """The group is deleted, or its coordinator is elsewhere now: let go of all who wait."""
+        """The group is deleted or has moved to another coordinator: answer all who wait."""
         for member in self.members:
             if member.awaiting_join is not None:
                 self._refuse_join(self.members.await_join(member, None), member.member_id, error)

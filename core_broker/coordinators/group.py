@@ -1,8 +1,8 @@
-"""One classic group as requests see it: a state machine without a loop, a log or a clock of its own.
+"""One classic group as requests use it: a state machine without a loop, a log or a clock of its own.
 
-Every method takes what happened and leaves what must be done about it in `effects`, in order: answers to give, timers
-to set, a record to store. The caller does them (`groups.py`) and tells the outcome of a store by `stored`. What a
-state does with an event stands in `group_states.py`; semantics are Kafka's (KIP-62, 134, 345, 394, 429, 814).
+Every method takes what happened and adds what must be done to `effects`, in order: answers to send, timers to set, a
+record to store. The caller (`group_host.py`) performs the effects, and reports the outcome of a store by `stored`. The
+state table is in `group_states.py`. The semantics are Kafka's (KIP-62, 134, 345, 394, 429, 814).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .generations import CONSUMER, Generations
 from .group_states import TABLE, Answer, Event, State
 from .members import NOBODY, Member, Protocols, protocols_of
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
-MAX_NAMED_FOR = 1000  # characters of a client's id in its member id, which has to fit in a string of the protocol
-MAX_PENDING_MEMBERS = 10_000  # ids given out whose owners have not joined yet
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of a member that cannot send heartbeats yet, as in Kafka
+MAX_NAMED_FOR = 1000  # characters of the client id in a member id, which must fit in a protocol string
+MAX_PENDING_MEMBERS = 10_000  # assigned ids whose clients have not joined yet
 
 
 class Group(Generations):
-    """See the module."""
+    """A classic group. See the module."""
 
     # --- What is stored -----------------------------------------------------------------------------------------------
 
     def load(self, value: GroupMetadataValue) -> None:
-        """Become what a record says: Stable, or Empty without members."""
+        """Take the state of a record: Stable, or Empty without members."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
@@ -58,18 +58,18 @@ class Group(Generations):
             self._remember_subscriptions()
 
     def loaded(self) -> None:
-        """All records are read: members must be heard of from now on."""
+        """All records are read: from now on members must send heartbeats."""
         for member in self.members:
             self._expect(member)
         if len(self.members) > self.limits.max_size:
             self._on(Event.TOO_LARGE)
 
     def created(self) -> None:
-        """A first join made it: there is such a group from now on, whether or not it comes to have members."""
+        """The first join created the group: it exists from now on, even if it never has members."""
         self.effects.append(Store(self.value(), None))
 
     def stored(self, tag: Any, error: ErrorCode) -> None:
-        """A store is on the log for good, or failed."""
+        """A store is committed, or has failed."""
         match tag:
             case Assigned(generation, assignments):
                 if self.state is not State.COMPLETING or generation != self.generation:
@@ -91,7 +91,7 @@ class Group(Generations):
         names = [protocol.name for protocol in request.protocols]
         if self.state is State.DEAD:
             self._refuse_join(token, member_id, self._code(Event.JOIN))
-        elif not self._has_room_for(member_id):
+        elif not self._has_place_for(member_id):
             self._remove(member_id)
             self._refuse_join(token, NOBODY, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not self._supports(request.protocol_type, names):
@@ -99,16 +99,16 @@ class Group(Generations):
         elif member_id == NOBODY:
             self._join_new(request, caller, token)
         elif member_id in self.pending_join and request.group_instance_id is not None:
-            self._refuse_join(token, NOBODY, ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to no static member
+            self._refuse_join(token, NOBODY, ErrorCode.UNKNOWN_SERVER_ERROR)  # this id belongs to no static member
         elif member_id in self.pending_join:
             self._add(member_id, request, caller, token)
         else:
             self._rejoin(request, token)
 
-    def _has_room_for(self, member_id: str) -> bool:
+    def _has_place_for(self, member_id: str) -> bool:
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
-            # By those who joined, so that the last to come are left out when there are too many.
+            # Only members that joined count, so that the latest are refused if there are too many.
             is_waiting = member is not None and member.awaiting_join is not None
             return is_waiting or self.members.awaiting_join < self.limits.max_size
         if self.state is State.EMPTY:
@@ -131,7 +131,7 @@ class Group(Generations):
             else:
                 self._join_replacing(instance_id, old_id, new_id, request, caller, token)
         elif caller.version >= 4:
-            # KIP-394: a member that never learns its id would haunt the group, so it is told the id first.
+            # KIP-394: a member that never gets its id would stay until its session ends. So it gets the id first.
             self.pending_join[new_id] = None
             self.effects.append(Schedule(session(new_id), request.session_timeout_ms))
             self._refuse_join(token, new_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -189,7 +189,7 @@ class Group(Generations):
         self.members.update(member, protocols, rebalance_ms, request.session_timeout_ms)
         before = self.members.await_join(member, token)
         if before is not None:
-            # It asks again on another connection, nobody listens on the first.
+            # The member repeats its join on another connection; the first answer has no reader.
             self._refuse_join(before, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     # --- Static members -----------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Group(Generations):
     def _join_replacing(
         self, instance_id: str, old_id: str, new_id: str, request: jg.Request, caller: Caller, token: Token
     ) -> None:
-        """A static member whose process started again takes its place under a new member id (KIP-345)."""
+        """A static member that was restarted takes its place under a new member id (KIP-345)."""
         old_leader = self.members.leader
         member = self._replace(old_id, new_id)
         old_protocols, old_timeouts_ms = member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms)
@@ -212,7 +212,7 @@ class Group(Generations):
             self._maybe_complete()
 
     def _replace(self, old_id: str, new_id: str) -> Member:
-        """Rename a static member; whoever waits under the old id is fenced."""
+        """Give a static member a new id; requests that wait under the old id are fenced."""
         old = self.members.get(old_id)
         assert old is not None
         fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -233,7 +233,7 @@ class Group(Generations):
     def _replaced(self, tag: Replaced, error: ErrorCode) -> None:
         member = self.members.get(tag.new_id)
         if member is None or (self.state is not State.STABLE and not error):
-            return  # it left, or waits for the generation that began meanwhile
+            return  # it has left, or waits for a generation that began meanwhile
         token = self.members.await_join(member, None)
         if error:
             self.members.update(member, tag.old_protocols, *tag.old_timeouts_ms)
@@ -241,12 +241,12 @@ class Group(Generations):
             response = self._generation_for(NOBODY, False, tag.old_leader)
             response.error_code = error
         elif tag.version >= 9:
-            # KIP-814: the leader must know the members to go on leading, and must not assign anew.
+            # KIP-814: the leader needs the members to continue as leader, and must not assign again.
             is_leader = tag.new_id == self.members.leader
             response = self._generation_for(tag.new_id, is_leader)
             response.skip_assignment = is_leader
         else:
-            # It is told of the leader that was, so that it does not take itself for one and assign anew.
+            # The answer names the previous leader, so that this member does not act as leader and assign again.
             response = self._generation_for(tag.new_id, False, tag.old_leader)
         if token is not None:
             self.effects.append(Reply(token, response))
@@ -256,7 +256,7 @@ class Group(Generations):
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if self.state is State.DEAD:
-            return ErrorCode.NONE  # the table has what everyone is told
+            return ErrorCode.NONE  # the state table has the answer
         if instance_id is not None:
             known = self.members.static_id(instance_id)
             if known is None:
@@ -310,7 +310,7 @@ class Group(Generations):
         return self._code(Event.HEARTBEAT)
 
     def touch(self, member_id: str) -> None:
-        """The member was heard of."""
+        """The member has sent a request."""
         member = self.members.get(member_id)
         if member is not None:
             self._expect(member)
@@ -329,7 +329,7 @@ class Group(Generations):
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if member_id == NOBODY and instance_id is not None:
-            # An administrator's way to remove a static member whose process is gone.
+            # An administrator removes a static member whose process does not run any more.
             member_id = self.members.static_id(instance_id) or NOBODY
         if member_id in self.pending_join:
             self.effects.append(Cancel(session(member_id)))
@@ -342,7 +342,7 @@ class Group(Generations):
         return error
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether offsets may be committed under this identity. -1 stands for a consumer that manages itself."""
+        """Whether this member may commit offsets. Generation -1: a consumer without group management."""
         if generation >= 0 or self.state is not State.EMPTY:
             error = self._check_generation(member_id, instance_id, generation)
             if error:

@@ -1,6 +1,6 @@
-"""The groups that this broker coordinates: found by their id, given time, and what they ask for is done.
+"""The groups that this broker coordinates: finds them by id, runs their timers, and performs their effects.
 
-A group's state machine decides and leaves effects: answers, timers, records. Here they are carried out, in order. The
+A group's state machine decides and leaves effects: answers, timers, records. This module performs them in order. The
 requests are in `membership.py`, `offset_requests.py` and `groups.py`.
 """
 
@@ -24,18 +24,18 @@ from . import find
 from .effects import Cancel, Limits, Reply, Schedule, Store
 from .group import Group
 from .group_shard import GroupShard
-from .runtime import CoordinatorRuntime, Record, Replicas, Shard, told
+from .runtime import CoordinatorRuntime, Record, Replicas, Shard, client_error
 from .timers import Timers
 
-MAX_GROUPS = 100_000  # of one shard; more are told that there is no coordinator
-MAX_PLACES = 10_000  # groups whose partition is remembered, since Java's hash is slow in Python
+MAX_GROUPS = 100_000  # of one shard; requests for more get COORDINATOR_NOT_AVAILABLE
+MAX_PLACES = 10_000  # groups whose partition is cached, since Java's hash is slow in Python
 EXPIRE = "expire"
 
 logger = logging.getLogger(__name__)
 
 
 class GroupHost:
-    """Made after the replicas are subscribed to the controller: `start` follows it in turn."""
+    """Created after the replicas are subscribed to the controller, so that `start` subscribes after them."""
 
     def __init__(
         self, controller: Controller, replicas: Replicas, config: BrokerConfig, runtime: Runtime, purgatory: Purgatory
@@ -57,7 +57,7 @@ class GroupHost:
     # --- Life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Coordinate what this broker leads, now and later. Groups are read in the background."""
+        """Coordinate the groups of partitions that this broker leads, now or later. They are read in the background."""
         self._controller.subscribe(self.on_change)
         self.on_change(self._image.everything())
 
@@ -66,12 +66,12 @@ class GroupHost:
         self._timers.close()
 
     def on_change(self, delta: Delta) -> None:
-        """Follow the metadata image."""
+        """Apply a change of the metadata image."""
         if CONSUMER_OFFSETS in delta.deleted:
             for index in list(self._shards.shards):
                 self._shards.resign(index)
         if CONSUMER_OFFSETS in delta.changed:
-            self._places.clear()  # there may be more partitions now
+            self._places.clear()  # the number of partitions may have changed
         for index in delta.changed.get(CONSUMER_OFFSETS, ()):
             partition = self._image.partition(CONSUMER_OFFSETS, index)
             if partition is not None and partition.leader == self._node_id:
@@ -82,17 +82,17 @@ class GroupHost:
             self._forget_topics(delta.deleted)
 
     def came_back(self, topic: str, index: int) -> None:
-        """A partition that could not be used is served now."""
+        """A partition that was offline is served again."""
         if topic == CONSUMER_OFFSETS:
             self._shards.elect(index)
 
     def went_offline(self, topic: str, index: int) -> None:
-        """A partition is lost: nobody coordinates its groups. Whoever finds it out may be writing for one of them."""
+        """A partition went offline: its groups have no coordinator. The caller may be writing for one of them."""
         if topic == CONSUMER_OFFSETS:
             asyncio.get_running_loop().call_soon(self._shards.resign_if_offline, index)
 
     def _forget_topics(self, names: Collection[str]) -> None:
-        """Offsets go with their topics, so that a topic of the same name begins anew."""
+        """Remove the offsets of deleted topics, so that a new topic of the same name begins without."""
         for shard in self._shards.shards.values():
             if shard.failure is None:
                 self._remove(shard, shard.state.without_topics(names))
@@ -109,7 +109,7 @@ class GroupHost:
         try:
             self._shards.write(shard, tombstones, atomic=False)
         except KafkaError as error:
-            logger.error("%s: what is not needed any more could not be removed: %s", shard.partition, error)
+            logger.error("%s: cannot write tombstones of expired offsets and groups: %s", shard.partition, error)
 
     def _new_shard(self, index: int) -> GroupShard:
         def changed(group: Group) -> None:
@@ -142,7 +142,7 @@ class GroupHost:
         return timeout
 
     def _group_of(self, group_id: str) -> tuple[Shard[GroupShard], Group]:
-        """Raises KafkaError, UNKNOWN_MEMBER_ID for a group that does not exist."""
+        """The shard and the group. Raises KafkaError, UNKNOWN_MEMBER_ID if the group does not exist."""
         shard = self._shard_of(group_id)
         group = shard.state.groups.get(group_id)
         if group is None:
@@ -152,14 +152,14 @@ class GroupHost:
     # --- Effects ------------------------------------------------------------------------------------------------------
 
     def _perform(self, shard: Shard[GroupShard], group: Group) -> None:
-        """Do what the group asks for, until it asks for nothing more."""
+        """Perform the group's effects until there are no more."""
         if not group.effects or group.is_busy:
-            return  # nothing to do, or an answer led straight to the next request: further up this has its turn
+            return  # nothing to do, or an answer led to another request: the outer call goes on with it
         group.is_busy = True
         try:
             while effects := group.take_effects():
                 for effect in effects:
-                    if isinstance(effect, Schedule):  # not by `match`, which costs as much as what is done
+                    if isinstance(effect, Schedule):  # `match` would cost as much as the effect
                         self._timers.schedule((shard, (group, effect.timer)), effect.delay_ms)
                     elif isinstance(effect, Reply):
                         effect.token.complete(effect.response)
@@ -171,7 +171,7 @@ class GroupHost:
             group.is_busy = False
 
     def _let_go(self, group: Group) -> None:
-        """Of a group that is not coordinated here any more only the answers are given."""
+        """Send only the answers of a group that is no longer coordinated here."""
         for effect in group.take_effects():
             if isinstance(effect, Reply):
                 effect.token.complete(effect.response)
@@ -182,7 +182,7 @@ class GroupHost:
                 logger.error("group %s could not be stored: %s", group.group_id, error)
             else:
                 logger.info("group %s: generation %d, %d members", group.group_id, group.generation, len(group.members))
-            group.stored(store.tag, ErrorCode.NONE if error is None else told(error.code))
+            group.stored(store.tag, ErrorCode.NONE if error is None else client_error(error.code))
             self._perform(shard, group)
 
         try:
@@ -198,7 +198,7 @@ class GroupHost:
         shard: Shard[GroupShard] = name[0]
         what: Any = name[1]
         if self._shards.shards.get(shard.index) is not shard:
-            return  # another broker's, or read anew since
+            return  # moved to another broker, or loaded again since
         if what == EXPIRE:
             self._remove(shard, shard.state.expire(self._runtime.wall_ms(), self._retention_ms))
             self._timers.schedule(name, self._check_interval_ms)

@@ -1,7 +1,7 @@
-"""The group coordinator: requests in, answers or Pendings out. Classic groups only; KIP-848's are not there yet.
+"""The group coordinator: takes requests, returns answers or Pendings. Classic groups only, not KIP-848's.
 
-Joins and commits are in `membership.py` and `offset_requests.py`; here are the requests of those who look on or clear
-up, and FindCoordinator.
+Joins and commits are in `membership.py` and `offset_requests.py`. Here are the requests of administrators, and
+FindCoordinator.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .group_shard import GroupShard
 from .group_states import State
 from .membership import Membership
 from .offset_requests import OffsetRequests
-from .runtime import Shard, told
+from .runtime import Shard, client_error
 
 
 class GroupCoordinator(Membership, OffsetRequests):
     """Every request method takes the decoded request, its version, the client's id and host."""
 
     def counts(self) -> dict[State, int]:
-        """How many groups are in each state, of those coordinated here."""
+        """The number of groups in each state, of those coordinated here."""
         return inspection.counts(list(self._shards.shards.values()))
 
     @property
     def offsets_count(self) -> int:
-        """Offsets that are kept here, of all groups and partitions."""
+        """The number of offsets kept here, of all groups and partitions."""
         return sum(len(shard.state.offsets) for shard in self._shards.shards.values())
 
     def unread(self) -> dict[int, str]:
-        """Partitions of __consumer_offsets whose groups are of no use yet, and why."""
+        """Partitions of __consumer_offsets whose groups are not available yet, and why."""
         return self._shards.unread()
 
     def describe_groups(self, request: dsg.Request, version: int, client_id: str, client_host: str) -> Any:
@@ -48,7 +48,7 @@ class GroupCoordinator(Membership, OffsetRequests):
         return inspection.listed(request, [self._shards.shards[index] for index in sorted(self._shards.shards)])
 
     def delete_groups(self, request: dlg.Request, version: int, client_id: str, client_host: str) -> Any:
-        """Answered once what deletes each group is safe, wherever the groups are kept."""
+        """Answered once the tombstones of all groups are committed, in whichever shards they are."""
         results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
         response = dlg.Response(results=[result for _, result in results])
         waits = [
@@ -63,7 +63,7 @@ class GroupCoordinator(Membership, OffsetRequests):
             for partition, end, result in waits:
                 if partition.high_watermark < end:
                     failure = partition.failure
-                    result.error_code = told(ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code)
+                    result.error_code = client_error(ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code)
             return response
 
         ends = ((partition, end) for partition, end, _ in waits)
@@ -81,7 +81,7 @@ class GroupCoordinator(Membership, OffsetRequests):
                 raise KafkaError(error, "The group is not empty.")
             self._shards.write(shard, shard.state.delete(group_id), atomic=False)
         except KafkaError as error:
-            result.error_code, result.error_message = told(error.code), error.message
+            result.error_code, result.error_message = client_error(error.code), error.message
         return shard, result
 
     def find_coordinator(
@@ -92,7 +92,7 @@ class GroupCoordinator(Membership, OffsetRequests):
         client_host: str = "",
         listener: str | None = None,
     ) -> Any:
-        """listener: the one the request came by; its addresses are told. The first is taken if it is not said."""
+        """listener: that of the request; the answer has addresses of this listener. Default: the first."""
         name = listener or next(iter(self._image.brokers[self._node_id].endpoints))
         kind = find.kind_error(request, version)
 

@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what can be said of groups, read only."""
+"""DescribeGroups and ListGroups: read only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSIC = "classic"
 
 
 def describe(request: dsg.Request, version: int, shard_of: Callable[[str], GroupShard]) -> dsg.Response:
-    """shard_of: the shard of a group, or KafkaError."""
+    """shard_of: returns the shard of a group; raises KafkaError."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in dict.fromkeys(request.groups):
@@ -66,7 +66,7 @@ def counts(shards: Sequence[Shard[GroupShard]]) -> dict[State, int]:
 
 
 def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Response:
-    """The groups of all shards, by the filters that are set; an error while any shard cannot be used."""
+    """The groups of all shards that pass the request's filters; an error if any shard is not available."""
     states = [state.strip().lower() for state in request.states_filter]
     types = [kind.strip().lower() for kind in request.types_filter]
     found = []

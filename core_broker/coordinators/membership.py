@@ -1,6 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is in a group, as requests ask for it.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the requests about a group's members.
 
-What is wrong with a request itself is told here; what the group makes of it is its state machine's (`group.py`).
+Errors of a request itself are found here; the group's state machine (`group.py`) does the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..purgatory import Pending
 from .effects import Caller
 from .group_host import MAX_GROUPS, GroupHost
 
-LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that nobody answered by then is told to ask again
+LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync without an answer by then must be repeated
 
 
 class Membership(GroupHost):
@@ -25,7 +25,7 @@ class Membership(GroupHost):
 
     def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
         def refuse(error: int, member_id: str = request.member_id) -> jg.Response:
-            return _join_told(jg.Response(member_id=member_id, error_code=error), version)
+            return _join_response(jg.Response(member_id=member_id, error_code=error), version)
 
         low, high = self._config["group.min.session.timeout.ms"], self._config["group.max.session.timeout.ms"]
         if not request.group_id:
@@ -44,7 +44,9 @@ class Membership(GroupHost):
                 return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group = shard.state.group(request.group_id)
             group.created()
-        token = Token(lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda told: _join_told(told, version))
+        token = Token(
+            lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda answer: _join_response(answer, version)
+        )
         group.join(request, Caller(version, client_id or "", _host(client_host)), token)
         self._perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
@@ -70,7 +72,7 @@ class Membership(GroupHost):
         try:
             shard, group = self._group_of(request.group_id)
         except KafkaError as error:
-            # While groups are read, a member is as well as it was.
+            # While groups are loaded, a member keeps its state.
             loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return hb.Response(error_code=ErrorCode.NONE if loading else error.code)
         code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
@@ -105,7 +107,7 @@ class Membership(GroupHost):
 
 
 class Token(Pending):
-    """A join or sync that waits for its group. `shape` fits the group's answer to the request's version."""
+    """A join or sync that waits for its group. `shape` converts the group's answer to the request's version."""
 
     __slots__ = ("_shape",)
 
@@ -117,13 +119,13 @@ class Token(Pending):
         return super().complete(None if answer is None else self._shape(answer))
 
 
-def _join_told(response: jg.Response, version: int) -> jg.Response:
-    """A refusal names no protocol; before version 7 the name cannot be null."""
+def _join_response(response: jg.Response, version: int) -> jg.Response:
+    """An error response names no protocol; before version 7 the name cannot be null."""
     if response.error_code or response.protocol_name is None:
         response.protocol_name = None if version >= 7 else ""
     return response
 
 
 def _host(client_host: str) -> str:
-    """As Kafka writes it."""
+    """The host as Kafka writes it."""
     return client_host if client_host.startswith("/") else f"/{client_host}"

@@ -1,6 +1,6 @@
-"""OffsetCommit, OffsetDelete and OffsetFetch: how far a group has come, as requests ask for it.
+"""OffsetCommit, OffsetDelete and OffsetFetch: the requests about a group's offsets.
 
-What is kept and how an answer is put together is in `offsets.py`.
+`offsets.py` stores the offsets and builds the answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import offsets
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
 from .group_states import State
-from .runtime import Shard, told
+from .runtime import Shard, client_error
 
 
 class OffsetRequests(GroupHost):
@@ -35,13 +35,13 @@ class OffsetRequests(GroupHost):
             self._check_commit(request, version, shard)
             self._shards.write(shard, commit.records)
         except KafkaError as error:
-            return commit.fail(told(error.code))
+            return commit.fail(client_error(error.code))
         return self._shards.answer(
             shard, lambda error: commit.fail(error) if error else commit.response, self._commit_timeout_ms
         )
 
     def _check_commit(self, request: oc.Request, version: int, shard: Shard[GroupShard]) -> None:
-        """Raises KafkaError when the group does not take a commit from this member."""
+        """Raises KafkaError if the group does not accept a commit from this member."""
         generation = request.generation_id_or_member_epoch
         group = shard.state.groups.get(request.group_id)
         if group is None:
@@ -49,7 +49,7 @@ class OffsetRequests(GroupHost):
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
             if len(shard.state.groups) >= MAX_GROUPS:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return  # a consumer that manages itself; the group comes to be with its first offset
+            return  # a consumer without group management; its first offset creates the group
         error = group.check_commit(request.member_id, request.group_instance_id, generation)
         if error:
             raise KafkaError(error)
@@ -69,7 +69,7 @@ class OffsetRequests(GroupHost):
                 return od.Response(error_code=error)
             self._shards.write(shard, deletion.decide(shard.state.offsets, group.is_subscribed), atomic=False)
         except KafkaError as failure:
-            return od.Response(error_code=told(failure.code))
+            return od.Response(error_code=client_error(failure.code))
         return self._shards.answer(
             shard,
             lambda error: od.Response(error_code=error) if error else deletion.response,
@@ -84,12 +84,12 @@ class OffsetRequests(GroupHost):
             try:
                 shard = self._shard_of(group.group_id)
             except KafkaError as error:
-                answers.append(offsets.failed_group(group, version, told(error.code)))
+                answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue
             answers.append(offsets.fetch_group(group, version, shard.state.offsets, self._image))
             if shard.partition.high_watermark < shard.written:
                 waits[shard.index] = shard
-        # An offset that is not safe yet might be told and then be gone.
+        # An offset that is not committed to the log yet might be lost after it was returned.
         return self._after(list(waits.values()), asked, lambda: offsets.fetch_response(answers, version), version)
 
     def _after(
@@ -99,7 +99,7 @@ class OffsetRequests(GroupHost):
         respond: Callable[[], Any],
         version: int,
     ) -> Any:
-        """`respond()` when all that the shards have written is safe."""
+        """The answer of `respond()`, when all that the shards have written is committed."""
         if not shards:
             return respond()
 
@@ -112,7 +112,7 @@ class OffsetRequests(GroupHost):
             nonlocal left
             left -= 1
             if error is not None:
-                pending.complete(fail(told(error.code)))
+                pending.complete(fail(client_error(error.code)))
             elif not left:
                 pending.complete(respond())
 
