@@ -174,9 +174,7 @@ def explain(said: str, code: int = 1) -> str:
             "/etc/docker/daemon.json)"
         )
     if _FULL.search(said):
-        return (
-            f"{line}: make room (`docker system df` shows what takes it, `docker system prune` removes what is unused)"
-        )
+        return f"{line}: free disk space (`docker system df` shows its use, `docker system prune` removes unused data)"
     if _API.search(said):
         return f"{_PREFIXES.sub('', line)}: client and engine are too far apart, install matching versions"
     for pattern in _NO_IMAGE:

@@ -1,4 +1,4 @@
-"""Reads what an app's tables hold, from outside and without the app: its changelog, up to the last markers."""
+"""Reads an app's tables without the app: from its changelog, up to the last committed markers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .runtime.loading import load_partition
 
 
 class TableRow(NamedTuple):
-    """One committed row. window_start_ms: None where the table has no windows."""
+    """One committed row. window_start_ms: None if the table has no windows."""
 
     task: int
     table: str
@@ -25,7 +25,7 @@ class TableRow(NamedTuple):
 
 @dataclass
 class Committed:
-    """All tables of an app, and the input positions they reflect."""
+    """All tables of an app, and the input positions that they include."""
 
     rows: list[TableRow] = field(default_factory=list)
     positions: Positions = field(default_factory=dict)

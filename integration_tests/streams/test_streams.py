@@ -72,7 +72,7 @@ class Case:
             i = len(self.sent)
             key, timestamp_ms = b"k%d" % (i * 7 % KEYS), i * 10
             self.sent.append((key, timestamp_ms))
-            await producer.room()
+            await producer.wait_for_space()
             value = json.dumps({"n": 1, "i": i}).encode()
             futures.append(producer.send(f"{self.name}.in", value, key, timestamp_ms=timestamp_ms))
             if pause_s and i % 500 == 0:
@@ -245,7 +245,7 @@ def test_a_stop_is_controlled_and_soon_even_without_a_broker(tmp_path: Path, mon
                 await case.produce(client, 2_000)
 
         waiting = case.worker()  # its topics are not there yet
-        wait_for(waiting, "waits for topics")
+        wait_for(waiting, "waits for missing topics")
         assert waiting.end() == 0, waiting.log
         assert "Traceback" not in waiting.log
         with case.worker() as quick:

@@ -563,7 +563,7 @@ def test_an_agent_that_cannot_be_cancelled_does_not_hold_up_its_worker(monkeypat
         await drain(worker, 3)
         run = worker.running[0]
         await asyncio.wait_for(worker._revoked([TopicPartition("in", 0)]), 10)
-        assert "agent stubborn of task 0 goes on after it was cancelled" in caplog.text
+        assert "agent stubborn of task 0 runs on after it was cancelled" in caplog.text
         assert producer.written[-1][0] == end_key(run.task.run, 1) and not worker.running
         over = True
         await run.stop()
