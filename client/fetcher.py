@@ -45,7 +45,7 @@ class FetchedBatches:
 
 # Why a position's offset is invalid.
 OUT_OF_RANGE = "is out of range"
-RECREATED = "was deleted and created again"
+RECREATED = "was deleted and made anew"
 TRUNCATED = "was truncated"  # below what was read: KIP-320
 
 
@@ -81,9 +81,9 @@ class Position:
         self.served = 0  # when it last got data, as a counter: the one that has waited longest is fetched first
         self.failures = 0  # in a row, after which the leader was looked up
         self.topic_id: bytes | None = None
-        self.error: KafkaError | None = None  # to be raised by the user's next poll
+        self.error: KafkaError | None = None  # what the user must be told
         self.invalid: str | None = None  # OUT_OF_RANGE, RECREATED or TRUNCATED
-        self.log_end = -1  # if TRUNCATED: where the log ends now
+        self.log_end = -1  # of a TRUNCATED one: where the log ends that once went further
 
     @property
     def is_settled(self) -> bool:

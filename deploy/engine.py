@@ -174,7 +174,9 @@ def explain(said: str, code: int = 1) -> str:
             "/etc/docker/daemon.json)"
         )
     if _FULL.search(said):
-        return f"{line}: free disk space (`docker system df` shows its use, `docker system prune` removes unused data)"
+        return (
+            f"{line}: free some space (`docker system df` shows what is used, `docker system prune` removes leftovers)"
+        )
     if _API.search(said):
         return f"{_PREFIXES.sub('', line)}: client and engine are too far apart, install matching versions"
     for pattern in _NO_IMAGE:

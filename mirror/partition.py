@@ -19,10 +19,10 @@ class State(StrEnum):
     MIRRORING = "MIRRORING"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"  # the source does not answer, or not for this partition; tried again
     GAP = "GAP"  # the source deleted records before they were mirrored
-    DIVERGED = "DIVERGED"  # the target has records that the source does not have any more
-    SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic was deleted and created again
-    FAILED = "FAILED"  # the target refuses the data, or the source refuses to describe the topic; see `reason`
-    NO_TOPICS = "NO_TOPICS"  # of a link: one of its expressions matches no topic of the source
+    DIVERGED = "DIVERGED"  # the target holds records that the source no longer has
+    SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic is another one by the same name
+    FAILED = "FAILED"  # the target rejects the data, or the source does not describe the topic: see `reason`
+    NO_TOPICS = "NO_TOPICS"  # of a link: one of its expressions selects no topic of the source
 
 
 # In these states nothing is appended until a person acts.
@@ -144,7 +144,7 @@ class PartitionMirror:
         return Run(first, last.next_offset, last.partition_leader_epoch, data[begin:end])
 
     def begins_at(self, log_start_offset: int) -> Run | None:
-        """What makes the target's log begin at the same offset as the source's, if the source has no records.
+        """A run without data: it makes the target's log begin where the source's does, when the source has no records.
 
         None if it begins there already, or has had records. Advances the fetch position.
         """

@@ -1,8 +1,8 @@
 """The mirror worker: finds the topics of a link, has them copied, and reports the progress in `__mirror_status`.
 
-Any number of workers may run for one link: the target accepts each batch once, whoever sends it (see `carrier`). A
-problem becomes a state of its partition, with a reason, and never stops the others. A problem without a partition
-becomes a state of the link.
+Any number of workers may run on one link: the target takes each batch once, whoever brings it (see `carrier`). A
+problem becomes the state of its partition, with its reason, and never stops the others. A problem of no partition
+becomes the state of the link.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ log = logging.getLogger("isthmus.mirror")
 
 
 class MirrorWorker:
-    """Runs one link. The caller starts and closes the clients. `start` returns when the target is known to support the
-    mirror's requests; `stop` waits for appends in flight. `failed` is done only after a bug."""
+    """Carries one link. Clients are started and closed by the caller; `start` returns once the target is known to
+    speak the mirror's requests, `stop` waits for appends under way. `failed` gets an exception only by a bug of this
+    package."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime | None = None) -> None:
         self.link = link
@@ -41,11 +42,11 @@ class MirrorWorker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._carriers: dict[int, asyncio.Task[None]] = {}  # by source node
         self._tasks: list[asyncio.Task[None]] = []
-        self._troubled: dict[str, None] = {}  # topics with a problem in the last discovery
-        self._trouble: tuple[State, str] | None = None  # problem of the last discovery as a whole
-        self._link_state: tuple[State, int] | None = None  # the link's own status, and since when
-        self._logged: dict[TopicPartition, tuple[str, str]] = {}  # state and reason that were logged last
-        self._looked = asyncio.Event()  # set when the source's topics are known
+        self._held_topics: dict[str, None] = {}  # their last discovery found a problem that holds their partitions
+        self._link_problem: tuple[State, str] | None = None  # why the last discovery failed as a whole
+        self._link_state: tuple[State, int] | None = None  # what the link's own status says, and since when
+        self._logged: dict[TopicPartition, tuple[str, str]] = {}  # state and reason, as the log has them
+        self._looked = asyncio.Event()  # what the source has is known
         self._status = StatusWriter(link.name, target)
 
     async def start(self) -> None:
@@ -121,27 +122,27 @@ class MirrorWorker:
         try:
             topics = await self.discovery.source_topics(known)
         except TROUBLE as error:
-            self.carrier.source_trouble(error)
-            self._trouble = State.SOURCE_UNAVAILABLE, f"the source does not list its topics: {error}"
+            self.carrier.mark_source_unreachable(error)
+            self._link_problem = State.SOURCE_UNAVAILABLE, f"the source does not say which topics it has: {error}"
             return
         for tp, each in self.partitions.items():
-            # A topic that cannot be described any more is still in the metadata: its fetches report the reason.
+            # Metadata lists a topic still of which only Describe was denied: there the fetches' errors give the reason.
             if tp.topic not in topics and not self.source.partitions(tp.topic) and not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), self.runtime.wall_ms())
         try:
-            for found in await self.discovery.settle(topics):
+            for found in await self.discovery.reconcile_target(topics):
                 self._adopt(found)
         except TROUBLE as error:
-            self.carrier.target_trouble(error)
-            self._trouble = State.CATCHING_UP, f"the target's topics cannot be described: {error}"
+            self.carrier.mark_target_unreachable(error)
+            self._link_problem = State.CATCHING_UP, f"the target's topics cannot be looked at: {error}"
             return
-        self._trouble = None
+        self._link_problem = None
         self._assign()
         self._ask_the_quiet()
         self._looked.set()
 
     async def _recall(self) -> None:
-        """Remove the status of topics that were deleted while no worker ran."""
+        """Correct the last worker's status of topics that were deleted, or left the link, while no worker ran."""
         while True:
             try:
                 rows = await read_status(self.target)
@@ -155,7 +156,7 @@ class MirrorWorker:
             if row["link"] != self.link.name:
                 continue
             if tp == LINK or not self.link.selects(tp.topic):
-                self._status.known(tp)  # removed, unless it has a status now
+                self._status.known(tp)  # the next `write` removes it, unless there is a status for it now
             elif tp not in self.partitions and not self.discovery.has(tp.topic):
                 each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
                 each.next_offset, each.epoch = row["next_offset"], row["epoch"]
@@ -166,11 +167,11 @@ class MirrorWorker:
         """Add the partitions of a topic; start over if the source or target topic was replaced."""
         now_ms = self.runtime.wall_ms()
         holds = found.problem is not None and found.problem[0] in HELD
-        healed = found.topic in self._troubled and found.problem is None
+        healed = found.topic in self._held_topics and found.problem is None
         if holds:
-            self._troubled[found.topic] = None
+            self._held_topics[found.topic] = None
         elif healed:
-            del self._troubled[found.topic]
+            del self._held_topics[found.topic]
         for index in found.partitions:
             tp = TopicPartition(found.topic, index)
             each = self.partitions.get(tp)
@@ -195,7 +196,7 @@ class MirrorWorker:
                 self._carriers[node] = self._task(self.carrier.run(node), f"carrier {node}")
 
     def _ask_the_quiet(self) -> None:
-        """After a power cut the target may have lost what it acknowledged; without appends nothing else shows that."""
+        """Have partitions without appends probed: a target whose power was cut may have lost what it acknowledged."""
         for each in self.partitions.values():
             if each.probed and not each.held and not each.in_flight and each.append_offset == each.quiet_at:
                 each.asking = True
@@ -232,11 +233,11 @@ class MirrorWorker:
         """The status of each partition, and of the link if there is something to report."""
         now_ms = self.runtime.wall_ms()
         rows = {tp: each.status(now_ms) for tp, each in self.partitions.items()}
-        trouble = self._trouble or self._unused()
-        if trouble is None:
+        problem = self._link_problem or self._unused()
+        if problem is None:
             self._link_state = None
             return rows
-        state, reason = trouble
+        state, reason = problem
         if self._link_state is None or self._link_state[0] != state:
             self._link_state = state, now_ms
         rows[LINK] = {

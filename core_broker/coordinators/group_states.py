@@ -1,8 +1,8 @@
 """The state machine of a classic group, as one table: (event, state) -> (answer, next state).
 
 Kafka's group protocol: members join (PreparingRebalance), the leader's assignment is awaited (CompletingRebalance),
-all members work (Stable), all have left (Empty), the group is deleted (Dead). Pure data. Before an event happens, its
-sender has been checked: it is known, not fenced, and of this generation. `generations.py` acts on entering a state.
+everyone works (Stable), everyone left (Empty), the group is gone (Dead). Pure data. Who asks has been checked before
+an event happens: known, not fenced, of the present generation. `group.py` does what entering a state means.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The members of a classic group: who they are, which protocols they share, and who leads.
+"""The members of a classic group: who is in it, which protocols they share, who leads.
 
-Bookkeeping only; `group.py` decides what it means for the group.
+Bookkeeping only: `group.py` decides what follows from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.messages.join_group import JoinGroupRequestProtocol
 from .java import java_order
 
-NOBODY = ""  # the member id of a client that has none yet
+NOBODY = ""  # the member id in a request of a client that has none yet
 Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, in the member's order of preference
 
 
@@ -20,7 +20,7 @@ def protocols_of(asked: Sequence[JoinGroupRequestProtocol]) -> Protocols:
 
 
 class Member:
-    """`awaiting_join` and `awaiting_sync`: the request to answer, None if none waits."""
+    """awaiting_join, awaiting_sync: tokens of its requests that wait for an answer; None for none."""
 
     __slots__ = (
         "assignment",
@@ -57,14 +57,15 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Any = None
         self.awaiting_sync: Any = None
-        self.is_new = False  # has not completed a join yet, so it cannot send heartbeats
+        self.is_new = False  # has not completed a join, and sends no heartbeats yet
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """The member waits for an answer, so no heartbeat is expected from it."""
+        """Whether its session does not end now: a member that waits for an answer sends no heartbeats."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
+        """What it sent for a protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -72,7 +73,7 @@ class Member:
 
 
 class Members:
-    """All members by id, in order of arrival. The first is the leader; if it leaves, another takes over."""
+    """All members by id, in order of arrival. The first leads; when it leaves, the next does."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
@@ -121,7 +122,7 @@ class Members:
         return member
 
     def rename(self, old_id: str, new_id: str) -> Member:
-        """Give a static member that was restarted its new member id. No request of it waits."""
+        """Give a static member a new member id, as its process was restarted; gives the member, without its tokens."""
         was_leader = self.leader == old_id
         order = list(self._by_id)
         old = self.remove(old_id)
@@ -151,13 +152,13 @@ class Members:
         member.session_timeout_ms = session_timeout_ms
 
     def await_join(self, member: Member, token: Any) -> Any:
-        """Answer `token` when the join is complete; None for no one. Returns the token that waited before."""
+        """Set the token to answer when the join phase ends; gives the one that was set. None: no token."""
         before, member.awaiting_join = member.awaiting_join, token
         self.awaiting_join += (token is not None) - (before is not None)
         return before
 
     def elect_joined(self) -> bool:
-        """Make a member that joined the leader; False if no member has joined."""
+        """Make the leader one of those who joined, if it is not; False when nobody has joined."""
         leader = None if self.leader is None else self._by_id[self.leader]
         if leader is None:
             return False
@@ -177,7 +178,7 @@ class Members:
         return any(self._supported.get(name, 0) == len(self._by_id) for name in names)
 
     def select_protocol(self) -> str:
-        """Of the protocols that all members support, the one that most prefer; a tie is resolved in Java's order."""
+        """Of the protocols that all support, the one preferred by most; among equals the first in Java's order."""
         common = {name for name, count in self._supported.items() if count == len(self._by_id)}
         if len(common) == 1:
             return common.pop()

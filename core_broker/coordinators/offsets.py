@@ -1,7 +1,7 @@
-"""Committed offsets of groups: what is stored, how commits and fetches work, and which offsets expire.
+"""Committed offsets of groups: what is kept, the parts of requests that need no group, and which offsets expire.
 
-Pure: functions return records, nothing is written here. As in Kafka, a fetch for an unknown group or partition returns
-offset -1 without an error; metadata is returned unchanged; offsets live as long as their group is used (KIP-211).
+Pure: records are made, and nothing is written here. The rules are Kafka's: an unknown group or partition is fetched as
+offset -1 without an error; metadata is returned as it was given; offsets are kept while their group is used (KIP-211).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Committed(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
-    expire_timestamp_ms: int  # set by commits before version 5, which have a retention time; else NO_TIME
-    topic_id: bytes  # zeros if the record has none
+    expire_timestamp_ms: int  # from requests before v5, which have a retention time; else NO_TIME
+    topic_id: bytes  # zeros where the record has none
 
 
 class Offsets:
-    """Offsets by group, topic and partition, in order of arrival."""
+    """The offsets of a shard, by group, topic and partition, in order of arrival."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, Committed]]] = {}
@@ -75,10 +75,10 @@ class Offsets:
     def expired(
         self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, used_topics: Collection[str]
     ) -> list[Record]:
-        """Tombstones of offsets that are too old.
+        """Tombstones of the offsets of a group that have expired.
 
-        since_ms: when the group became unused; None to count from the commit of each offset. used_topics: topics that
-        members read; their offsets are kept.
+        since_ms: when the group became Empty, from where retention counts; None: from when each offset was committed.
+        used_topics: topics that members read, whose offsets do not expire.
         """
         found: list[Record] = []
         for topic, partition, committed in self._each(group_id):
@@ -116,14 +116,14 @@ def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
 
 
 class Commit(NamedTuple):
-    """A checked commit request: the records to write, and the answer, in which `set_error` marks the rest."""
+    """A checked commit request: records to write, the answer, and of it the partitions that exist."""
 
     records: list[Record]
     response: oc.Response
     accepted: list[oc.OffsetCommitResponsePartition]
 
     def fail(self, code: int) -> oc.Response:
-        """The answer if the records could not be written."""
+        """The answer when the records could not be written."""
         for partition in self.accepted:
             partition.error_code = code
         return self.response
@@ -132,7 +132,7 @@ class Commit(NamedTuple):
 def prepare_commit(
     request: oc.Request, version: int, image: MetadataImage, now_ms: int, max_metadata: int
 ) -> Commit:  # fmt: skip
-    """Does not check whether the group accepts the commit."""
+    """Check topics, partitions and metadata of a commit. Whether the group takes it is for the caller to check."""
     records: list[Record] = []
     accepted: list[oc.OffsetCommitResponsePartition] = []
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
@@ -174,14 +174,14 @@ def prepare_commit(
         if own.partitions:
             right.append(own)
         elif found is None:
-            wrong.setdefault((name, topic.topic_id), own)  # the answer names it, with or without partitions
+            wrong.setdefault((name, topic.topic_id), own)  # it is in the answer even when no partition was asked for
     return Commit(records, oc.Response(topics=_with_wrong(wrong, right)), accepted)
 
 
 def _with_wrong(
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic], right: list[oc.OffsetCommitResponseTopic]
 ) -> list[oc.OffsetCommitResponseTopic]:
-    """Kafka's order of topics: a topic that is named twice appears twice, unless any topic has an error."""
+    """The topics of the answer, as Kafka has them: one named twice is there twice, unless any topic has an error."""
     if not wrong:
         return right
     by_topic: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
@@ -193,7 +193,7 @@ def _with_wrong(
 
 
 def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
-    """Topics with errors first, as in Kafka; a topic with and without errors appears once."""
+    """The topics of both in one list, each once, as Kafka has them: those with errors are `first`."""
     merged = dict(first)
     for key, topic in second.items():
         if key in merged:
@@ -207,14 +207,14 @@ def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
 
 
 class Deletion(NamedTuple):
-    """A checked request: the answer, and the part of it that the group must decide."""
+    """A checked request: the answer, and of it the partitions that exist, for the group to decide."""
 
     group_id: str
     response: od.Response
     known: list[tuple[str, od.OffsetDeleteResponsePartition]]
 
     def decide(self, offsets: Offsets, is_subscribed: Callable[[str], bool]) -> list[Record]:
-        """Tombstones of existing offsets that no member reads. The answer marks the others."""
+        """Tombstones of the offsets of topics that no member reads; the other topics get an error in the answer."""
         records: list[Record] = []
         committed = offsets.of_group(self.group_id)
         used = {topic: is_subscribed(topic) for topic in dict.fromkeys(name for name, _ in self.known)}
@@ -227,7 +227,7 @@ class Deletion(NamedTuple):
 
 
 def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
-    """Does not check whether the group allows the deletion."""
+    """Check topics and partitions of a request. Whether the group allows it is for the caller to check."""
     known: list[tuple[str, od.OffsetDeleteResponsePartition]] = []
     wrong: dict[str, od.OffsetDeleteResponseTopic] = {}
     right: dict[str, od.OffsetDeleteResponseTopic] = {}
@@ -265,7 +265,7 @@ def fetch_group(
                 of.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=known.id if by_id and known is not None else ZERO_UUID,
-                    partitions=[_partition(index, partitions) for index in partitions],
+                    partitions=[_answer(index, partitions) for index in partitions],
                 )
             )
     else:
@@ -274,35 +274,35 @@ def fetch_group(
             answer = of.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
             topics.append(answer)
             if by_id and known is None:
-                answer.partitions = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+                answer.partitions = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 continue
-            told = committed.get(topic.name if known is None else known.name, {})
+            found = committed.get(topic.name if known is None else known.name, {})
             if known is not None:
-                # The id differs: the offset is of an earlier topic with this name.
-                told = {index: each for index, each in told.items() if each.topic_id in (ZERO_UUID, known.id)}
-            answer.partitions = [_partition(index, told) for index in topic.partition_indexes]
+                # A request by id is not for the offsets of an earlier topic of the same name.
+                found = {index: each for index, each in found.items() if each.topic_id in (ZERO_UUID, known.id)}
+            answer.partitions = [_answer(index, found) for index in topic.partition_indexes]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def failed_group(
     asked: of.OffsetFetchRequestGroup, version: int, error: ErrorCode
 ) -> of.OffsetFetchResponseGroup:  # fmt: skip
-    """The answer for a group with an error: version 1 has a place for errors only in the partitions."""
+    """The answer for a group that cannot be used. Version 1 has no error field but those of the partitions."""
     if version >= 2:
         return of.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     topics = [
         of.OffsetFetchResponseTopics(
-            name=topic.name, partitions=[_nothing(index, error) for index in topic.partition_indexes]
+            name=topic.name, partitions=[_no_offset(index, error) for index in topic.partition_indexes]
         )
         for topic in asked.topics or ()
     ]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error)
 
 
-def _partition(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
+def _answer(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
     committed = partitions.get(index)
     if committed is None:
-        return _nothing(index, ErrorCode.NONE)
+        return _no_offset(index, ErrorCode.NONE)
     return of.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=committed.offset,
@@ -311,7 +311,7 @@ def _partition(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetc
     )
 
 
-def _nothing(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
+def _no_offset(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
     return of.OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=NO_OFFSET, committed_leader_epoch=-1, metadata="", error_code=error
     )
@@ -320,9 +320,8 @@ def _nothing(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
 def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchRequestGroup]:
     """The groups of a request of any version, in the form of version 8."""
     if version >= 8:
-        whole = {
-            each.group_id: each for each in request.groups if each.topics is None
-        }  # each once, since the answers may be long
+        # A group that is asked for all its topics twice is answered once: the answer may be long.
+        whole = {each.group_id: each for each in request.groups if each.topics is None}
         return [each for each in request.groups if each.topics is not None or whole[each.group_id] is each]
     topics = None
     if request.topics is not None:

@@ -1,9 +1,9 @@
 """One runtime for all coordinators: state in memory that is the replay of a partition's records.
 
-Each partition of an internal topic that this broker leads is a shard. When the broker becomes leader, it reads the
-shard's records. From then on a handler returns records; they are appended and replayed, and the answer is sent when the
-high watermark has passed them. Only the shard's state knows what the records mean. If a shard cannot be read for lack
-of descriptors or memory, the runtime tries again, at growing intervals, from where it stopped.
+Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker becomes its
+leader. From then on a handler makes records, they are appended and replayed, and the answer is given once the high
+watermark has passed them. Only the shard's state knows what the records mean. When a shard cannot be read for lack of
+descriptors or memory, reading is retried at growing intervals, and continues where it stopped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..replication.partition import Partition
 from ..storage.disk.errors import StorageError, fresh_copy, is_passing
 from ..storage.log.append import Origin
 
-READ_BYTES = 1 << 20  # per read while a shard is loaded
-LOAD_SLICE = 200  # records replayed in one turn of the loop: some milliseconds
+READ_BYTES = 1 << 20  # at a time while a shard is loaded
+LOAD_SLICE = 200  # records replayed before the loop has a turn again: some milliseconds
 RESERVED_BYTES = 1024  # of max.message.bytes, for a batch's header and a last record's overhead
 
-Record = tuple[Any, Any]  # decoded key and value; a value of None is a tombstone
+Record = tuple[Any, Any]  # key and value as the shard's state decodes them; the value of a tombstone is None
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +37,15 @@ class ShardState(Protocol):
     def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
     def decode(self, key: Any, value: Any) -> Record | None:
-        """The decoded record; None to skip it. Raises DecodeError."""
+        """Key and value; None for a record to skip. Raises DecodeError."""
 
     def replay(self, key: Any, value: Any) -> None: ...
 
     def loaded(self) -> None:
-        """All records are replayed; requests follow."""
+        """All records have been replayed; handlers may use the state from now on."""
 
     def unloaded(self) -> None:
-        """Another broker leads the shard now."""
+        """The shard is not used here any more."""
 
 
 class Replicas(Protocol):
@@ -53,7 +53,7 @@ class Replicas(Protocol):
 
     @property
     def leaderless(self) -> Mapping[str, Collection[int]]:
-        """Partitions without a leader that can serve them, by topic."""
+        """By topic, the partitions that no broker serves."""
 
     def partition(self, topic: str, index: int) -> Partition:
         """Raises KafkaError."""
@@ -63,8 +63,11 @@ S = TypeVar("S", bound=ShardState)
 
 
 class Shard(Generic[S]):
-    """`failure`: why requests cannot use it, or None. `written`: the next offset after the last record written.
-    `replayed`: up to where records have been read."""
+    """A partition and the state that its records make.
+
+    failure: why handlers may not use it, None when they may. written: the offset after the last record that was
+    written. replayed: the offset before which all records have been read.
+    """
 
     def __init__(self, index: int, partition: Partition, state: S) -> None:
         self.index = index
@@ -91,7 +94,7 @@ class CoordinatorRuntime(Generic[S]):
         self._purgatory = purgatory
         self._loading: list[Shard[S]] = []
         self._loader: asyncio.Task[None] | None = None
-        self._wanting: list[Shard[S]] = []  # cannot be read for now
+        self._wanting: list[Shard[S]] = []  # not readable for now, to be read again
         self._retry: asyncio.TimerHandle | None = None
         self._retry_delay = RetryDelay()
         self._is_stopped = False
@@ -99,8 +102,8 @@ class CoordinatorRuntime(Generic[S]):
     # --- Which shards there are ---------------------------------------------------------------------------------------
 
     def elect(self, index: int) -> None:
-        """This broker leads the partition: load it in the background. No effect if the shard exists already."""
-        if self._is_stopped:  # a partition may come back online while the broker stops
+        """This broker leads the partition: read it in the background, unless that is done or under way."""
+        if self._is_stopped:  # an offline partition may be online again while the broker stops
             return
         try:
             partition = self._replicas.partition(self.topic, index)
@@ -117,14 +120,14 @@ class CoordinatorRuntime(Generic[S]):
         self._load_soon(shard)
 
     def resign(self, index: int) -> None:
+        """Drop the shard, if there is one: the partition is led elsewhere, deleted or offline."""
         shard = self.shards.pop(index, None)
         if shard is not None:
             shard.failure = KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is led elsewhere")
             shard.state.unloaded()
 
     def resign_if_offline(self, index: int) -> None:
-        """Drop a shard in use if its partition has failed, unless it was loaded again since. A shard that cannot be
-        read keeps its reason."""
+        """`resign` for a shard in use whose partition has failed. A shard that cannot be read is kept for `unread`."""
         shard = self.shards.get(index)
         if shard is not None and shard.failure is None and shard.partition.failure is not None:
             self.resign(index)
@@ -151,7 +154,7 @@ class CoordinatorRuntime(Generic[S]):
         return shard
 
     def unread(self) -> dict[int, str]:
-        """Why shards that this broker leads are not available yet, by index."""
+        """Why shards that this broker leads cannot be used yet, by index."""
         return {index: shard.failure.message for index, shard in self.shards.items() if shard.failure is not None}
 
     # --- Loading ------------------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ class CoordinatorRuntime(Generic[S]):
     async def _load(self, shard: Shard[S]) -> None:
         try:
             count = await self._replay(shard)
-        except Exception as error:  # a record that cannot be replayed must not stop other shards
+        except Exception as error:  # whatever is wrong with a record, the other shards are read
             if isinstance(error, (OSError, StorageError)) and is_passing(error):
                 self._load_later(shard, error)
                 return
@@ -220,7 +223,7 @@ class CoordinatorRuntime(Generic[S]):
                         self._replay_one(shard, record)
                         count += 1
                         if not count % LOAD_SLICE:
-                            await asyncio.sleep(0)  # let other tasks run
+                            await asyncio.sleep(0)  # others may run
                 shard.replayed = offset = header.last_offset + 1
             if offset == start:
                 raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
@@ -237,10 +240,10 @@ class CoordinatorRuntime(Generic[S]):
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     def write(self, shard: Shard[S], records: Sequence[Record], *, replay: bool = True, atomic: bool = True) -> int:
-        """Append records and replay them. Returns the offset that the high watermark must reach. Raises KafkaError.
+        """Append records and replay them; gives the offset that the high watermark must reach. Raises KafkaError.
 
-        atomic: write one batch or nothing. Otherwise as many batches as needed; if a later one is refused, the earlier
-        ones stay written and replayed.
+        atomic: all records go into one batch, or none is written. Otherwise there are as many batches as needed. When
+        one is refused, those before it stay written, and their records are replayed.
         """
         if not records:
             return shard.written
@@ -266,7 +269,7 @@ class CoordinatorRuntime(Generic[S]):
         return shard.written
 
     def when_committed(self, shard: Shard[S], offset: int, callback: Callable[[KafkaError | None], None]) -> None:
-        """Call `callback(None)` when all before `offset` is committed, or with the error if it never will be."""
+        """Call `callback(None)` once all before `offset` is committed, or with the error why it will not be."""
 
         def moved() -> None:
             if shard.partition.high_watermark >= offset:
@@ -277,16 +280,16 @@ class CoordinatorRuntime(Generic[S]):
         shard.partition.wait_for_high_watermark(offset, moved)
 
     def answer(self, shard: Shard[S], respond: Callable[[ErrorCode], Any], timeout_ms: int) -> Any:
-        """`respond(NONE)` once all that this shard wrote is committed, at once or as a Pending; else with the error."""
+        """`respond(NONE)` once all that this shard wrote is committed: at once, or a Pending. On failure its code."""
         offset = shard.written
         if shard.partition.high_watermark >= offset:
             return respond(ErrorCode.NONE)
         pending = Pending(lambda: respond(client_error(ErrorCode.REQUEST_TIMED_OUT)))
 
-        def safe(error: KafkaError | None) -> None:
+        def committed(error: KafkaError | None) -> None:
             pending.complete(respond(ErrorCode.NONE if error is None else client_error(error.code)))
 
-        self.when_committed(shard, offset, safe)
+        self.when_committed(shard, offset, committed)
         return self._purgatory.add(pending, timeout_ms)
 
 
@@ -294,7 +297,7 @@ def _read_all(ranges: Sequence[Any]) -> list[bytes]:
     return [each.read() for each in ranges]
 
 
-_TOLD: dict[int, ErrorCode] = {
+_CLIENT_ERRORS: dict[int, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -307,5 +310,5 @@ _TOLD: dict[int, ErrorCode] = {
 
 
 def client_error(code: int) -> ErrorCode:
-    """The error that a client gets for an error of the log, so that it retries or looks for the coordinator again."""
-    return _TOLD.get(code) or ErrorCode(code)
+    """The code for a client in place of the log's, so that it retries, or looks for the coordinator again."""
+    return _CLIENT_ERRORS.get(code) or ErrorCode(code)

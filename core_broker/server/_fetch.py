@@ -20,7 +20,8 @@ from ..replication._core import PartitionCore
 from ..storage.disk._data_file import FileRange
 from ..storage.log._ranges import LogRanges, NotCached
 from ..storage.log._tail import LogTail
-from ._frames import Asking, AtOnce, Body
+from ._context import Context
+from ._route import AtOnce, Body
 from ._wanted import Wanted
 
 if cython.compiled:
@@ -458,7 +459,7 @@ class FetchAtOnce(AtOnce):
         body: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         correlation: cython.longlong,
-        context: Asking,
+        context: Context,
     ):
         asked: FetchBody = FetchBody.__new__(FetchBody)
         asked.b = b

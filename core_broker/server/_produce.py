@@ -17,7 +17,8 @@ import cython
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
 from ..replication._core import PartitionCore
-from ._frames import Asking, AtOnce, Body
+from ._context import Context
+from ._route import AtOnce, Body
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -279,7 +280,7 @@ class ProduceAtOnce(AtOnce):
         body: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         correlation: cython.longlong,
-        context: Asking,
+        context: Context,
     ):
         asked: ProduceFrame = ProduceFrame.__new__(ProduceFrame)
         wall_ms: cython.longlong

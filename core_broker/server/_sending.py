@@ -27,16 +27,19 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 if TYPE_CHECKING:
-    from ...compiled import Readonly
+    from ...compiled import Public, Readonly
 
     class Owner(Protocol):
-        """What a sender must know of its connection."""
+        """What a sender tells its connection."""
 
-        writable: bool  # False from pause_writing to resume_writing
+        def sent(self) -> None:
+            """All parts are sent that `send` could not send at once."""
 
-        def sent(self) -> None: ...
-        def send_failed(self, error: OSError) -> None: ...
+        def send_failed(self, error: OSError) -> None:
+            """A part cannot be sent; all others have been dropped."""
 
+
+COMPILED = cython.compiled
 
 _C_CODE = """
 #include <errno.h>
@@ -65,14 +68,62 @@ SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a pa
 
 @cython.final
 @cython.cclass
+class Output:
+    """A connection's writing side: the answers of one turn, which leave together.
+
+    parts: bytes, and ranges of files for a Sender. writable: False while the transport has bytes that come first, from
+    pause_writing to resume_writing. fd: of a plain socket; -1 where bytes must pass the transport (TLS, the
+    simulator's), and once the connection has ended.
+    """
+
+    transport: Readonly[asyncio.Transport]
+    parts: Readonly[list[Any]]
+    fd: Readonly[cython.int]
+    writable: Public[cython.bint]
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.parts = []
+        self.fd = socket_fd(transport)
+        self.writable = True
+
+    def take(self) -> list[Any]:
+        """The parts, for whoever sends them."""
+        parts = self.parts
+        self.parts = []
+        return parts
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def flush(self) -> cython.int:
+        """Send the parts, which are all bytes."""
+        out: list = self.parts
+        fd: cython.int = -1
+        if not out:
+            return 0
+        self.parts = []
+        data: bytes = out[0] if len(out) == 1 else b"".join(out)
+        if cython.compiled and self.writable:
+            fd = self.fd
+        write_by(fd, self.transport, data, False)
+        return 0
+
+    def close(self) -> None:
+        """The connection has ended: its descriptor is another's soon."""
+        self.fd = -1
+        self.parts.clear()
+
+
+@cython.final
+@cython.cclass
 class Sender:
     """The parts of one connection that are on their way. Used only while there are ranges among them.
 
-    Its owner is a connection.
+    _out: the connection's, which is written to through its socket or its transport.
     """
 
     _owner: Owner
-    _transport: asyncio.Transport
+    _out: Output
     _cold_sends: ColdSends
     _loop: asyncio.AbstractEventLoop | None
     _parts: Readonly[list[Any]]
@@ -82,14 +133,11 @@ class Sender:
     _left: cython.longlong
     _ready_to: cython.longlong
     _dup: cython.int
-    _fd: cython.int
     _waits_for_disk: cython.bint
 
-    def __init__(
-        self, owner: Owner, transport: asyncio.Transport, turn_bytes: cython.longlong, cold_sends: ColdSends
-    ) -> None:
+    def __init__(self, owner: Owner, out: Output, turn_bytes: cython.longlong, cold_sends: ColdSends) -> None:
         self._owner = owner
-        self._transport = transport
+        self._out = out
         self._turn_bytes = turn_bytes
         self._parts = []  # bytes and ranges, of which ...
         self._first = 0  # ... so many are sent
@@ -99,7 +147,6 @@ class Sender:
         self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
         self._waits_for_disk = False
         self._dup = -1
-        self._fd = socket_fd(transport)
         self._loop = None
 
     def send(self, parts: list[Any]) -> bool:
@@ -135,10 +182,10 @@ class Sender:
         if self._waits_for_disk:
             return False
         while self._first < len(self._parts):
-            if self._transport.is_closing():
+            if self._out.transport.is_closing():
                 self.close()
                 return False
-            if not self._owner.writable:
+            if not self._out.writable:
                 return False
             if self._left < 0 and self._write_joined():
                 continue
@@ -167,9 +214,9 @@ class Sender:
                 source = part
                 if source.size_bytes > _SMALL_RANGE_BYTES:
                     self._begin(source)
-                    more = self._fd >= 0 and size > 0 and self._follows_at_once(source)
+                    more = self._out.fd >= 0 and size > 0 and self._follows_at_once(source)
                     break
-                data = _whole(source) if self._fd >= 0 else b""
+                data = _whole(source) if self._out.fd >= 0 else b""
                 if not data:
                     break
                 part = data
@@ -179,7 +226,7 @@ class Sender:
         if not joined:
             return False
         whole = bytes(joined[0]) if len(joined) == 1 else b"".join(joined)
-        write_by(self._fd, self._transport, whole, more)
+        write_by(self._out.fd, self._out.transport, whole, more)
         return True
 
     @cython.cfunc
@@ -199,7 +246,7 @@ class Sender:
             if self._position >= self._ready_to and not self._is_ready(source):
                 return -1
             size = min(self._left, self._ready_to - self._position)
-            held = source.file.hold() if self._fd >= 0 else None
+            held = source.file.hold() if self._out.fd >= 0 else None
             if held is None:
                 data = source.file.pread(size, self._position)
         except OSError as error:
@@ -208,11 +255,11 @@ class Sender:
             return -1
         if held is None:
             if data:
-                self._transport.write(data)
+                self._out.transport.write(data)
             sent = len(data)
         else:
             try:
-                sent = os.sendfile(self._fd, held.fd, self._position, min(size, budget))
+                sent = os.sendfile(self._out.fd, held.fd, self._position, min(size, budget))
             except BlockingIOError:
                 self._wait_writable()
                 return -1
@@ -276,9 +323,9 @@ class Sender:
         if self._is_cached(source):
             return True
         self._stop_waiting()
-        if self._fd >= 0:
+        if self._out.fd >= 0:
             try:
-                fd = os.dup(self._fd)
+                fd = os.dup(self._out.fd)
             except OSError as error:
                 self._fail(error)
                 return False
@@ -293,16 +340,16 @@ class Sender:
         source: FileRange = self._parts[self._first]
         if error is not None:
             if isinstance(error, OSError):
-                if self._fd >= 0:
+                if self._out.fd >= 0:
                     error = self._cause(source, error)
                 else:
                     source.unreadable(error)
             self._fail(error)
             return
-        is_full: cython.bint = self._fd >= 0 and sent < min(self._left, _PIECE_BYTES)
+        is_full: cython.bint = self._out.fd >= 0 and sent < min(self._left, _PIECE_BYTES)
         if data:
-            self._transport.write(data)
-        elif self._fd < 0:
+            self._out.transport.write(data)
+        elif self._out.fd < 0:
             self._fail(_too_short(source, self._position, self._left))
             return
         self._advance(sent + len(data))
@@ -328,11 +375,11 @@ class Sender:
         if self._dup >= 0:
             return
         self._loop = asyncio.get_running_loop()
-        if self._fd < 0:
+        if self._out.fd < 0:
             self._loop.call_soon(self._on_writable)
             return
         try:
-            self._dup = os.dup(self._fd)
+            self._dup = os.dup(self._out.fd)
         except OSError as error:
             self._fail(error)
             return

@@ -15,7 +15,7 @@ from ..cluster.controller.common import Command, Result, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, validate_broker_options
-from .context import Context
+from ._context import Context
 from .topics import submit
 
 CLEANER_THREADS = "log.cleaner.threads"

@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ...protocol.messages import APIS
-from ._frames import AtOnce, Routed
-from .context import Handler
+from ._route import Route
 from .latency import Latency
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
@@ -110,29 +109,6 @@ def handler_modules() -> list[str]:
     return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
 
 
-class Route(Routed):
-    """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
-
-    handle: Handler
-
-    __slots__ = ("api", "encode", "flexible_response")
-
-    def __init__(
-        self, key: int, version: int, handle: Handler, latency: Latency, answer_at_once: AtOnce | None = None
-    ) -> None:
-        api = APIS[key]
-        self.api = api
-        self.version = version
-        self.handle = handle
-        self.answer_at_once = answer_at_once  # from a request's bytes to its answer's, tried first
-        self.flexible_request = api.request_header_version(version) == 2
-        self.flexible_response = api.response_header_version(version) == 1
-        self.decode = api.request.decoder(version)
-        self.encode = api.response.encoder(version)
-        self.requests = 0
-        self.latency = latency  # of all versions of the API
-
-
 class Routes(dict[int, Any]):
     """Routes by `key << 16 | version`; None for what is not served. Made on demand, so that a start is quick."""
 
@@ -152,5 +128,5 @@ class Routes(dict[int, Any]):
         handler = import_module(f".apis.{MODULES[key]}", __package__)
         short_way = handler.short_way(version) if hasattr(handler, "short_way") else None
         latency = self._latencies.setdefault(key, Latency())
-        route = self[number] = Route(key, version, handler.handle, latency, short_way)
+        route = self[number] = Route(APIS[key], version, handler.handle, latency, short_way)
         return route

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
-    from .dispatch import Route
+    from ._route import Route
 
 DUE_MAX = 64  # produce requests of one connection that wait
 

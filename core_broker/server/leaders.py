@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
-from .context import Context
+from ._context import Context
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition

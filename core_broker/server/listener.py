@@ -12,18 +12,19 @@ import errno
 import logging
 import os
 import socket
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
-from ._frames import Serving
+from ._frames import Shared
+from ._route import Route
 from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
-from .context import Services
-from .dispatch import Route, Routes
+from .dispatch import Routes
+from .request_memory import RequestMemory
+from .services import Services
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +245,8 @@ async def _machine_name() -> str:
     return canonical
 
 
-class Server(Serving):
-    """All listeners and connections of a broker. ConfigError for listeners that cannot be."""
+class Server:
+    """All listeners and connections of a broker. Raises ConfigError for listeners that cannot be."""
 
     services: Services  # from `serve` on
 
@@ -253,26 +254,26 @@ class Server(Serving):
         self.config = config
         self.routes = Routes()
         self.unsupported_api_versions = _unsupported_route(self.routes)
-        self.clock = None  # nanoseconds; set where somebody asks how long requests take
-        self.tell = None  # told of each request: route, correlation id, context, nanoseconds; needs the clock
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.buffers = Buffers()
-        self.max_request_bytes = config["socket.request.max.bytes"]
+        self.memory = RequestMemory(config["queued.max.request.bytes"])
+        self.shared = Shared(
+            self.routes,
+            memoryview(bytearray(SCRATCH_BYTES)),
+            self.buffers,
+            self.memory,
+            config["socket.request.max.bytes"],
+        )
         self.turn_bytes: int = config["send.turn.bytes"]
-        self.tick = 0
         self.is_draining = False
         self._empty: asyncio.Future[None] | None = None  # while somebody waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
         self._addresses = addresses(config)
-        self._max_held_bytes: int = config["queued.max.request.bytes"]
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
         self._backlog: int = config["socket.listen.backlog.size"]
         self.far_congestion_control = b""  # of connections from other machines
         self._connections: dict[int, Connection] = {}
-        self._held_bytes = 0
-        self._starved: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     async def bind(self) -> None:
@@ -363,29 +364,6 @@ class Server(Serving):
             if self._empty is not None and not self._connections and not self._empty.done():
                 self._empty.set_result(None)
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of requests that are being read."""
-        return self._held_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        """How much more there may be of it."""
-        return max(self._max_held_bytes - self._held_bytes, 0)
-
-    def held(self, connection: Connection, delta_bytes: int) -> None:
-        """The memory of half-read requests grew or shrank."""
-        self._held_bytes += delta_bytes
-        if delta_bytes > 0:
-            if self._held_bytes > self._max_held_bytes:
-                connection.pause_for_memory()
-                self._starved.append(connection)
-        elif self._starved and self._held_bytes <= self._max_held_bytes:
-            starved, self._starved = self._starved, deque()
-            for waiting in starved:
-                if id(waiting) in self._connections:
-                    waiting.resume_for_memory()
-
     # --- idle connections ---------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
@@ -393,14 +371,11 @@ class Server(Serving):
         self._timer = loop.call_later(self._idle_ms / 1000 / TICKS, self._look_for_idle)
 
     def _look_for_idle(self) -> None:
-        self.tick += 1
+        self.shared.tick += 1
         self.buffers.trim()
         self.closings.summarise()
         for connection in list(self._connections.values()):
-            if connection.waits_for_us:
-                connection.tick = self.tick
-            elif self.tick - connection.tick > TICKS:
-                connection.close("idle for connections.max.idle.ms")
+            connection.close_if_idle(TICKS)
         self._arm()
 
 
@@ -409,6 +384,6 @@ def _unsupported_route(routes: dict[int, Route]) -> Route:
     from .apis import api_versions
 
     plain = routes[18 << 16]
-    route = Route(18, 0, api_versions.handle_unsupported, plain.latency)
+    route = Route(plain.api, 0, api_versions.handle_unsupported, plain.latency)
     route.encode = plain.encode
     return route

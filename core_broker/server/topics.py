@@ -13,7 +13,7 @@ from ..cluster.controller.create_topics import CreateTopics
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
-    from .context import Context
+    from ._context import Context
 
 
 def check_name(name: str) -> None:

@@ -22,9 +22,9 @@ from .backlog import Backlog
 
 log = logging.getLogger("isthmus.streams")
 
-BATCH_EVENTS_MAX = 5_000  # most events in one batch
-TOGETHER_EVENTS = 16  # how far one agent of a topic may be ahead of another at the end of a batch
-STOP_S = 2.0  # for a cancelled agent to end
+BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
+TOGETHER_EVENTS = 16  # where several agents read a topic: each gets so many before the first gets more
+STOP_S = 2.0  # for an agent that was cancelled
 NEVER = float("inf")
 
 
@@ -78,8 +78,8 @@ class AgentRun:
     # --- Called by the worker -----------------------------------------------------------------------
 
     async def offer(self, events: list[Event], until: float) -> int:
-        """Give the agent a batch. Returns how many events it has done when it asks for one that it does not get: all
-        that it got before a loop time, at least one. Raises the agent's error."""
+        """Give the agent a batch. Returns when it asks for an event and the batch is used up, or `until` (loop time) is
+        over: the number of events that it has done, at least one. Raises what the agent raised."""
         self.check()
         self.batch, self.until, self._offered = iter(events), until, len(events)
         self._finished = self._loop.create_future()
@@ -157,12 +157,14 @@ class TaskRun:
             run.check()
 
     async def process(self, backlog: Backlog, most: int, until: float = NEVER) -> int:
-        """Run every agent of the topic over the next events: `most`, or as many as they do before a loop time, at least
-        one. The task's position is then after them. Returns how many."""
+        """Run every agent that reads the topic over the next events, and move the task's position behind them.
+
+        Returns the number of events: at most `most`, fewer where `until` (loop time) is over before, at least one.
+        """
         events = backlog.ahead(most)
         self._between_events = False  # stays false if an agent fails or this is cancelled
         done = await self._give(backlog.tp.topic, events, until) if events else 0
-        self.task.processed(backlog.tp.topic, backlog.passed(done))
+        self.task.mark_processed(backlog.tp.topic, backlog.passed(done))
         self._between_events = True
         return done
 

@@ -359,6 +359,45 @@ def test_a_poll_that_is_cancelled_in_a_rebalance_is_gone_on_with() -> None:
 TP = TopicPartition("t", 0)
 
 
+@pytest.mark.parametrize("waits_for", ["a_leader", "its_callback"])
+def test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing(
+    waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(stage: Stage) -> None:
+        async def closed(client: Client) -> None:
+            is_waiting, goes_on = asyncio.Event(), asyncio.Event()
+            calls: list[int] = []
+
+            async def wait(*_: Any) -> None:
+                is_waiting.set()
+                await goes_on.wait()
+
+            async def assigned(tps: list[TopicPartition]) -> None:
+                calls.append(len(tps))
+                await wait()
+
+            consumer = Consumer(client, "g", session_timeout_ms=6_000)
+            await consumer.subscribe(["t"], assigned)
+            if waits_for == "a_leader":
+                monkeypatch.setattr(client, "leader", lambda tp: None)
+                monkeypatch.setattr(client, "wait_for_topics", wait)
+            poll = asyncio.create_task(consumer.poll(10_000))
+            await is_waiting.wait()
+            await consumer.close()
+            assert consumer.assignment() == []
+            goes_on.set()
+            on_at = asyncio.get_running_loop().time()
+            with pytest.raises(ClientError, match="closed"):
+                await poll
+            assert asyncio.get_running_loop().time() - on_at < 0.001  # turns of the loop, no wait for data
+            assert consumer.assignment() == []
+            assert calls == ([] if waits_for == "a_leader" else [4])
+
+        await stage.work(closed)
+
+    staged(test)
+
+
 class Calls:
     """What a consumer's callbacks were called with."""
 

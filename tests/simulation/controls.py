@@ -199,7 +199,7 @@ def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
 
 def runs_share_keys(stack: contextlib.ExitStack) -> None:
     """Which run wrote a row of a changelog is in the row's header, not in its key."""
-    from isthmus.streams.engine.checkpoint import ROW, RUN_BYTES, Restorer
+    from isthmus.streams.engine.changelog import ROW, RUN_BYTES, Restorer
     from isthmus.streams.runtime.worker import StreamWorker
 
     real_append, real_feed = StreamWorker._append, Restorer.feed

@@ -30,9 +30,9 @@ from ...replication.partition import Partition
 from ...replication.waiting import when_reached
 from ...storage.log.append import Origin
 from ...storage.log.log import AppendInfo
-from .._frames import AtOnce
+from .._context import CloseConnection, Context
 from .._produce import COMPILED, ProduceAtOnce
-from ..context import CloseConnection, Context
+from .._route import AtOnce
 from ..leaders import leader_of
 from ..preparing import Work
 from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_plain, named_once, sorted_out, whole_request_error

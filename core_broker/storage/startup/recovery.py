@@ -77,10 +77,11 @@ class _Loader:
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
         self.notes: list[str] = []
-        self.has_lost_epochs = False  # their file cannot be read; write it now, or each start reads the whole log
-        self.has_removed = False  # files were removed that must not come back after a crash
-        self.recovered_from: int | None = None  # base offset of the first segment that was read
-        self.producers = ProducerStates()  # after that segment and those that follow
+        self.has_files = False  # of segments or producers, be it without the segments themselves
+        self.has_lost_epochs = False  # their file cannot be read, and each start would read all of the log
+        self.has_removed = False  # what must not come back: segments, snapshots and aborted transactions of another end
+        self.recovered_from: int | None = None  # base of the first segment that was read through
+        self.producers = ProducerStates()  # where that one ended, and the others after it
 
     def load(self) -> Loaded:
         files, directory = self.files, self.directory
@@ -117,7 +118,7 @@ class _Loader:
         self.epochs.truncate_start(start)
         self.has_removed |= remove_snapshots(files, directory, above=end)
         remove_stray_snapshots(files, directory, self.segments)
-        crashed = bool(bases) and not self.clean
+        crashed = self.has_files and not self.clean
         producers = self.producers
         if self.recovered_from is None:
             producers = load_producers(files, directory, self.segments, end, self.wall_ms)
@@ -204,6 +205,7 @@ class _Loader:
         logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}
         for name in names:
             offset = offset_of(name)
+            self.has_files |= offset is not None
             if name.endswith(LEFTOVERS) or (
                 offset is not None and offset not in logs and name.endswith(SEGMENT_SUFFIXES[1:])
             ):

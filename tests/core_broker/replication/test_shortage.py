@@ -17,7 +17,7 @@ from tests.core_broker.storage.support import place
 from .shortages import World, heal_in_vain, settle
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("kind", ["makedirs", "open", "append", "sync_directory"])
 def test_partition_that_could_not_be_made_for_want_of_room_comes_back(
     world: World, kind: str, number: int, caplog: pytest.LogCaptureFixture

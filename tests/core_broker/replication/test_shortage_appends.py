@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from isthmus.protocol.messages import metadata_records as r
 
-from .shortages import BATCH, ID, World
+from .shortages import BATCH, ID, Gate, World, settle
 
 
 def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_space(
@@ -129,5 +130,42 @@ def test_deleted_partition_is_not_tried(world: World) -> None:
         await world.tick()
         assert not world.is_looking
         assert not [path for _, path in world.files.calls if path.endswith("space.tmp")]
+
+    world.run(history)
+
+
+@pytest.mark.parametrize("what", ["was deleted", "broke", "took an append"])
+def test_partition_that_refuses_no_more_when_its_try_ends_is_not_said_to_be_online_again(
+    world: World, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async def history() -> None:
+        await world.topic(0)
+        world.refuse(errno.ENOSPC)
+        world.refusal()
+        assert caplog.text.count("t-0 takes no appends while this lasts") == 1
+        world.heal()
+        gate = Gate(world.files)
+        await world.tick()
+        assert gate.is_reached.is_set()
+        partition = world.replicas.get("t", 0)
+        changing = None
+        if what == "was deleted":
+            changing = asyncio.ensure_future(world.feed(r.RemoveTopicRecord(topic_id=ID)))
+            await settle()
+        elif what == "broke":
+            partition.log.status.fail(OSError(errno.EIO, "Input/output error"), "cannot sync")
+        else:
+            assert world.append() == 0
+        state = partition.state
+        said = caplog.text.count("t-0 takes appends again")
+        assert said == (what == "took an append")  # by the append itself
+        gate.is_open.set()
+        if changing is not None:
+            await changing
+        await settle()
+        assert partition.state is state and not world.is_looking
+        assert caplog.text.count("t-0 takes appends again") == said
 
     world.run(history)

@@ -20,15 +20,18 @@ from isthmus.core_broker.storage.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
 from isthmus.core_broker.storage.log.index_files import AbortedTransaction
 from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.snapshots import write_snapshot
 from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.hosts import Machine, Process, ProcessKilled
 from tests.simulation.runner import Simulation, run
 
@@ -166,6 +169,33 @@ def test_a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced(
         assert (await manager.create("t", 0, b"i" * 16, CONFIG)).log_end_offset == 1
 
     after_power_cuts(work)
+
+
+@pytest.mark.parametrize("left", [INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX])
+def test_a_producer_is_told_of_its_loss_whichever_name_is_left(left: str) -> None:
+    """None of the names was on disk. The power cut has taken the segment and left a file that was made after it."""
+
+    async def work(machine: Machine) -> None:
+        manager = await opened(machine)
+        log = await manager.create("t", 0, b"i" * 16, CONFIG)
+        append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
+        log.active_segment.write_indexes(machine.process.files)
+        write_snapshot(machine.process.files, DIRECTORY, 3, log.producers)
+        machine.kill()
+        files = machine.start().files
+        for name in files.listdir(DIRECTORY):
+            if not name.endswith(left):
+                files.unlink(f"{DIRECTORY}/{name}")
+        files.sync_directory(DIRECTORY)
+        machine.kill(power=True)
+        log = await (await opened(machine)).create("t", 0, b"i" * 16, CONFIG)
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+        with pytest.raises(KafkaError) as told:
+            append(log, batch(producer_id=7, producer_epoch=0, base_sequence=3))
+        assert told.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        append(log, batch(producer_id=8, producer_epoch=0, base_sequence=0))  # one that has lost nothing
+
+    after_power_cuts(work, seeds=1)
 
 
 def test_a_partition_is_gone_when_it_was_deleted() -> None:

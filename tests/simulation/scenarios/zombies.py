@@ -15,8 +15,7 @@ from unittest import mock
 
 from isthmus.client import Client
 from isthmus.protocol.records import decode_batch
-from isthmus.streams import App, ChangelogError
-from isthmus.streams import changelog as changelogs
+from isthmus.streams import App, ChangelogError, table_reader
 from isthmus.streams.engine.task import Task
 
 from ..application import produce
@@ -95,7 +94,7 @@ class Reader:
 
     async def look(self) -> bool:
         """Whether all input has been processed. Raises AssertionError when tables and positions do not agree."""
-        committed = await changelogs.read(self.client, APP)
+        committed = await table_reader.read(self.client, APP)
         positions = committed.positions.get(TOPIC, {})
         complete = True
         for index in range(PARTITIONS):
@@ -149,14 +148,14 @@ async def hang(sim: Simulation, hosts: list[StreamHost]) -> None:
 
 
 async def zombies(sim: Simulation) -> None:
-    real = Task.follows
+    real = Task.advance_and_check
 
-    def follows(self: Task, offsets: Sequence[int]) -> bool:
+    def advance_and_check(self: Task, offsets: Sequence[int]) -> bool:
         found = real(self, offsets)
         sim.counters["stopped_for_others"] += not found
         return found
 
-    with mock.patch.object(Task, "follows", follows):
+    with mock.patch.object(Task, "advance_and_check", advance_and_check):
         await run_app(sim)
 
 

@@ -1,4 +1,6 @@
-"""The changelog: how a task's state and input positions are written together, and read back.
+"""The format of the changelog: how a task's state and input positions are written down together, and read back.
+
+`StreamWorker._write_checkpoint` in `runtime/worker.py` writes these records; `runtime/loading.py` reads them.
 
 One partition of one changelog topic has all tables of a task. A *run* is one life of a task in one worker; its id is
 random. A run writes a begin marker before it reads the changelog. A checkpoint consists of the rows that changed and,
@@ -21,11 +23,16 @@ one that is still needed:
   known to be valid. This stays true for ever, so a tombstone of a zombie, or a late one, does no harm. `places.py`
   decides which records these are.
 
-Reading does not depend on what compaction has removed. For each row, the valid value with the highest number is always
-there, and no other valid value has a higher number. The last valid end marker is there, and so is its begin marker. If
-a begin marker is missing, a later run has removed it. The end marker of that run is valid and comes after all end
-markers that seem valid because of the missing begin marker. The log is read to its very end, since a record there may
-be the reason why compaction removed an earlier one. See docs/explanation/stream-state.md.
+Reading back does not depend on what compaction has removed:
+
+* Of each row, the value that counts and has the highest number is always there. No other one that counts has a higher
+  number.
+* The last end marker that counts is there, and so is its begin marker.
+* A begin marker that is gone was removed by a later run. Without it, an end marker of an overtaken run may seem to
+  count. It does no harm: the later run's end marker counts, and stands after it.
+
+The log is read to its very end, since a record there may be the reason why compaction removed an earlier one.
+docs/explanation/stream-state.md says more.
 """
 
 from __future__ import annotations
@@ -132,9 +139,9 @@ def add_to_digest(digest: int, key: bytes, value: bytes) -> int:
 class Restored:
     """The contents of a changelog partition. rows: row key -> value.
 
-    runs: run -> its last valid checkpoint. newest: row key -> place of its valid value, even if the row was deleted.
-    others: row key -> its other places. markers: their keys, in the log's order. begun: the run that began last.
-    next_offset: the log was read up to there.
+    runs: run -> its last checkpoint that counts. newest: row key -> place of its value that counts, also where that
+    value says that it was deleted. others: row key -> its further places. markers: their keys, in the log's order.
+    begun: the run with the last begin marker. next_offset: up to there the log was read.
     """
 
     rows: dict[bytes, bytes] = field(default_factory=dict)

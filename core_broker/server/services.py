@@ -1,15 +1,14 @@
-"""What a handler is given besides its request: the broker's rooms, and facts of the connection it came by."""
+"""The parts of a broker that handlers use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..loggers import Loggers
-from ._frames import Asking
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """The rooms that handlers use. One for a broker."""
+    """One for a broker. Every handler finds it in its Context."""
 
     config: BrokerConfig
     runtime: Runtime
@@ -71,23 +70,3 @@ class Services:
         del self.tasks[task]
         if not task.cancelled() and task.exception() is not None:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
-
-
-class Context(Asking):
-    """One for a connection, which has one request in flight; `version` and `client_id` are of that request."""
-
-    __slots__ = ()
-
-    def __init__(self, services: Services, listener: str, client_host: str) -> None:
-        self.services = services
-        self.listener = listener  # name of the listener, which decides the addresses an answer tells
-        self.client_host = client_host
-        self.client_id = ""
-        self.version = 0
-
-
-class CloseConnection(Exception):
-    """A handler's way to answer with the end of the connection, as an acks=0 produce that fails does."""
-
-
-Handler = Callable[[Any, Context], Any]  # (request, context) -> Response | Pending | None
