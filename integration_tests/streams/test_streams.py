@@ -361,7 +361,7 @@ def test_input_made_anew_is_an_error_however_much_is_in_it(case: Case) -> None:
                 assert "give the app another id" in running.log, running.log
             with case.worker() as second:  # as a supervisor would start it
                 assert await asyncio.to_thread(second.process.wait, 30) == 1
-                assert "was deleted and made anew" in second.log and "another id" in second.log, second.log
+                assert "was deleted and created again" in second.log and "another id" in second.log, second.log
             assert await case.tables(client) == before
 
     run(scenario())

@@ -117,7 +117,7 @@ def test_defaults(tmp_path):
             ("here: {}", "here: {listen: '127.0.0.1:1'}\n  also: {listen: '0.0.0.0:1'}"),
             "t.yaml:4: datacenters.also.listen: 0.0.0.0:1 is the address of here already",
         ),
-        (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is no regular expression"),
+        (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is not a regular expression"),
         (("topics: [a]", "topics: ['']"), "t.yaml:9: mirrors.0.topics: an empty one matches no topic"),
         (("topics: [a]", "topics: a"), "t.yaml:9: mirrors.0.topics: is 'a', and must be a list: [a, b]"),
         (("topics: [a]", "topics: []"), "t.yaml:9: mirrors.0.topics: is empty: name one at least"),

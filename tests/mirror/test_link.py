@@ -36,7 +36,7 @@ def test_expressions_that_select_none_of_the_topics_are_named():
 @pytest.mark.parametrize(
     ("topics", "rename", "said"),
     [
-        (["("], "{topic}", "link l: topics: '\\('.* is no regular expression"),
+        (["("], "{topic}", "link l: topics: '\\('.* is not a regular expression"),
         ([""], "{topic}", "an empty one matches no topic"),
         (["a, ,b"], "{topic}", "an empty one matches no topic"),
         (["a"], "{dc}.{topic}", "link l: rename: '{dc}.{topic}' may contain only"),

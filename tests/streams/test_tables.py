@@ -298,7 +298,7 @@ def test_a_window_compares_as_its_value():
 )  # fmt: skip
 def test_what_a_windowed_table_cannot_do_it_says(use):
     def scenario(views: Any) -> None:
-        with pytest.raises((AppError, AttributeError), match=r"table t has windows, .* items\(\) gives"):
+        with pytest.raises((AppError, AttributeError), match=r"table t has windows and .* items\(\) returns"):
             use(views)
 
     in_agent(scenario, tumbling=10)
