@@ -45,7 +45,7 @@ class FetchedBatches:
 
 # Why a position's offset is invalid.
 OUT_OF_RANGE = "is out of range"
-RECREATED = "was deleted and made anew"
+RECREATED = "was deleted and created again"
 TRUNCATED = "was truncated"  # below what was read: KIP-320
 
 
