@@ -1,4 +1,4 @@
-"""The consumer: partitions by hand or by group, records or raw batches, positions the user can see and set."""
+"""The consumer: partitions assigned by hand or by a group, records or raw batches, positions that users can set."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class _Chunk:
         self.is_empty = False
         self._batches = batches
         self._decode_max_bytes = decode_max_bytes
-        self._batch_at = self._next_batch_at = 0  # in the batches' bytes
+        self._batch_at = self._next_batch_at = 0  # positions in the batches' bytes
         self._pieces: Iterator[list[Record]] | None = None  # of the batch at _batch_at, None after its last one
         self._piece: list[Record] = []
-        self._at = 0  # in the piece, of the next record
+        self._at = 0  # index of the next record in the piece
 
     def take(self, most: int) -> list[Record]:
-        """The next records. Raises CorruptBatch where the very next one cannot be read, again for each call."""
+        """The next records. Raises CorruptBatch if the first of them cannot be read, at each call."""
         taken: list[Record] = []
         try:
             while len(taken) < most and self._has_next():
@@ -77,13 +77,13 @@ class _Chunk:
         return taken
 
     def rest(self) -> FetchedBatches:
-        """What was not handed over, from the batch that holds the next record on."""
+        """What was not returned yet, from the batch with the next record on."""
         is_begun = self._at < len(self._piece) or self._pieces is not None
         begin = self._batch_at if is_begun else self._next_batch_at
         return replace(self._batches, records=self._batches.records[begin:], from_offset=self.position)
 
     def _has_next(self) -> bool:
-        """Whether there is another record, which is decoded then; else all batches count as handed over."""
+        """Whether there is another record, which is then decoded; if not, all batches count as returned."""
         while self._at >= len(self._piece):
             if self._pieces is None and not self._begin_batch():
                 self.is_empty, self.position = True, self._batches.next_offset
@@ -117,13 +117,13 @@ class _Chunk:
 
 
 class Consumer:
-    """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
-    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone. decode_max_bytes: most
-    bytes of one record of a compressed batch, which is decompressed in pieces, so that a larger batch needs no more.
+    """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or if the offset
+    is out of range: earliest, latest, or none, which raises NoOffset. Only `commit` commits offsets. decode_max_bytes:
+    limit for one record of a compressed batch; a batch is decompressed in pieces, so a larger batch needs no more.
 
-    `poll`, `poll_batches` and `async for` may be mixed: each goes on at `position`, which is after the last record that
-    one of them has handed over. What was fetched beyond it is kept for the next call, and dropped by a seek, another
-    assignment or a rebalance."""
+    `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
+    that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
+    another assignment or a rebalance."""
 
     def __init__(
         self,
@@ -141,9 +141,9 @@ class Consumer:
         decode_max_bytes: int = DECODE_BYTES_MAX,
     ) -> None:
         if auto_offset_reset not in RESETS:
-            raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but can be {', '.join(RESETS)}")
+            raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but must be one of {', '.join(RESETS)}")
         if isolation not in ISOLATIONS:
-            raise ClientError(f"isolation is '{isolation}', but can be {', '.join(ISOLATIONS)}")
+            raise ClientError(f"isolation is '{isolation}', but must be one of {', '.join(ISOLATIONS)}")
         self.client = client
         self.group_id = group_id
         self.reset = auto_offset_reset
@@ -187,9 +187,9 @@ class Consumer:
         be async, and run inside polls; on_assigned may `seek`. Only the callbacks can make a poll exceed its time.
         Another call replaces the topics; one with no topics ends the reading.
 
-        on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
-        has put this member out, such as after session_timeout_ms without a heartbeat: others may have the partitions,
-        and a commit is refused. Without on_lost it is on_revoked that is called then, as in Kafka's consumer."""
+        on_revoked is called before partitions are given up, and may commit. on_lost is called instead if the group has
+        removed this member, for example after session_timeout_ms without a heartbeat: others may have the partitions,
+        and a commit is refused. Without on_lost, on_revoked is called in this case, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         if isinstance(topics, str):
@@ -240,7 +240,7 @@ class Consumer:
         return self._membership.must_join or self._joining is not None or self._joined is not None
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Raises ClientError for a partition that is not assigned."""
+        """Continue at an offset. Raises ClientError for a partition that is not assigned."""
         if tp not in self._fetcher.positions:
             raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
         _check_offset(tp, offset)
@@ -248,7 +248,7 @@ class Consumer:
         self._fetcher.seek(tp, offset)
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Offset after the last record that was handed over; None before it is known where to begin."""
+        """Offset after the last record that was returned; None before the first position is known."""
         for chunk in self._chunks:
             if chunk.tp == tp:
                 return chunk.position
@@ -258,7 +258,7 @@ class Consumer:
     # --- Reading ------------------------------------------------------------------------------------
 
     async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
-        """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
+        """Raw batches that have arrived, or arrive within the time; empty if none. Takes part in rebalances."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         await self._prepare(deadline)
@@ -271,14 +271,14 @@ class Consumer:
         return [each.rest() for each in begun] + self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch, and
-        TooLargeToDecode for a record larger than decode_max_bytes, once those before it were given."""
+        """Up to max_records records by partition; empty if none arrived within the time. Raises CorruptBatch, and
+        TooLargeToDecode for a record larger than decode_max_bytes, after the records before it were returned."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         found: dict[TopicPartition, list[Record]] = {}
         await self._fill(timeout_ms)
         while max_records > 0:
-            if not self._chunks:  # what came held no more records, such as those of an aborted transaction
+            if not self._chunks:  # no records to return, for example because of an aborted transaction
                 if found or loop.time() >= deadline:
                     break
                 await self._fill((deadline - loop.time()) * 1000)
@@ -299,7 +299,7 @@ class Consumer:
         return found
 
     async def _fill(self, timeout_ms: float) -> None:
-        """Have chunks at hand, if data has come or comes within the time."""
+        """Get chunks, if data has arrived or arrives within the time."""
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
             self._chunks.extend(_Chunk(each, self._decode_max_bytes) for each in fetched)
@@ -307,7 +307,7 @@ class Consumer:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
 
     def __aiter__(self) -> Consumer:
-        """Records for ever, one by one, each with its topic and partition. A loop goes on where the last one ended."""
+        """Yields records for ever, each with its topic and partition. A loop continues where the last one ended."""
         return self
 
     async def __anext__(self) -> ConsumedRecord:
@@ -327,7 +327,7 @@ class Consumer:
                 return ConsumedRecord(*chunk.tp, each.offset, each.timestamp_ms, each.key, each.value, each.headers)
 
     async def _wait(self, deadline: float) -> None:
-        """For data, an error, the end of a look-up, or a rebalance."""
+        """Wait for data, an error, the end of a look-up, or a rebalance."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._fetcher.arrived.wait())]
         if self._membership is not None and self._subscribed:
@@ -383,14 +383,14 @@ class Consumer:
             await self._look_up_unknown(unknown)
 
     def _truncated(self, tp: TopicPartition, end: int) -> None:
-        """The broker lost records that were read here: what is now at their offsets is read, or the user is told."""
+        """The broker lost records that were read here: read what is now at their offsets, or raise."""
         what = (
             f"{tp.topic}-{tp.partition} was read up to offset {self.position(tp)}, but its log was cut at offset "
             f"{end}: the broker lost records (an unclean election, or a crash with durability=page_cache?)"
         )
         if self.reset == "none":
             raise LogTruncated(f"{what}, and auto_offset_reset is none: seek to {end}, or elsewhere", end)
-        log.warning("%s. Reading on from there", what)
+        log.warning("%s. Continuing there", what)
         self._forget([tp])
         self._fetcher.seek(tp, end)
 
@@ -411,12 +411,12 @@ class Consumer:
         """Logged, because records may be skipped."""
         before = {tp: self.position(tp) for tp in positions}
         for tp, offset in (await self._reset(positions, why)).items():
-            onward = f"reading on from the {self.reset} offset, {offset}"
+            onward = f"continuing at the {self.reset} offset, {offset}"
             log.warning("%s-%d %s (position %s): %s", tp.topic, tp.partition, why, before[tp], onward)
 
     async def _reset(self, positions: Mapping[TopicPartition, Position], why: str) -> dict[TopicPartition, int]:
-        """Seek by the reset policy; the offsets of those that nobody else has moved meanwhile."""
-        # A position may have been sought by the user while another one was looked up.
+        """Seek by the reset policy. Returns the offsets of the positions that were not moved meanwhile."""
+        # The user may have called `seek` for a position during the look-up.
         positions = {tp: each for tp, each in positions.items() if self._fetcher.positions.get(tp) is each}
         if not positions:
             return {}
@@ -429,8 +429,8 @@ class Consumer:
     # --- The group ----------------------------------------------------------------------------------
 
     async def _rebalance(self, deadline: float) -> None:
-        """Join, when that is to be done, as far as the time goes; the next poll goes on where this one stopped, be it
-        by the time or by its caller's cancelling it."""
+        """Join if necessary, as far as the time allows. The next poll continues where this one stopped, even if it was
+        cancelled by its caller."""
         membership = self._membership
         assert membership is not None
         loop = asyncio.get_running_loop()
@@ -464,8 +464,8 @@ class Consumer:
             self._joined = None
 
     async def _give_up(self) -> None:
-        """Call back, then give up all partitions, also where the callback raises; the next poll joins. A callback that
-        is cancelled is called again."""
+        """Call the callback, then give up all partitions, even if the callback raises; the next poll joins. A callback
+        that is cancelled is called again."""
         held = list(self._fetcher.positions)
         if not held:
             return
@@ -478,7 +478,7 @@ class Consumer:
 
     @property
     def _is_lost(self) -> bool:
-        """Whether on_lost is what is to be called for the partitions held."""
+        """Whether on_lost is to be called for the present partitions."""
         return self._on_lost is not None and self._membership is not None and not self._membership.is_member
 
     def _drop_all(self) -> None:
@@ -503,8 +503,8 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, timeout_ms: float = API_TIMEOUT_MS
     ) -> None:
-        """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID where the
-        group has put this member out, REBALANCE_IN_PROGRESS where it waits for the next poll; ClientError when no
+        """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the
+        group has removed this member, REBALANCE_IN_PROGRESS if it waits for the next poll; ClientError if no
         coordinator answers within the time."""
         membership = self._membership
         if membership is None:
@@ -531,7 +531,7 @@ class Consumer:
             # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
             raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
         generation = membership.generation if self._subscribed else -1
-        request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
+        request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
             group_id=membership.group_id,
             generation_id_or_member_epoch=generation,
             member_id=membership.member_id if self._subscribed else "",
@@ -561,28 +561,28 @@ class Consumer:
                 except (ClientError, KafkaError) as failed:
                     error = failed
                 if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    raise error  # which ends with the caller's next poll
+                    raise error  # until the caller's next poll
                 await operation.again(error)
 
     def _not_a_member(self, code: int) -> KafkaError:
         return KafkaError.of(
             code,
-            f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was read "
-            "since the last commit is read again by whoever gets its partitions; the next poll joins",
+            f"group {self.group_id}: this consumer is not a member now, so nothing is committed: what was read "
+            "since the last commit is read again by the next owner of its partitions; the next poll joins",
         )
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Committed offsets of those partitions that have one."""
+        """Committed offsets of those of the partitions that have one."""
         if self._membership is None:
             raise ClientError("committed() needs a group_id")
         return await fetch_committed(self._membership, list(tps), timeout_ms)
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """Call on_revoked, or on_lost, for what is held, leave the group, release everything. All within the time, the
-        callback and what it awaits, too. Raises what the callback raised, or that it was not done within the time; all
-        is released then, too. A poll under way ends with ClientError."""
+        """Call on_revoked, or on_lost, for the present partitions, leave the group, release everything: all within the
+        time, including the callback. Raises the callback's error, or an error if the time is over; everything is
+        released in either case. A poll in progress ends with ClientError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         try:

@@ -1,7 +1,7 @@
-"""The producer: batches by partition, idempotent by default, in order, each record's fate in a future.
+"""The producer: batches by partition, idempotent by default, in order; a future has the outcome of each record.
 
-Here records go into batches; `accumulator` knows the order and the sequences of a partition, `sender` sends. A broker
-that lost acknowledged data is told apart from one that merely failed: `DataLost`.
+This module puts records into batches. `accumulator` has the order and the sequences of a partition, `sender` sends.
+`DataLost` distinguishes a broker that lost acknowledged data from one that merely failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("isthmus.client")
 
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 64 << 20
-RECORD_OVERHEAD_BYTES = 24  # most that a record takes besides key, value and headers
+RECORD_OVERHEAD_BYTES = 24  # upper limit for a record without key, value and headers
 LEARN_ATTEMPTS = 8
 
 __all__ = ["Producer", "partition_for_key"]
@@ -85,7 +85,7 @@ class Producer:
     # --- For users ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Get a producer id, within delivery_timeout_ms, and begin to send."""
+        """Get a producer id, within delivery_timeout_ms, and start sending."""
         if self.idempotent:
             self._producer_id, self._producer_epoch = await self._new_producer_id()
         self._open = True
@@ -107,7 +107,7 @@ class Producer:
         if self.buffered_bytes >= self.buffer_bytes:
             raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
         if not self._open:
-            raise ClientError("the producer is not started, or closed")
+            raise ClientError("the producer is not started, or is closed")
         if timestamp_ms is None:
             timestamp_ms = self.client.runtime.wall_ms()
         size = RECORD_OVERHEAD_BYTES
@@ -143,7 +143,7 @@ class Producer:
             await self._space_freed.wait()
 
     async def flush(self) -> None:
-        """Send what there is now and wait until each record's fate is known; errors are in the futures."""
+        """Send everything now and wait until each record's outcome is known; errors are in the futures."""
         while self._waiting:
             await asyncio.wait(list(self._jobs), return_when=asyncio.FIRST_COMPLETED)
         batches = []
@@ -159,8 +159,8 @@ class Producer:
             batches += batch.parts
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """Flush for timeout_ms at most, then release everything. Records that are not delivered by then have a
-        ClientError in their futures; how many is in the log."""
+        """Flush for at most timeout_ms, then release everything. The futures of records that were not delivered get a
+        ClientError; their number is logged."""
         if not self._open:
             return
         try:
@@ -234,7 +234,7 @@ class Producer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic.name} has {topic.count} partitions, and no partition {partition}",
             )
-        in_flight_max = IN_FLIGHT_MAX if self.idempotent else 1  # else a retry would change the order
+        in_flight_max = IN_FLIGHT_MAX if self.idempotent else 1  # otherwise a retry would change the order
         each = Accumulator(
             TopicPartition(topic.name, partition), self._producer_id, self._producer_epoch, in_flight_max
         )
@@ -242,7 +242,7 @@ class Producer:
         return each
 
     def _send_later(self, topic: str, record: Any) -> None:
-        """The topic is new to this client: learn it first, records kept in order. They count as buffered already."""
+        """The topic is new to this client: get its metadata first. Records are kept in order and count as buffered."""
         waiting = self._waiting.setdefault(topic, [])
         waiting.append(record)
         if len(waiting) == 1:
@@ -255,7 +255,7 @@ class Producer:
         error: Exception = no_topic(topic)
         try:
             async with self.client.operation(f"metadata of topic {topic}", self.delivery_timeout_s * 1000) as operation:
-                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can know an invalid one
+                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can have an invalid one
                     await self.client.refresh_metadata([topic], create=True, timeout_ms=operation.remaining_ms)
                     if self._look_at(topic).count:
                         break

@@ -1,9 +1,9 @@
-"""Carries batches: one loop for each source node fetches raw batches and begins appends in the target.
+"""Copies batches: one loop for each source node fetches raw batches and starts appends in the target.
 
-Batches are never decoded: only their headers are walked. Exactly once needs no lease and no clock: each append names
-the offset at which it must land (`range_from`), and the target's log answers where it really ends. Appends follow each
-other without waiting for answers, in order on one connection; whatever goes wrong makes the partition doubtful, and
-then the target is asked where its log ends.
+Batches are never decoded; only their headers are read. Exactly-once needs no lease and no clock: each append names the
+offset at which it must land (`range_from`), and the target answers where its log ends. Appends follow each other in
+order on one connection, without waiting for answers. After any error the partition is in doubt, and the target is asked
+where its log ends.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .partition import PartitionMirror, Run, State, longer
 from .verify import batch_at, difference
 
 MODE_MIRROR = 0
-LANE = "mirror"  # a connection of its own: an append of 16 MiB must not stand before a heartbeat
-# The target will say the same to the same bytes again: the partition is held until a person has looked.
+LANE = "mirror"  # a connection of its own: a heartbeat must not wait behind an append of 16 MiB
+# The target would give the same answer again: the partition is held until a person acts.
 FINAL = {
     ErrorCode.CORRUPT_MESSAGE: State.FAILED,
     ErrorCode.MESSAGE_TOO_LARGE: State.FAILED,
@@ -44,7 +44,7 @@ LASTING = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Parcel(NamedTuple):
-    """A run of one partition on its way; `doubts` and the source's log start as they were when it was fetched."""
+    """A run of one partition that is being appended; `doubts` and the source's log start are from the time of fetch."""
 
     partition: PartitionMirror
     run: Run
@@ -53,7 +53,7 @@ class Parcel(NamedTuple):
 
 
 class Carrier:
-    """`partitions` and the link's epoch are shared with the worker, which fills and shows them."""
+    """`partitions` and the link's epoch are shared with the worker, which fills them and shows their state."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
         self.link = link
@@ -66,13 +66,13 @@ class Carrier:
         self.budget_freed = asyncio.Event()
         self.work = asyncio.Event()  # something became fetchable
         self.appends: dict[asyncio.Task[None], None] = {}
-        self.mismatches_total = 0  # appends that found the target's log elsewhere
+        self.mismatches_total = 0  # appends that found another end of the target's log
         self._served = 0  # how often a partition got data
 
     # --- Source ---------------------------------------------------------------------------------------
 
     async def run(self, node: int) -> None:
-        """Carry what one source node leads, for ever."""
+        """Copy what one source node leads, for ever."""
         limits = self.link.limits
         while True:
             mine = [each for tp, each in self.partitions.items() if self.source.leader(tp) == node]
@@ -143,14 +143,14 @@ class Carrier:
         for answer in answers:
             each, doubts = asked[answer.tp]
             if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
-                continue  # an append failed meanwhile: what was fetched does not follow the target's log
+                continue  # an append failed meanwhile: the fetched data does not continue the target's log
             if answer.records:
                 self._served += 1
                 each.served = self._served
             try:
                 if run := await self._look_at(each, answer):
                     parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
-            except TROUBLE as error:  # of this partition: the others go on
+            except TROUBLE as error:  # only of this partition
                 if each.doubts == doubts:
                     self._back_off_source(each, error)
                     refused[each.topic] = error
@@ -192,7 +192,7 @@ class Carrier:
         try:
             run = each.fetched(memoryview(answer.records))
         except KafkaError as error:
-            each.hold(State.FAILED, f"{where}: what the source holds from offset {expected} on: {error}", now_ms)
+            each.hold(State.FAILED, f"{where}: the source's data from offset {expected} on: {error}", now_ms)
             return None
         if run and follows and run.first_offset < expected:
             each.hold(
@@ -205,7 +205,7 @@ class Carrier:
         return run
 
     async def _out_of_range(self, each: PartitionMirror) -> None:
-        """The fetch offset is not in the source's log: before its start, or past its end."""
+        """The fetch offset is outside the source's log: before its start or past its end."""
         now_ms = self.runtime.wall_ms()
         tp = TopicPartition(each.topic, each.index)
         where = f"{each.topic}-{each.index}"
@@ -216,7 +216,7 @@ class Carrier:
             return
         if each.fetch_offset < start:
             if each.target_is_empty:
-                each.fetch_offset = start  # a new mirror begins where the source does
+                each.fetch_offset = start  # a new mirror begins at the source's log start
             else:
                 each.hold(
                     State.GAP,
@@ -235,7 +235,7 @@ class Carrier:
     # --- Target ---------------------------------------------------------------------------------------
 
     async def _dispatch(self, parcels: list[Parcel]) -> None:
-        """Begin the appends of what was fetched; waits while as many as allowed are under way."""
+        """Start to append what was fetched. Waits while the maximum number of appends is in flight."""
         by_target: dict[int | None, list[Parcel]] = {}
         for parcel in parcels:
             leader = self.target.leader(TopicPartition(parcel.partition.target_topic, parcel.partition.index))
@@ -356,21 +356,21 @@ class Carrier:
         now_ms: int,
     ) -> None:
         code = ErrorCode(answer.error_code)
-        what = "to say where its log ends"
+        what = "to report where its log ends"
         if run:
             last = run.next_offset - 1
             what = f"offsets {run.first_offset} to {last}" if run.data else f"to begin at offset {run.next_offset}"
         epochs = ""
         if code == ErrorCode.FENCED_LEADER_EPOCH and run:
             epochs = (
-                f"the target ends at offset {answer.next_offset} of leader epoch {answer.next_epoch}, the source "
+                f"the target ends at offset {answer.next_offset} of leader epoch {answer.next_epoch}, but the source "
                 f"writes leader epoch {run.epoch}: "
             )
         reason = f"{each.target_topic}-{each.index}: {epochs}the target refused {what}: {code.name}: "
         each.hold(FINAL[code], reason + (answer.error_message or ""), now_ms)
 
     async def _probe(self, mine: list[PartitionMirror]) -> None:
-        """Ask the target where the logs of doubtful partitions end; an empty append is the question."""
+        """Ask the target where the logs of partitions in doubt end, by an empty append."""
         now = asyncio.get_running_loop().time()
         wanted = [e for e in mine if not e.held and (e.asking or (not e.probed and e.retry_at <= now))]
         by_leader: dict[int | None, list[PartitionMirror]] = {}
@@ -411,7 +411,7 @@ class Carrier:
             if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.append_epoch):
                 each.asking = False  # as it was thought to be; a fetch under way stays good
             elif each.probed and each.in_flight:
-                each.asking = False  # its log moves: the appends themselves will tell
+                each.asking = False  # its log is growing: the answers to the appends show its end
             else:
                 if each.probed:
                     each.doubt()
@@ -443,7 +443,7 @@ class Carrier:
         reason = f"{each.topic}-{each.index}: the source {what}: {error}"
         next_try_ms = -1 if passes else now_ms + round(each.source_backoff_ms)
         each.turn(State.SOURCE_UNAVAILABLE, reason, now_ms, next_try_ms)
-        each.compared = False  # the source may come back as another one
+        each.compared = False  # the source may have been replaced when it comes back
         each.doubt()
 
     def mark_target_unreachable(self, error: BaseException) -> None:
@@ -466,7 +466,7 @@ class Carrier:
         return asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000
 
     async def _wait(self, event: asyncio.Event) -> None:
-        """Until the event, or until a back-off of some partition may be over."""
+        """Wait until the event, or until the back-off of a partition may be over."""
         event.clear()
         try:
             async with asyncio.timeout(self.link.limits.backoff_min_ms / 1000):
@@ -475,18 +475,18 @@ class Carrier:
             pass
 
     async def _refresh_source(self, refused: Mapping[str, BaseException]) -> None:
-        """Ask where these topics are now, if that may be why they were refused."""
+        """Refresh the metadata of these topics, if they may have been refused because it is outdated."""
         topics = sorted(t for t, error in refused.items() if not isinstance(error, KafkaError) or error.retriable)
         if not topics:
             return
         try:
             await self.source.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
-            pass  # the next fetch says so
+            pass  # the next fetch reports it
 
     async def _refresh_target(self) -> None:
         try:
             topics = sorted({each.target_topic for each in self.partitions.values()})
             await self.target.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
-            pass  # the next probe says so
+            pass  # the next probe reports it

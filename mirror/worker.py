@@ -1,4 +1,4 @@
-"""The mirror worker: finds what a link carries, has it carried, and says in `__mirror_status` how far it came.
+"""The mirror worker: finds the topics of a link, has them copied, and reports the progress in `__mirror_status`.
 
 Any number of workers may run on one link: the target takes each batch once, whoever brings it (see `carrier`). A
 problem becomes the state of its partition, with its reason, and never stops the others. A problem of no partition
@@ -59,8 +59,8 @@ class MirrorWorker:
             )
         if self.source.cluster_id is not None and self.source.cluster_id == self.target.cluster_id:
             raise MirrorError(
-                f"link {self.link.name}: source and target are one cluster, {self.source.cluster_id}: a cluster is not "
-                "mirrored into itself"
+                f"link {self.link.name}: source and target are one cluster, {self.source.cluster_id}: a cluster cannot "
+                "be mirrored into itself"
             )
         await self._status.start()
         self._tasks = [
@@ -79,7 +79,7 @@ class MirrorWorker:
             self.failed.set_exception(error)
 
     async def stop(self) -> None:
-        """Stop fetching, let appends under way finish, publish the last status; all within the stop timeout."""
+        """Stop fetching, wait for appends in flight, write the last status; all within the stop timeout."""
         tasks = [*self._tasks, *self._carriers.values()]
         for task in tasks:
             task.cancel()
@@ -93,7 +93,7 @@ class MirrorWorker:
                     await self._publish_changes()
                 await self._status.close()
         except TROUBLE:
-            pass  # the status is for people; what counts is in the target's logs
+            pass  # the status is only informative; the target's logs are what counts
         for task in appends:
             task.cancel()
         await asyncio.gather(*appends, return_exceptions=True)
@@ -101,14 +101,14 @@ class MirrorWorker:
             self.failed.exception()  # seen
 
     def status(self) -> list[dict[str, object]]:
-        """The state of each partition, as `__mirror_status` has it, with its topic and partition."""
+        """The state of each partition as in `__mirror_status`, with topic and partition."""
         now_ms = self.runtime.wall_ms()
         return [
             {"link": self.link.name, "topic": each.topic, "partition": each.index, **each.status(now_ms)}
             for each in self.partitions.values()
         ]
 
-    # --- What there is to mirror --------------------------------------------------------------------
+    # --- Topics to mirror ---------------------------------------------------------------------------
 
     async def _discover(self) -> None:
         while True:
@@ -164,7 +164,7 @@ class MirrorWorker:
                 self.partitions[tp] = each
 
     def _adopt(self, found: Found) -> None:
-        """Take up the partitions of a topic; begin again where source or target topic is another one than before."""
+        """Add the partitions of a topic; start over if the source or target topic was replaced."""
         now_ms = self.runtime.wall_ms()
         holds = found.problem is not None and found.problem[0] in HELD
         healed = found.topic in self._held_topics and found.problem is None
@@ -178,7 +178,7 @@ class MirrorWorker:
             changed = each is not None and (each.topic_id, each.target_id) != (found.topic_id, found.target_id)
             if each is None or healed or (changed and found.problem is None):
                 if each is not None:
-                    each.doubt()  # whatever is under way for the old one
+                    each.doubt()  # appends in flight belong to the old topic
                 each = self.partitions[tp] = PartitionMirror(
                     found.topic, index, found.target_topic, found.topic_id, now_ms, found.target_id
                 )
@@ -190,7 +190,7 @@ class MirrorWorker:
                     each.hold(*found.problem, now_ms, found.next_try_ms)
 
     def _assign(self) -> None:
-        """One carrier for each broker that leads something."""
+        """Run one carrier for each source broker that leads a partition."""
         for node in dict.fromkeys(self.source.leader(tp) for tp in self.partitions):
             if node is not None and (node not in self._carriers or self._carriers[node].done()):
                 self._carriers[node] = self._task(self.carrier.run(node), f"carrier {node}")
@@ -214,10 +214,10 @@ class MirrorWorker:
             except TROUBLE as error:
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("link %s: its status cannot be written into the target: %s", self.link.name, problem)
+                    log.warning("link %s: cannot write its status to the target: %s", self.link.name, problem)
 
     async def _publish_changes(self) -> None:
-        """Log the states that changed, whether or not the target takes the status; then write that."""
+        """Log the states that changed, even if the target refuses the status; then write the status."""
         rows = self._rows()
         for tp, row in rows.items():
             said = row["state"], row["reason"]
@@ -230,7 +230,7 @@ class MirrorWorker:
         await self._status.write(rows)
 
     def _rows(self) -> dict[TopicPartition, dict[str, Any]]:
-        """The status of each partition, and of the link where there is something to say of it."""
+        """The status of each partition, and of the link if there is something to report."""
         now_ms = self.runtime.wall_ms()
         rows = {tp: each.status(now_ms) for tp, each in self.partitions.items()}
         problem = self._link_problem or self._unused()
@@ -246,7 +246,7 @@ class MirrorWorker:
         return rows
 
     def _unused(self) -> tuple[State, str] | None:
-        """What is to be said of expressions that select nothing."""
+        """The state for expressions that match nothing."""
         if not self._looked.is_set():
             return None
         topics = {**dict.fromkeys(self.discovery.selected), **dict.fromkeys(tp.topic for tp in self.partitions)}

@@ -17,7 +17,7 @@ from .runtime.loading import load_partition
 
 
 class TableRow(NamedTuple):
-    """One committed row. window_start_ms: None where the table has no windows."""
+    """One committed row. window_start_ms: None if the table has no windows."""
 
     task: int
     table: str
@@ -28,7 +28,7 @@ class TableRow(NamedTuple):
 
 @dataclass
 class Committed:
-    """All tables of an app, and the input positions they reflect."""
+    """All tables of an app, and the input positions that they include."""
 
     rows: list[TableRow] = field(default_factory=list)
     positions: Positions = field(default_factory=dict)

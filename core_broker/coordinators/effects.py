@@ -68,7 +68,7 @@ class Replaced(NamedTuple):
     new_id: str
     old_leader: str | None
     old_protocols: Protocols
-    old_timeouts_ms: tuple[int, int]  # of rebalance and session
+    old_timeouts_ms: tuple[int, int]  # rebalance and session timeout
     version: int
 
 

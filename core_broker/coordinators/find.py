@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker holds the partition that a group hashes to."""
+"""FindCoordinator: which broker leads the partition that a group hashes to."""
 
 from __future__ import annotations
 
@@ -135,5 +135,5 @@ def _message(error: ErrorCode) -> str:
         ErrorCode.NONE: "NONE",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
         ErrorCode.UNSUPPORTED_VERSION: "Transactions are not supported by this broker yet.",
-        ErrorCode.INVALID_REQUEST: "This kind of coordinator is not known.",
+        ErrorCode.INVALID_REQUEST: "Unknown kind of coordinator.",
     }[error]

@@ -300,7 +300,7 @@ class Group:
         names = [protocol.name for protocol in request.protocols]
         if self.state is State.DEAD:
             self._refuse_join(token, member_id, self._code(Event.JOIN))
-        elif not self._has_room_for(member_id):
+        elif not self._has_place_for(member_id):
             self._remove(member_id)
             self._refuse_join(token, NOBODY, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not self._supports(request.protocol_type, names):
@@ -314,7 +314,7 @@ class Group:
         else:
             self._rejoin(request, token)
 
-    def _has_room_for(self, member_id: str) -> bool:
+    def _has_place_for(self, member_id: str) -> bool:
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
             # Only those who have joined count: when there are too many, the last to join are refused.

@@ -72,7 +72,7 @@ class GroupHost:
             for index in list(self.shards.shards):
                 self.shards.resign(index)
         if CONSUMER_OFFSETS in delta.changed:
-            self._places.clear()  # there may be more partitions now
+            self._places.clear()  # the number of partitions may have changed
         for index in delta.changed.get(CONSUMER_OFFSETS, ()):
             partition = self._image.partition(CONSUMER_OFFSETS, index)
             if partition is not None and partition.leader == self._node_id:

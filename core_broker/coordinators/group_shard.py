@@ -64,7 +64,7 @@ class GroupShard:
             self._changed(group)
 
     def group(self, group_id: str) -> Group:
-        """The group, made if it is not there."""
+        """The group; created if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self._new_group(group_id)

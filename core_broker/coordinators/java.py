@@ -8,7 +8,7 @@ BUCKETS = 16  # of a HashMap with up to 12 entries
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
+    """String.hashCode: over UTF-16 units, as a signed 32-bit number."""
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(units), 2):

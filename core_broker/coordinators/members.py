@@ -95,7 +95,7 @@ class Members:
         return self._by_id.get(member_id)
 
     def static_id(self, group_instance_id: str) -> str | None:
-        """The member id that a static member has now."""
+        """The present member id of a static member."""
         return self._static.get(group_instance_id)
 
     def add(self, member: Member) -> None:

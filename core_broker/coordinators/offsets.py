@@ -22,7 +22,7 @@ from .runtime import Record
 
 NO_OFFSET = -1
 NO_TIME = -1
-TOPIC_IDS_SINCE = 10  # of both requests
+TOPIC_IDS_SINCE = 10  # version of OffsetCommit and OffsetFetch
 
 
 class Committed(NamedTuple):
@@ -94,7 +94,7 @@ class Offsets:
         return found
 
     def of_topics(self, topics: Collection[str]) -> list[Record]:
-        """Tombstones of all groups' offsets of topics."""
+        """Tombstones of the offsets of topics, for all groups."""
         return [
             (_key(group_id, topic, partition), None)
             for group_id in self._groups
@@ -252,7 +252,7 @@ def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
 def fetch_group(
     asked: of.OffsetFetchRequestGroup, version: int, offsets: Offsets, image: MetadataImage
 ) -> of.OffsetFetchResponseGroup:
-    """The answer for one group, in the shape of version 8 and later."""
+    """The answer for one group, in the form of version 8 and later."""
     committed = offsets.of_group(asked.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     topics: list[of.OffsetFetchResponseTopics] = []
@@ -260,7 +260,7 @@ def fetch_group(
         for name, partitions in committed.items():
             known = image.topics.get(name)
             if by_id and known is None:
-                continue  # the topic is gone, and its id with it
+                continue  # the topic was deleted, and its id with it
             topics.append(
                 of.OffsetFetchResponseTopics(
                     name=name,
@@ -318,7 +318,7 @@ def _no_offset(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions
 
 
 def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchRequestGroup]:
-    """The groups of a request of any version, in the shape of version 8."""
+    """The groups of a request of any version, in the form of version 8."""
     if version >= 8:
         # A group that is asked for all its topics twice is answered once: the answer may be long.
         whole = {each.group_id: each for each in request.groups if each.topics is None}
@@ -333,7 +333,7 @@ def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchReques
 
 
 def fetch_response(groups: list[of.OffsetFetchResponseGroup], version: int) -> of.Response:
-    """The response of any version, from answers in the shape of version 8."""
+    """The response in any version, from answers in the form of version 8."""
     if version >= 8:
         return of.Response(groups=groups)
     (group,) = groups

@@ -24,7 +24,7 @@ from ..storage.log.append import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
 LOAD_SLICE = 200  # records replayed before the loop has a turn again: some milliseconds
-ROOM_BYTES = 1024  # of max.message.bytes, for a batch's header and what a last record needs
+RESERVED_BYTES = 1024  # of max.message.bytes, for a batch's header and a last record's overhead
 
 Record = tuple[Any, Any]  # key and value as the shard's state decodes them; the value of a tombstone is None
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShardState(Protocol):
-    """What a shard's records mean."""
+    """The meaning of a shard's records."""
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
@@ -81,7 +81,7 @@ class Shard(Generic[S]):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """The shards of one internal topic. `new_state(index)` makes the empty state of a shard."""
+    """The shards of one internal topic. `new_state(index)` returns the empty state of a shard."""
 
     def __init__(
         self, topic: str, new_state: Callable[[int], S], replicas: Replicas, runtime: Runtime, purgatory: Purgatory
@@ -165,7 +165,7 @@ class CoordinatorRuntime(Generic[S]):
             self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
 
     def _load_later(self, shard: Shard[S], error: OSError | StorageError) -> None:
-        reason = f"{shard.partition} cannot be read for now, its groups wait: {KafkaError.reason(error)}"
+        reason = f"{shard.partition} cannot be read for now, its groups are unavailable: {KafkaError.reason(error)}"
         if shard.failure is None or shard.failure.message != reason:
             logger.error("%s", reason)
         shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
@@ -249,7 +249,7 @@ class CoordinatorRuntime(Generic[S]):
             return shard.written
         now = self._runtime.wall_ms()
         waiting = list(records)
-        limit = max(shard.partition.log.config.max_message_bytes - ROOM_BYTES, ROOM_BYTES)
+        limit = max(shard.partition.log.config.max_message_bytes - RESERVED_BYTES, RESERVED_BYTES)
         while waiting:
             builder = batches.BatchBuilder(max_bytes=limit)
             taken = 0

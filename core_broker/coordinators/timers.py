@@ -18,7 +18,7 @@ GRACE_S = 0.1
 
 
 class Timers:
-    """`fire(name)` is called on the loop when the deadline of `name` has passed; it may schedule again."""
+    """Calls `fire(name)` on the loop when the deadline of `name` has passed; it may schedule again."""
 
     def __init__(self, fire: Callable[[Hashable], None]) -> None:
         self._fire = fire
@@ -34,7 +34,7 @@ class Timers:
         return len(self._deadlines)
 
     def schedule(self, name: Hashable, delay_ms: float) -> None:
-        """Set the deadline of `name`, in place of the one it had."""
+        """Set the deadline of `name`; it replaces an earlier one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + delay_ms / 1000
         self._deadlines[name] = deadline
@@ -87,7 +87,7 @@ class Timers:
         while self._heap and self._heap[0][0] <= now:
             at, _, name = heapq.heappop(self._heap)
             if self._entries.get(name) != at:
-                continue  # an earlier entry took its place
+                continue  # an earlier entry has replaced it
             del self._entries[name]
             deadline = self._deadlines.get(name)
             if deadline is None:

@@ -245,7 +245,7 @@ def test_a_stop_is_controlled_and_soon_even_without_a_broker(tmp_path: Path, mon
                 await case.produce(client, 2_000)
 
         waiting = case.worker()  # its topics are not there yet
-        wait_for(waiting, "waits for topics")
+        wait_for(waiting, "waits for missing topics")
         assert waiting.end() == 0, waiting.log
         assert "Traceback" not in waiting.log
         with case.worker() as quick:
@@ -361,7 +361,7 @@ def test_input_made_anew_is_an_error_however_much_is_in_it(case: Case) -> None:
                 assert "give the app another id" in running.log, running.log
             with case.worker() as second:  # as a supervisor would start it
                 assert await asyncio.to_thread(second.process.wait, 30) == 1
-                assert "was deleted and made anew" in second.log and "another id" in second.log, second.log
+                assert "was deleted and created again" in second.log and "another id" in second.log, second.log
             assert await case.tables(client) == before
 
     run(scenario())

@@ -171,7 +171,7 @@ def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
         world.log("t").end = 0
         fill(world, more)
         if reset == "none":
-            with pytest.raises(NoOffset, match="t-0 was deleted and made anew"):
+            with pytest.raises(NoOffset, match="t-0 was deleted and created again"):
                 while True:
                     await consumer.poll(1_000)
             consumer.seek(TP, 4)
@@ -184,7 +184,7 @@ def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
         else:
             assert await read(consumer, more) == numbers(0, more)
         if reset != "none":
-            assert f"t-0 was deleted and made anew (position 10): reading on from the {reset} offset" in caplog.text
+            assert f"t-0 was deleted and created again (position 10): continuing at the {reset} offset" in caplog.text
         await ended(client, consumer)
 
     simulate(test)

@@ -151,7 +151,7 @@ def test_what_waits_for_its_turn_is_not_sent_after_what_went_before_failed(monke
         await second
         assert len(target.sent) == 1
         assert each.state is State.DIVERGED and carrier.under_way_bytes == 0
-        assert "the target ends at offset 7 of leader epoch 9, the source writes leader epoch 3" in each.reason
+        assert "the target ends at offset 7 of leader epoch 9, but the source writes leader epoch 3" in each.reason
 
     asyncio.run(scenario())
 
@@ -188,7 +188,7 @@ def test_a_partition_whose_bytes_are_no_batches_fails_alone(monkeypatch):
         carrier, target, [bad, good] = make(2)
         answers(monkeypatch, lambda index: batch(0) if index else bytes(broken))
         await carrier._dispatch(await carrier._fetch(1, [bad, good], 1 << 20))
-        assert bad.state is State.FAILED and "t-0: what the source holds from offset 0 on" in bad.reason
+        assert bad.state is State.FAILED and "t-0: the source's data from offset 0 on" in bad.reason
         assert [p.index for p in target.sent[0][0].topics[0].partitions] == [1]
 
     asyncio.run(scenario())

@@ -157,8 +157,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a compacted log and its indexes get their names in any order",
         SWAP,
-        "        files.sync_directory(directory)  # the log's",
-        "    files.sync_directory(directory)  # the log's",
+        "        files.sync_directory(directory)  # the log first",
+        "    files.sync_directory(directory)  # the log first",
         (COMPACTED,),
     ),
     Mutant(

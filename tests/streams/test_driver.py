@@ -249,7 +249,7 @@ def test_no_checkpoint_is_written_after_an_agent_failed():
         driver = TestDriver(app)
         with pytest.raises(RecordError):
             await driver.send("in", value=b"1")
-        with pytest.raises(AppError, match="no checkpoint is written within an event, or after an agent failed"):
+        with pytest.raises(AppError, match="no checkpoint can be written during an event, or after an agent failed"):
             driver.checkpoint()
         await driver.close()
 

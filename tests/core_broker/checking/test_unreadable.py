@@ -26,7 +26,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-REFUSED = "it cannot be read: a {} is in its place: move it away, and put the file back if you have it\n"
+REFUSED = "it cannot be read: a {} is in its place: move it away, and restore the file if you have it\n"
 NO_DIRECTORIES = [kind for kind in NO_FILES if kind != "directory"]
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_
         assert main([str(directory)]) == 1
         said = capsys.readouterr().out
         assert f"  unreadable: {path.name}: {REFUSED.format(what)}" in said
-        assert "4 wrong; --repair mends 1 of them" in said
+        assert "4 wrong; --repair repairs 1 of them" in said
         assert main([str(directory), "--repair"]) == 1
         said = capsys.readouterr().out
         assert "mirrored-1: repaired" in said

@@ -92,7 +92,7 @@ def test_groups_that_could_not_be_read_come_back_once_they_can(number, reads, ca
         assert pauses[:4] == pytest.approx([RETRY_FIRST_S * factor for factor in (1, 2, 4, 8)], abs=0.1)
         assert pauses[-2:] == pytest.approx([RETRY_MOST_S] * 2, abs=0.1)
         said = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-        assert len(said) == 1 and "its groups wait" in said[0] and os.strerror(number) in said[0]
+        assert len(said) == 1 and "its groups are unavailable" in said[0] and os.strerror(number) in said[0]
 
     simulated(scenario)
 

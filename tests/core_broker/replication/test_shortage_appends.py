@@ -27,7 +27,7 @@ def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_space
         (key, reason), *others = world.replicas.offline().items()
         assert key == ("t", 0) and not others
         assert "takes no appends" in reason and "No space left on device" in reason
-        assert caplog.text.count("t-0 is offline for appends while this lasts: cannot append to") == 1
+        assert caplog.text.count("t-0 takes no appends while this lasts: cannot append to") == 1
         assert world.append(1) == 0
         assert world.replicas.get("t", 0).read(0, 1000).size_bytes == len(BATCH)  # it is read as ever
         await world.tick()
@@ -35,7 +35,7 @@ def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is_space
         world.heal()
         await world.tick()  # nobody has appended
         assert world.replicas.offline() == {}
-        assert "t-0 is online again for appends" in caplog.text
+        assert "t-0 takes appends again" in caplog.text
         assert world.append() == 1
         assert sorted(path.name for path in (world.path / "t-0").iterdir() if path.suffix == ".tmp") == []
 
@@ -96,7 +96,7 @@ def test_broken_disk_is_told_once_and_not_as_want_of_space(world: World, caplog:
         await world.topic(0)
         world.refuse(errno.EIO)
         world.refusal()
-        assert "for appends" not in caplog.text
+        assert "takes no appends" not in caplog.text
         assert caplog.text.count("t-0 is offline until the broker starts again") == 1
         assert not world.is_looking
 
@@ -144,7 +144,7 @@ def test_partition_that_refuses_no_more_when_its_try_ends_is_not_said_to_be_onli
         await world.topic(0)
         world.refuse(errno.ENOSPC)
         world.refusal()
-        assert caplog.text.count("t-0 is offline for appends while this lasts") == 1
+        assert caplog.text.count("t-0 takes no appends while this lasts") == 1
         world.heal()
         gate = Gate(world.files)
         await world.tick()
@@ -159,13 +159,13 @@ def test_partition_that_refuses_no_more_when_its_try_ends_is_not_said_to_be_onli
         else:
             assert world.append() == 0
         state = partition.state
-        said = caplog.text.count("t-0 is online again for appends")
+        said = caplog.text.count("t-0 takes appends again")
         assert said == (what == "took an append")  # by the append itself
         gate.is_open.set()
         if changing is not None:
             await changing
         await settle()
         assert partition.state is state and not world.is_looking
-        assert caplog.text.count("t-0 is online again for appends") == said
+        assert caplog.text.count("t-0 takes appends again") == said
 
     world.run(history)
