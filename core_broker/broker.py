@@ -144,8 +144,8 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back, replicas.went_offline = groups.came_back, groups.went_offline
-        await groups.start()
+        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
+        await groups.host.start()
         logs.start()
         services = Services(
             config=config,
@@ -257,7 +257,7 @@ class Broker:
         if self._monitor is not None:
             self._monitor.sources.rooms = None
         if self._groups is not None:
-            await self._groups.stop()
+            await self._groups.host.stop()
             self._groups = None
         if self._controller is not None:
             if failure := await self._controller.close():

@@ -122,7 +122,7 @@ class FrameReader:
     order of their requests; None until the first request has to wait. waits_for_due: the next request waits for them.
     tick: the server's, of the last whole request or answer; half frames do not count. _held: bytes that were read and
     are not handled yet, the first _filled of the buffer; without _need of them nothing can be done. _client: the client
-    id as the request before had it; _number and _route: that one's API and version, and their route.
+    id of the request before; _number and _route: its API and version, and their route.
     """
 
     context: Readonly[Context]
@@ -158,7 +158,7 @@ class FrameReader:
         self.out = out
 
     def close(self) -> None:
-        """The connection has ended: let go of it, and of what was read."""
+        """The connection has ended: drop it, and what was read."""
         self.busy = True
         if self._held is not None:
             self._shared.memory.changed(self._connection, -len(self._held))

@@ -35,8 +35,10 @@ class Body:
     @cython.cfunc
     @cython.exceptval(check=False)
     def uvarint(self) -> cython.Py_ssize_t:
-        """The next unsigned varint; -1 where there is none, or one with more bytes than it needs: an answer has a name
-        with its length as the request has it."""
+        """The next unsigned varint; -1 where there is none, or where it has more bytes than it needs.
+
+        The second because an answer repeats a name and its length byte for byte.
+        """
         value: cython.Py_ssize_t = 0
         shift: cython.int = 0
         byte: cython.int
@@ -52,7 +54,7 @@ class Body:
 
 @cython.cclass
 class AtOnce:
-    """What answers the requests of one version of an API from their bytes, where it can."""
+    """The short way of one version of an API: it answers requests from their bytes, where it can."""
 
     @cython.cfunc
     def answer(
@@ -63,17 +65,15 @@ class AtOnce:
         correlation: cython.longlong,
         context: Context,
     ):
-        """The answer: its bytes, a list of bytes and ranges, or a Response.
+        """The answer to the request whose body is b[body:end]: its bytes, a list of bytes and ranges, or a Response.
 
-        None when the request has to go the long way, nothing has been done then.
-
-        The request's body is b[body:end].
+        None when the request has to go the long way: by its decoder, handler and encoder. Nothing has been done then.
         """
 
     def __call__(
         self, frame: bytes | memoryview, body: cython.Py_ssize_t, correlation: cython.longlong, context: Context
     ) -> Any:
-        """The same from Python, of a request whose body is frame[body:]."""
+        """`answer` for Python code, of a request whose body is frame[body:]."""
         buffer: cython.Py_buffer
         if cython.compiled:
             PyObject_GetBuffer(frame, cython.address(buffer), PyBUF_SIMPLE)

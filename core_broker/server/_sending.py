@@ -2,13 +2,13 @@
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets bytes by `send` and ranges by `os.sendfile`, only while the transport's own buffer is empty, and
-at most `send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined
-with the bytes around them, and what comes before a larger one that is cached waits in the socket for its beginning,
-so that no packet holds a head alone: clients that wake for less than they can use cost both sides more. When the
-socket is full a dup of its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would
-hide the end of the connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes
-instead. Parts are kept until sent, and a range keeps its file open. What is not in the page cache is sent by a pool,
-see `cold_sends.py`: the sender waits for that, the loop does not.
+at most `send.turn.bytes` in one turn of the loop. Small ranges, as a reader at the end of a log gets them, are joined
+with the bytes around them. The bytes before a larger range that is cached wait in the socket for its beginning, so that
+no packet holds a head alone: a client that wakes for less than it can use costs both sides more. When the socket is
+full, a dup of its fd waits until it is writable: uvloop refuses the fd itself. The dup is closed with the answer, or it
+would hide the end of the connection from the peer. A transport without an fd (the simulator's, TLS) gets the bytes of
+ranges, too. Parts are kept until sent, and a range keeps its file open. What is not in the page cache is sent by a
+pool, see `cold_sends.py`: the sender waits for that, the loop does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...compiled import Public, Readonly
 
     class Owner(Protocol):
-        """What a sender tells its connection."""
+        """What a sender asks of its connection."""
 
         def sent(self) -> None:
             """All parts are sent that `send` could not send at once."""
@@ -63,7 +63,7 @@ _SMALL_RANGE_BYTES: cython.longlong = 16 * 1024
 _PIECE_BYTES: cython.longlong = PIECE_BYTES
 
 JOIN_BYTES = _JOIN_BYTES  # bytes parts are joined up to here, so that one write takes them
-SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a packet
+SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # up to here a copy costs less than a packet
 
 
 @cython.final
@@ -155,17 +155,17 @@ class Sender:
         return self._run()
 
     def resume(self) -> None:
-        """The transport's buffer is empty again."""
+        """Go on: the transport's buffer is empty again."""
         if self._dup < 0:
             self._finish(self._run())
 
     def close(self) -> None:
-        """Let go of all parts; nothing more is sent."""
+        """Drop all parts; nothing more is sent."""
         self._stop_waiting()
-        self._let_go()
+        self._drop()
 
     @cython.cfunc
-    def _let_go(self):
+    def _drop(self):
         self._parts.clear()
         self._first = 0
 
@@ -197,13 +197,13 @@ class Sender:
                 self._wait_writable()
                 return False
         self._stop_waiting()
-        self._let_go()
+        self._drop()
         return True
 
     @cython.cfunc
     @cython.exceptval(-1)
     def _write_joined(self) -> cython.bint:
-        """Write the bytes and small cached ranges that come first as one; False where there are none."""
+        """Write the bytes and small cached ranges at the head of the line as one; False where there are none."""
         joined: list = []
         size: cython.longlong = 0
         more: cython.bint = False
@@ -281,7 +281,7 @@ class Sender:
 
     @cython.cfunc
     def _cause(self, source: FileRange, error):
-        """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
+        """An error of sendfile is the socket's or the file's: a read of the next byte shows which."""
         if isinstance(error, ConnectionError):
             return error
         try:
@@ -308,7 +308,7 @@ class Sender:
     @cython.cfunc
     @cython.exceptval(-1)
     def _follows_at_once(self, source: FileRange) -> cython.bint:
-        """Whether what was begun need not wait. Not where that cannot be had, which the long way tells."""
+        """Whether the range that was begun need not wait. An error counts as no: the send itself meets it again."""
         try:
             return self._is_cached(source)
         except OSError:
@@ -366,7 +366,7 @@ class Sender:
 
     @cython.cfunc
     def _pop(self):
-        """The first part is sent: let go of it."""
+        """The first part is sent: drop it."""
         self._parts[self._first] = None
         self._first += 1
 
@@ -386,7 +386,7 @@ class Sender:
         self._loop.add_writer(self._dup, self._on_writable)
 
     def _on_writable(self) -> None:
-        if self._parts:  # else they were sent, or let go of, before this turn came
+        if self._parts:  # else they were sent or dropped before this turn came
             self._finish(self._run())
 
     @cython.cfunc
@@ -414,7 +414,7 @@ def is_buffer(part: object) -> cython.bint:
 
 @cython.cfunc
 def _whole(source: FileRange):
-    """All of a small range; none where it is not cached or not to be had, which the long way tells."""
+    """All of a small range; nothing where it is not cached or cannot be read: the send itself meets the error again."""
     try:
         data = source.file.pread_cached(source.size_bytes, source.position)
     except OSError:
@@ -425,9 +425,9 @@ def _whole(source: FileRange):
 @cython.ccall
 @cython.exceptval(-1)
 def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cython.int:
-    """Send to a socket, of which the transport has nothing left to send; and by the transport what that does not take.
+    """Send to a socket, and by the transport what the socket does not take.
 
-    fd: -1 where all has to pass the transport. more: others follow at once.
+    fd: -1 where all has to pass the transport, as when that has bytes which come first. more: others follow at once.
     """
     sent: cython.Py_ssize_t
     if fd >= 0:
@@ -436,7 +436,7 @@ def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cytho
             return 0
         if sent > 0:
             data = data[sent:]
-    transport.write(data)  # it waits for room, and meets what is wrong with the socket
+    transport.write(data)  # it waits until the socket takes them, and meets the socket's errors
     return 0
 
 
@@ -444,7 +444,7 @@ def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cytho
 @cython.inline
 @cython.exceptval(check=False)
 def _send(fd: cython.int, data: bytes, more: cython.bint) -> cython.Py_ssize_t:
-    """How many bytes a socket took, `more`: others follow at once; or -errno, which who sends the rest will meet."""
+    """How many bytes a socket took, or -errno, which the send of the rest meets again. more: others follow at once."""
     if cython.compiled:
         return isthmus_send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), more)  # noqa: F821
     else:

@@ -1,10 +1,11 @@
-"""One client connection: cuts frames, runs one request at a time in order, sends the answers in order.
+"""One client connection: handles one request at a time in order, and sends the answers in order.
 
-Small requests are read into one buffer that all connections of a server share and are handled where they lie; what
-does not end within one read is kept in a buffer of the connection, which grows with what has arrived, never with what
-a frame claims. While a request waits (a `Pending`), an answer is being sent or the client does not read, no further
-request is begun, and reading pauses as soon as more arrives; only produce requests follow each other, see `due.py`.
-A frame's memory is valid until its handler returns.
+It has a `FrameReader` and an `Output`, for what every request does, and a `Sender` where answers have ranges of files.
+Small requests are read into one buffer that all connections of a server share, and are handled in it. A request that
+does not end within one read is kept in a buffer of its own, which grows with what has arrived, never with what a frame
+claims. While a request waits (a `Pending`), an answer is being sent or the client does not read, no further request is
+begun, and reading pauses as soon as more arrives. Produce requests alone follow each other, see `due.py`. A frame's
+memory is valid until its handler returns.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
     def respond(
         self, route: Route, key: int, correlation: int, clock: Callable[[], int] | None, began_ns: int, answer: Any
     ) -> bool:
-        """Send what a handler gave, once it is its turn; False when the answer itself is yet to come."""
+        """Send an answer in its turn; False when the answer itself is yet to come."""
         reader = self._reader
         if isinstance(answer, Pending):
             if not answer.done:
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def failed(self, route: Route, error: Exception) -> None:
-        """A handler's error ends the connection."""
+        """A handler raised: close the connection."""
         context = self.context
         if isinstance(error, CloseConnection):
             self.close(str(error))
@@ -180,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def unknown(self, key: int, version: int) -> Route | None:
-        """An ApiVersions of a version we lack is answered as version 0 (KIP-511); all else ends the connection."""
+        """ApiVersions of an unknown version is answered as version 0 (KIP-511); anything else ends the connection."""
         if key == API_VERSIONS:
             return self._server.unsupported_api_versions
         self.close(f"request of key {key} version {version}, which is not served")
@@ -189,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, due: Due, answer: Any) -> None:
-        """A request that waited has its answer; it is sent when those before it are."""
+        """A request that waited has its answer. It is sent once those before it are."""
         reader, shared = self._reader, self._shared
         line = reader.due
         assert line is not None
@@ -284,10 +285,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def waits_for_us(self) -> bool:
         """Whether an answer is due from this broker, as in a long poll, to a client that has not closed."""
-        return bool(self._reader.due) and not (self._paused and self._is_left())
+        return bool(self._reader.due) and not (self._paused and self._client_has_closed())
 
-    def _is_left(self) -> bool:
-        """Whether the client has closed. Nothing else tells so while reading is paused and its bytes lie unread."""
+    def _client_has_closed(self) -> bool:
+        """Whether the client has closed. While reading is paused and its bytes lie unread, the loop does not notice."""
         sock = self._out.transport.get_extra_info("socket")
         if sock is None:
             return False  # a simulated one

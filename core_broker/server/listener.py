@@ -1,4 +1,4 @@
-"""The sockets of a broker: several listeners, each with a name and the address clients are told.
+"""The sockets of a broker: several listeners, each with a name and the address that clients get for it.
 
 A `Server` holds what its connections share: the read buffer, the routes, the bounds, and one timer that closes idle
 connections.
@@ -33,11 +33,11 @@ TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PROTOCOLS = "listener.security.protocol.map"
-ANY_HOST = ("0.0.0.0", "::")  # where a socket may listen, and nobody can connect to
+ANY_HOST = ("0.0.0.0", "::")  # a socket may listen there, but no client can connect to it
 
 
 def host_and_port(host: str, port: int) -> str:
-    """As clients take it: an IPv6 address stands in brackets."""
+    """As clients take it, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -74,14 +74,14 @@ class ListenError(Exception):
 
 
 def cannot_listen(error: OSError | UnicodeError, where: str, option: str) -> ListenError:
-    """Which address it is that cannot be had, and the way out. A name that cannot be one is a UnicodeError."""
+    """The error for an address on which no socket can listen, with a way out. UnicodeError: no name is of that form."""
     if isinstance(error, (socket.gaierror, UnicodeError)):
         why, way_out = "the name is not known", f"name this machine, or an address of it ({option} HOST:PORT)"
     else:
         why = os.strerror(error.errno or 0)
         way_out = {
             errno.EADDRNOTAVAIL: "no interface of this machine has it: listen on one that it has, or on all "
-            f"({option} 0.0.0.0:PORT); what clients are told instead is advertised.listeners",
+            f"({option} 0.0.0.0:PORT); clients get advertised.listeners as the address",
             errno.EACCES: f"choose a port from 1024 on, which needs no rights ({option} HOST:PORT)",
         }.get(
             error.errno or 0, f"stop what uses the port or choose another ({option} HOST:PORT, port 0 for any free one)"
@@ -102,10 +102,10 @@ def parse_address(text: str, option: str) -> Address:
 
 
 def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
-    """The listeners of a configuration, each with its advertised address. Raises ConfigError, where Kafka does, too.
+    """The listeners of a configuration, each with its advertised address. Raises ConfigError where Kafka does, too.
 
-    An address whose host is empty is told as this machine's name. Controllers' listeners are left out: they are checked
-    like all others, but the controller works inside the broker and nothing listens for it.
+    An address without a host is advertised as this machine's name. Controllers' listeners are checked like all others
+    and left out: the controller runs inside the broker, and nothing listens for it.
     """
     listeners = [parse_address(text, "listeners") for text in config["listeners"]]
     controllers = [name.upper() for name in config["controller.listener.names"] or ()]
@@ -166,7 +166,7 @@ def _check_ports(listeners: list[Address], metrics: str | None) -> None:
 
 
 def _family(host: str) -> int:
-    """Of an address that is written in numbers; 0 for a name, and for all interfaces."""
+    """The family of a numeric address; 0 for a name, and for all interfaces."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):
             socket.inet_pton(family, host)
@@ -211,7 +211,7 @@ def _check_advertised(listener: Address, advertised: Address, told: list[str]) -
 
 
 async def begin_to_listen(server: asyncio.Server, where: str, option: str) -> None:
-    """Have a server listen that has its address only; raises ListenError where another process was faster.
+    """Have a server listen that is bound to its address; raises ListenError where another process listens there by now.
 
     Two processes may bind one address as long as none of them listens (SO_REUSEADDR). uvloop does not raise the error
     of a listen(2) that fails, it closes the socket.
@@ -225,14 +225,14 @@ async def begin_to_listen(server: asyncio.Server, where: str, option: str) -> No
 
 
 def _listens(each: Any) -> bool:
-    """A server's socket; uvloop has None, or one without a descriptor, in the place of one that was closed."""
+    """Whether a server's socket listens. uvloop has None, or one without a descriptor, for one that was closed."""
     with contextlib.suppress(OSError, ValueError):
         return each is not None and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False
 
 
 async def _machine_name() -> str:
-    """What other machines call this one, as Java's getLocalHost().getCanonicalHostName(). Raises ConfigError."""
+    """This machine's name for others, as by Java's getLocalHost().getCanonicalHostName(). Raises ConfigError."""
     loop, name = asyncio.get_running_loop(), socket.gethostname()
     try:
         found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -265,7 +265,7 @@ class Server:
         )
         self.turn_bytes: int = config["send.turn.bytes"]
         self.is_draining = False
-        self._empty: asyncio.Future[None] | None = None  # while somebody waits for the last connection to end
+        self._empty: asyncio.Future[None] | None = None  # set while `drained` waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
         self._addresses = addresses(config)
@@ -277,8 +277,10 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
 
     async def bind(self) -> None:
-        """Take all addresses, so that their ports are known; nobody is served yet. Raises ListenError, and ConfigError
-        where this machine has no name to tell."""
+        """Take all addresses, so that their ports are known. No connection is accepted yet.
+
+        Raises ListenError, and ConfigError where this machine has no name to advertise.
+        """
         for address, advertised in self._addresses:
             await self._listen(address, advertised)
 
@@ -314,14 +316,14 @@ class Server:
                 server.close()
 
     def begin_drain(self) -> None:
-        """Take no more requests: connections end, each once the answer that is due to it is sent."""
+        """Take no more requests. Each connection ends once the answers that are due to it are sent."""
         self.is_draining = True
         for connection in list(self._connections.values()):
             if connection.is_idle:
                 connection.close()
 
     async def drained(self, timeout_s: float) -> int:
-        """Wait until all answers are sent, at most so long; gives how many connections are left."""
+        """Wait until all answers are sent, but no longer than so many seconds. Gives how many connections are left."""
         if self._connections:
             self._empty = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
@@ -344,7 +346,7 @@ class Server:
             if self._send_buffer_bytes >= 0 and hasattr(each, "setsockopt"):  # the simulator's has none
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
-    # --- what connections tell ----------------------------------------------------------------------------------------
+    # --- for its connections ------------------------------------------------------------------------------------------
 
     def add(self, connection: Connection) -> bool:
         """False when there are as many connections as may be."""
@@ -380,7 +382,7 @@ class Server:
 
 
 def _unsupported_route(routes: dict[int, Route]) -> Route:
-    """ApiVersions as version 0, saying that the version asked for is not there."""
+    """ApiVersions as version 0, with the error that the version is not supported."""
     from .apis import api_versions
 
     plain = routes[18 << 16]

@@ -13,11 +13,11 @@ class Holder(Protocol):
         """Read no more."""
 
     def resume(self) -> None:
-        """Read on, unless something else speaks against it."""
+        """Read on, unless something else holds up the next request."""
 
 
 class RequestMemory:
-    """Past the bound (`queued.max.request.bytes`) a connection that takes more is paused, until there is room."""
+    """A connection that takes more than the bound (`queued.max.request.bytes`) is paused until there is memory."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -52,7 +52,7 @@ class Services:
         self.encoded_topics = EncodedTopics(self.image)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """(id, host, port, rack) of the living brokers, as told to clients of a listener."""
+        """(id, host, port, rack) of the living brokers, for clients of a listener."""
         found = []
         for node, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoints.get(listener)
@@ -61,7 +61,7 @@ class Services:
         return found
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run what must wait for the disk, for a request that waits: at most one a connection."""
+        """Run the work of a request that waits, as for the disk: at most one for a connection."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.tasks[task] = None
         task.add_done_callback(self._ended)

@@ -204,7 +204,7 @@ class Demo:
             *python("examples.flights.queries"), "--bootstrap", self.stage.addresses[AGGREGATE],
             "--delta", str(self.delta), "--out", str(self.answers), "--go", str(self.folder / "go"),
         )  # fmt: skip
-        jobs.start(ProcessSpec("spark", command, "job")).line = self.on_spark_line
+        jobs.start(ProcessSpec("spark", command, "job")).on_stdout_line = self.on_spark_line
 
     @property
     def delta(self) -> Path:

@@ -72,7 +72,7 @@ class Case:
             i = len(self.sent)
             key, timestamp_ms = b"k%d" % (i * 7 % KEYS), i * 10
             self.sent.append((key, timestamp_ms))
-            await producer.room()
+            await producer.wait_for_space()
             value = json.dumps({"n": 1, "i": i}).encode()
             futures.append(producer.send(f"{self.name}.in", value, key, timestamp_ms=timestamp_ms))
             if pause_s and i % 500 == 0:

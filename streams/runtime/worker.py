@@ -195,8 +195,8 @@ class StreamWorker:
         if len(task.outputs) >= OUTPUTS_MAX:
             outputs, task.outputs = task.outputs, []
             await asyncio.gather(*outputs)
-        if not self.producer.has_room:
-            await self.producer.room()
+        if not self.producer.has_space:
+            await self.producer.wait_for_space()
         task.outputs.append(self.producer.send(topic, value, key, timestamp_ms=timestamp_ms))
 
     # --- Checkpoints --------------------------------------------------------------------------------
@@ -263,8 +263,8 @@ class StreamWorker:
         """Write records to the task's changelog, and wait for them. Gives their offsets, -1 where one is not known."""
         futures: list[asyncio.Future[RecordMetadata]] = []
         for record in written:
-            if not self.producer.has_room:
-                await self.producer.room()
+            if not self.producer.has_space:
+                await self.producer.wait_for_space()
             futures.append(
                 self.producer.send(
                     self.app.changelog_topic,

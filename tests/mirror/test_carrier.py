@@ -214,19 +214,19 @@ def test_full_partitions_get_as_much_as_each_other_where_an_answer_holds_all_but
     async def scenario():
         carrier, _, partitions = make(5)
         answered = [0] * 5
-        room = 0
+        left = 0
 
         def script(index: int) -> bytes:
-            nonlocal room
-            room -= 1
-            if room < 0:
+            nonlocal left
+            left -= 1
+            if left < 0:
                 return b""
             answered[index] += 1
             return batch(partitions[index].fetch_offset)
 
         answers(monkeypatch, script)
         for _ in range(10):
-            room = 4
+            left = 4
             await carrier._fetch(1, sorted(partitions, key=lambda each: each.served), 1 << 20)
         assert answered == [8] * 5
 

@@ -182,7 +182,7 @@ class Worker:
 
     # --- As a producer
 
-    has_room = True
+    has_space = True
 
     def send(
         self, topic: str, value: bytes | None, key: bytes, *, headers: Any, **_: Any

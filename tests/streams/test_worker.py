@@ -27,7 +27,7 @@ class FakeProducer:
         self.written: list[tuple[bytes, bytes | None]] = []
         self.open: list[asyncio.Future[RecordMetadata]] = []
         self.at_once = at_once
-        self.has_room = True
+        self.has_space = True
         self.end = 40  # offset of what is written next
 
     def send(self, topic: str, value: bytes | None, key: bytes, **_: Any) -> asyncio.Future[RecordMetadata]:

@@ -13,4 +13,4 @@ from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.list_groups(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.list_groups(request, context.version)

@@ -12,4 +12,4 @@ from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.offset_delete(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.offset_requests.offset_delete(request, context.version)
