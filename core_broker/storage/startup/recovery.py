@@ -8,6 +8,11 @@ A sync that failed leaves the file `sync-failed`. What is read after it may be i
 system takes for written: a copy is synced and takes the place of the file, and only then is the log opened. To write
 over the same pages is not enough: ext4 has given them blocks that it goes on to hold for never written, and reads as
 zeros after a power cut, though all later syncs say that all is well.
+
+Of a log that was never synced a power cut may take the name of the first segment and leave that of the second, where a
+file system does not keep creates in order (ext4, xfs and btrfs do). Such a log begins with the second, as after
+retention: nothing that was promised to be on disk is missing. The checkpoints are too old to tell the two apart, and
+whoever took retention for a loss would remove records that are there.
 """
 
 from __future__ import annotations
