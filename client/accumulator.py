@@ -9,8 +9,9 @@ all are numbered anew under the next producer epoch (KIP-360). A gap that nobody
 
 But a broker may have forgotten what it has: Kafka, back from `kill -9`, knows the last batch of each producer only, and
 refuses those before it. So a batch that may be in the log is neither numbered anew nor called lost until the leader has
-said how far it has this producer's records. It says that of its own log, which the others may not have yet: a batch is
-in the log for good when one behind it has been acknowledged, which the broker does for the last, as for any it knows.
+said how far it has this producer's records. The leader says that of its own log, which followers may not have yet. So
+such a batch is final only when a later one has been acknowledged. The broker acknowledges the last one when it is
+repeated, as any batch that it knows.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Accumulator:
     def in_flight_max(self) -> int:
         return self._in_flight_max if self._is_known else 1
 
-    def undone(self) -> list[Batch]:
+    def pending(self) -> list[Batch]:
         """All batches whose fate is not known, in order."""
         batches = [*self.in_flight, *self.ready, *([self.open] if self.open else [])]
         return sorted((each for each in batches if not each.done), key=lambda each: each.number)
@@ -239,7 +240,7 @@ class Accumulator:
         return None
 
     def _left_out(self, batch: Batch, base_offset: int) -> None:
-        """Batches before one that is acknowledged are not in the log where it has no room for them."""
+        """Earlier batches are not in the log where an acknowledged one leaves no offsets for them."""
         before = takewhile(lambda each: each.number < batch.number, self.ready)
         skipped = [each for each in before if each.number > self.last_number and each.epoch == batch.epoch]
         if self.last_offset >= 0 and base_offset - self.last_offset - 1 < sum(each.count for each in skipped):
@@ -332,7 +333,7 @@ class Accumulator:
 
     def expired(self, now: float) -> list[Batch]:
         """Batches whose time is over, out of the queue; those under way stay in `in_flight` until answered."""
-        found = [batch for batch in self.undone() if batch.deadline <= now]
+        found = [batch for batch in self.pending() if batch.deadline <= now]
         for batch in found:
             if batch is self.open:
                 self.open = None

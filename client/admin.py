@@ -21,6 +21,7 @@ from ..protocol.messages import (
     metadata,
 )
 from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
+from .committed import fetch_committed
 from .errors import ClientError, ConnectionLost, no_topic
 from .membership import Membership
 from .operation import API_TIMEOUT_MS
@@ -237,8 +238,6 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        from .consumer import fetch_committed  # allowed: a Consumer has an Admin
-
         return await fetch_committed(self._member(group), None, self.timeout_ms)
 
     async def delete_groups(self, names: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.release()
 
     async def _acquire(self, api: Api, deadline: float) -> None:
-        """Wait for room in the kernel's buffer and for a slot."""
+        """Wait until the kernel has taken enough of what was written, and for a slot."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self.writable()

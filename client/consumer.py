@@ -12,12 +12,13 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages import offset_commit, offset_fetch
+from ..protocol.messages import offset_commit
 from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
+from .committed import fetch_committed
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
-from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
+from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import PUT_OUT, Membership
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
@@ -25,7 +26,7 @@ from .types import ConsumedRecord, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
+NAMES_UP_TO = 9  # versions of OffsetCommit that name topics
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
@@ -35,7 +36,7 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 class _Chunk:
     """One partition's fetched batches on their way to the user, decoded a piece at a time when their turn comes.
-    `position` is the offset after the last record handed over, and after the batches once `is_empty`."""
+    `position` is the offset after the last record handed over; once `is_empty`, the offset after the last batch."""
 
     __slots__ = (
         "_at",
@@ -171,7 +172,7 @@ class Consumer:
         self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
         self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
         self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
-        self._looking: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
+        self._lookup: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
 
     # --- What to read -------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Consumer:
         on_lost: Callback | None = None,
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
-        be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them.
+        be async, and run inside polls; on_assigned may `seek`. Only the callbacks can make a poll exceed its time.
         Another call replaces the topics; one with no topics ends the reading.
 
         on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
@@ -212,19 +213,20 @@ class Consumer:
                 log.warning("group %s waits: %s", self.group_id, no_topic(each).message)
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions from these offsets; None: on from where one stands that is assigned already, else from
+        """Read these partitions from these offsets. None: the position of a partition that is assigned already, else
         the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
         for tp, offset in positions.items():
             if offset is not None:
                 _check_offset(tp, offset)
+        # Fetched records stay only where the partition stays and keeps its position.
         self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
         self._assign(dict(positions))
 
     def _assign(self, positions: dict[TopicPartition, int | None]) -> None:
-        if self._looking is not None:
-            self._looking.cancel()  # for the partitions held before
+        if self._lookup is not None:
+            self._lookup.cancel()  # for the partitions held before
         self._fetcher.assign(positions)
 
     def assignment(self) -> list[TopicPartition]:
@@ -331,46 +333,46 @@ class Consumer:
         if self._membership is not None and self._subscribed:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
         try:
-            looking = [self._looking] if self._looking is not None else []
-            await asyncio.wait([*waits, *looking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            lookups = [self._lookup] if self._lookup is not None else []
+            await asyncio.wait([*waits, *lookups], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
 
     async def _prepare(self, deadline: float) -> None:
-        """Whatever must happen before data may be given out."""
+        """Rebalance, and begin to look up positions, before data may be given out."""
         self._check_open()
         if self._subscribed:
             await self._rebalance(deadline)
         elif not self._fetcher.positions:
             raise ClientError("this consumer has nothing to read: subscribe to topics or assign partitions first")
-        self._settle()
+        self._resolve_positions()
 
-    def _settle(self) -> None:
-        """Raise what the user must be told of positions; reset those that are invalid and look up those not known, in a
-        task of its own, which may last over many polls. Those without a leader hold up no others: they wait for it."""
+    def _resolve_positions(self) -> None:
+        """Raise the errors of positions. Reset invalid ones, and look up unknown ones in a task of its own, which may
+        last over many polls. Partitions without a leader wait for one, and hold up no others."""
         fetcher = self._fetcher
         fetcher.arrived.clear()
-        looked = self._looking if self._looking is not None and self._looking.done() else None
-        if looked is not None:
-            self._looking = None
+        ended = self._lookup if self._lookup is not None and self._lookup.done() else None
+        if ended is not None:
+            self._lookup = None
         if not fetcher.unsettled:
             return
         fetcher.raise_error()
-        if looked is not None and not looked.cancelled():
-            looked.result()
+        if ended is not None and not ended.cancelled():
+            ended.result()
         for tp, position in list(fetcher.unsettled.items()):
             if position.invalid == TRUNCATED:
                 self._truncated(tp, position.log_end)
-            elif position.invalid == MADE_ANEW:
+            elif position.invalid == RECREATED:
                 self._forget([tp])  # records of the topic that is no more
         led = {tp: each for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}
-        if led and self._looking is None:
-            looks = self._look_up_unsettled(led)
-            self._looking = asyncio.get_running_loop().create_task(looks, name=f"{self.client.client_id} looks up")
-            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # it has been seen
+        if led and self._lookup is None:
+            work = self._look_up(led)
+            self._lookup = asyncio.get_running_loop().create_task(work, name=f"{self.client.client_id} looks up")
+            self._lookup.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark it as retrieved
 
-    async def _look_up_unsettled(self, unsettled: Mapping[TopicPartition, Position]) -> None:
+    async def _look_up(self, unsettled: Mapping[TopicPartition, Position]) -> None:
         by_reason: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in unsettled.items():
             if position.invalid:
@@ -378,7 +380,7 @@ class Consumer:
         for why, positions in by_reason.items():
             await self._reset_invalid(positions, why)
         if unknown := {tp: each for tp, each in unsettled.items() if each.offset is None}:
-            await self._look_up(unknown)
+            await self._look_up_unknown(unknown)
 
     def _truncated(self, tp: TopicPartition, end: int) -> None:
         """The broker lost records that were read here: what is now at their offsets is read, or the user is told."""
@@ -392,7 +394,7 @@ class Consumer:
         self._forget([tp])
         self._fetcher.seek(tp, end)
 
-    async def _look_up(self, positions: Mapping[TopicPartition, Position]) -> None:
+    async def _look_up_unknown(self, positions: Mapping[TopicPartition, Position]) -> None:
         """First positions: committed offsets, then the reset policy."""
         try:
             committed = await self.committed(positions) if self.group_id else {}
@@ -406,7 +408,7 @@ class Consumer:
         await self._reset(without, "has no committed offset")
 
     async def _reset_invalid(self, positions: Mapping[TopicPartition, Position], why: str) -> None:
-        """Records may be missed by that, so that it is logged."""
+        """Logged, because records may be skipped."""
         before = {tp: self.position(tp) for tp in positions}
         for tp, offset in (await self._reset(positions, why)).items():
             onward = f"reading on from the {self.reset} offset, {offset}"
@@ -526,7 +528,7 @@ class Consumer:
         if not topics:
             return
         if self._subscribed and not membership.is_member:
-            # Under generation -1 it would count as a consumer that manages itself, whose commit an empty group takes.
+            # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
             raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
         generation = membership.generation if self._subscribed else -1
         request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
@@ -591,7 +593,7 @@ class Consumer:
         finally:
             self._closed = True
             self._drop_all()
-            tasks = [task for task in (self._joining, self._looking) if task is not None]
+            tasks = [task for task in (self._joining, self._lookup) if task is not None]
             for task in tasks:
                 task.cancel()
             try:
@@ -606,40 +608,3 @@ class Consumer:
 def _check_offset(tp: TopicPartition, offset: int) -> None:
     if offset < 0:
         raise ClientError(f"{tp.topic}-{tp.partition} has no offset {offset}: offsets begin at 0")
-
-
-async def fetch_committed(
-    membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
-) -> dict[TopicPartition, int]:
-    """Committed offsets of a group; of all partitions that have one when `tps` is None."""
-    topics: dict[str, list[int]] = {}
-    for tp in tps or ():
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    asked = (
-        None
-        if tps is None
-        else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
-    )
-    request = offset_fetch.Request(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
-    )
-    what = f"committed offsets of group {membership.group_id}"
-    async with membership.client.operation(what, timeout_ms) as operation:
-        while True:
-            error: KafkaError | ClientError
-            try:
-                [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
-                codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
-                code = next((each for each in codes if each), 0)
-                membership.heard(code)
-                if not code:
-                    return {
-                        TopicPartition(topic.name, p.partition_index): p.committed_offset
-                        for topic in group.topics
-                        for p in topic.partitions
-                        if p.committed_offset >= 0
-                    }
-                error = KafkaError.of(code, what)
-            except (ClientError, KafkaError) as failed:
-                error = failed
-            await operation.again(error)

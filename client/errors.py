@@ -41,7 +41,7 @@ class UnsupportedVersion(ClientError):
 
 
 class BufferFull(ClientError):
-    """The producer holds as many bytes as it may: wait for `room()`."""
+    """The producer holds as many bytes as it may: await `wait_for_space()`."""
 
 
 class DeliveryTimeout(ClientError):

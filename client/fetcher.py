@@ -45,7 +45,7 @@ class FetchedBatches:
 
 # Why a position's offset must not be used.
 OUT_OF_RANGE = "is out of range"
-MADE_ANEW = "was deleted and made anew"
+RECREATED = "was deleted and made anew"
 TRUNCATED = "was truncated"  # below what was read: KIP-320
 
 
@@ -82,7 +82,7 @@ class Position:
         self.failures = 0  # in a row, for which the leader was looked up
         self.topic_id: bytes | None = None
         self.error: KafkaError | None = None  # what the user must be told
-        self.invalid: str | None = None  # OUT_OF_RANGE, MADE_ANEW or TRUNCATED
+        self.invalid: str | None = None  # OUT_OF_RANGE, RECREATED or TRUNCATED
         self.log_end = -1  # of a TRUNCATED one: where the log ends that once went further
 
     @property
@@ -250,7 +250,7 @@ class Fetcher:
         if position.topic_id is None:
             position.topic_id = topic_id
         elif topic_id is not None and topic_id != position.topic_id:
-            self._invalidate(tp, position, MADE_ANEW)
+            self._invalidate(tp, position, RECREATED)
             return False
         return True
 

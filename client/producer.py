@@ -37,8 +37,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 class Producer:
     """Sends records through a started `Client`. linger_ms: how long a batch waits for more records; acks: -1 all, 1
-    leader, 0 none (then futures resolve with offset -1); buffer_bytes: most that is held; batch_bytes: before
-    compression."""
+    leader, 0 none (then futures resolve with offset -1); buffer_bytes: most bytes that are
+    buffered; batch_bytes: most bytes of a batch before compression."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Producer:
         self.buffered_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, ProducerTopic] = {}
-        self._waiting: dict[str, list[Any]] = {}  # records of topics that are still to be learnt
+        self._waiting: dict[str, list[Any]] = {}  # records that wait for their topic's metadata
         self._jobs: dict[asyncio.Task[None], None] = {}
-        self._room = asyncio.Event()
+        self._space_freed = asyncio.Event()
         self._producer_id, self._producer_epoch = -1, -1
         self._open = False
         self._sender = Sender(
@@ -100,12 +100,12 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.room()` first.
+        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.wait_for_space()` first.
 
-        A topic that the client does not know yet is asked for first, and made where the cluster does that.
+        Of a topic that is new to the client the metadata is fetched first; the cluster may create the topic then.
         """
         if self.buffered_bytes >= self.buffer_bytes:
-            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await room() before send()")
+            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
         if not self._open:
             raise ClientError("the producer is not started, or closed")
         if timestamp_ms is None:
@@ -131,25 +131,25 @@ class Producer:
         return future
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         return self.buffered_bytes < self.buffer_bytes
 
-    async def room(self) -> None:
-        """Wait until the next `send` has room, or the producer is closed; lets the loop send what is full meanwhile."""
+    async def wait_for_space(self) -> None:
+        """Wait until the buffer takes the next `send`, or the producer is closed. Full batches are sent meanwhile."""
         if not self._sender.is_drained:
             await asyncio.sleep(0)
         while self.buffered_bytes >= self.buffer_bytes:
-            self._room.clear()
-            await self._room.wait()
+            self._space_freed.clear()
+            await self._space_freed.wait()
 
     async def flush(self) -> None:
         """Send what there is now and wait until each record's fate is known; errors are in the futures."""
         while self._waiting:
             await asyncio.wait(list(self._jobs), return_when=asyncio.FIRST_COMPLETED)
         batches = []
-        for each in list(self._sender.busy.values()):
+        for each in list(self._sender.active.values()):
             each.seal()
-            batches += each.undone()
+            batches += each.pending()
         self._sender.wake()
         for batch in batches:
             if not batch.done:
@@ -207,7 +207,7 @@ class Producer:
         if batch is None or not batch.builder.append(timestamp_ms, key, value, headers):  # type: ignore[union-attr]
             if each.error is not None:
                 future.set_exception(each.error)
-                future.exception()
+                future.exception()  # seen: asyncio logs one that nobody asks for
                 return
             if batch is not None:
                 each.seal()
@@ -215,10 +215,10 @@ class Producer:
                 self._sender.is_drained = False
                 self._sender.wake()
             builder = BatchBuilder(self.compression, max_bytes=self.batch_bytes)
-            builder.append(timestamp_ms, key, value, headers)  # raises before the batch is there
+            builder.append(timestamp_ms, key, value, headers)  # may raise: no batch has begun yet
             now = self._loop.time()
             batch = each.start(builder, now, now + self.delivery_timeout_s)
-            self._sender.busy[each.tp] = each
+            self._sender.active[each.tp] = each
             if self.linger_s:
                 self._sender.wake_at(now + self.linger_s)
             else:
@@ -275,7 +275,7 @@ class Producer:
                 self._put(known, at, timestamp_ms, key, value, headers, size, future)
             except (KafkaError, ClientError, TypeError, ValueError) as wrong:
                 future.set_exception(wrong)
-                future.exception()
+                future.exception()  # seen
         self._released(0)
 
     def _fail_waiting(self, topic: str, error: Exception) -> None:
@@ -283,12 +283,12 @@ class Producer:
             self._released(size)
             if not future.done():
                 future.set_exception(error)
-                future.exception()
+                future.exception()  # seen
 
     def _released(self, size_bytes: int) -> None:
         self.buffered_bytes -= size_bytes
         if self.buffered_bytes < self.buffer_bytes:
-            self._room.set()
+            self._space_freed.set()
 
     async def _new_producer_id(self) -> tuple[int, int]:
         request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)

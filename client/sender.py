@@ -35,7 +35,7 @@ ASK_S = 5.0  # for a broker to say what it has of a producer
 
 
 class Sender:
-    """Sends what is in `busy`. released: called with the bytes of each batch whose fate is known."""
+    """Sends what is in `active`. released: called with the bytes of each batch whose fate is known."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Sender:
         delivery_timeout_s: float,
     ) -> None:
         self.client = client
-        self.busy: dict[TopicPartition, Accumulator] = {}  # those that are not idle
+        self.active: dict[TopicPartition, Accumulator] = {}  # those that are not idle
         self.acks = acks
         self.linger_s = linger_s
         self.request_timeout_ms = request_timeout_ms
@@ -61,7 +61,7 @@ class Sender:
         self._under_way: dict[int, int] = {}  # node -> requests not yet answered
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._refresher = Refresher(client, "producer", lambda tp: tp in self.busy, self.wake)
+        self._refresher = Refresher(client, "producer", lambda tp: tp in self.active, self.wake)
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -70,13 +70,13 @@ class Sender:
     @property
     def undelivered(self) -> int:
         """Records whose fate is not known."""
-        return sum(batch.count for each in self.busy.values() for batch in each.undone())
+        return sum(batch.count for each in self.active.values() for batch in each.pending())
 
     async def close(self) -> None:
         """Nothing is sent any more; what is not yet delivered is told so."""
         self._open = False
-        for each in list(self.busy.values()):
-            for batch in each.undone():
+        for each in list(self.active.values()):
+            for batch in each.pending():
                 doubt = "it may or may not be in the log" if batch.attempts else "it is not in the log"
                 batch.fail(ClientError(f"{each.where}: {CLOSED}; {doubt}"))
                 self._release(each, batch)
@@ -119,7 +119,7 @@ class Sender:
         now = self._loop.time()
         by_node: dict[int, list[Accumulator]] = {}
         leaderless: list[TopicPartition] = []
-        for each in list(self.busy.values()):
+        for each in list(self.active.values()):
             if each.first_deadline() <= now:
                 self._expire(each, now)
             self._seal_due(each, now)
@@ -133,7 +133,7 @@ class Sender:
             self._drain_to(node, accumulators, now)
         if leaderless:
             self._refresher.need(leaderless)
-        next_at = min((self._next_at(each, now) for each in self.busy.values()), default=float("inf"))
+        next_at = min((self._next_at(each, now) for each in self.active.values()), default=float("inf"))
         if next_at < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
 
@@ -178,7 +178,7 @@ class Sender:
                     assert batch.data is not None
                     size += len(batch.data)
                     batches.append((each, batch))
-                    self.busy[each.tp] = self.busy.pop(each.tp)  # the next request begins with others
+                    self.active[each.tp] = self.active.pop(each.tp)  # the next request begins with others
             if not batches:
                 return
             if not self._send_request(node, connection, batches):
@@ -190,7 +190,7 @@ class Sender:
             await connection.writable()
         except (ClientError, KafkaError, OSError):
             retry_at = self._retry_at(1)
-            led = [each for each in self.busy.values() if self.client.leader(each.tp) == node]
+            led = [each for each in self.active.values() if self.client.leader(each.tp) == node]
             for each in led:
                 each.backed_off(self._retry_at(each.failures))
             self.wake_at(retry_at)
@@ -248,7 +248,7 @@ class Sender:
         if problem is not None:
             for each, batch in batches:
                 self._try_again(each, batch, problem)
-            self._refresher.need(each.tp for each, _ in batches if each.tp in self.busy)
+            self._refresher.need(each.tp for each, _ in batches if each.tp in self.active)
             return
         answers = {
             (names[topic.topic_id] if names else topic.name, p.index): p
@@ -378,4 +378,4 @@ class Sender:
 
     def _settle(self, each: Accumulator) -> None:
         if each.idle:
-            self.busy.pop(each.tp, None)
+            self.active.pop(each.tp, None)

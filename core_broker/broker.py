@@ -26,13 +26,15 @@ from .loading import Loading
 from .loggers import REQUESTS, Loggers
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
+from .server._context import Context
+from .server._route import Route
 from .server.cold_sends import ColdSends
-from .server.context import Context, Services
-from .server.dispatch import Route, handler_modules
+from .server.dispatch import handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, host_and_port, parse_address
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
+from .server.services import Services
 from .storage.disk.errors import StorageError
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -142,8 +144,8 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back, replicas.went_offline = groups.came_back, groups.went_offline
-        await groups.start()
+        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
+        await groups.host.start()
         logs.start()
         services = Services(
             config=config,
@@ -210,8 +212,9 @@ class Broker:
     def _follow_levels(self) -> None:
         """Requests are told, and take their times, only where somebody asks for it."""
         tells = requests.isEnabledFor(logging.DEBUG)
-        self._server.tell = tell_request if tells else None
-        self._server.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
+        shared = self._server.shared
+        shared.on_answered = tell_request if tells else None
+        shared.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
 
     def _take_options(self, image: MetadataImage) -> None:
         """Follow the options that are set while brokers run, for all of them or for this one."""
@@ -254,7 +257,7 @@ class Broker:
         if self._monitor is not None:
             self._monitor.sources.rooms = None
         if self._groups is not None:
-            await self._groups.stop()
+            await self._groups.host.stop()
             self._groups = None
         if self._controller is not None:
             if failure := await self._controller.close():

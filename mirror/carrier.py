@@ -39,14 +39,14 @@ FINAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: State.SOURCE_RECREATED,
 }
 TROUBLE = (KafkaError, ClientError, ProtocolError, OSError, TimeoutError)
-# Retriable by Kafka's book, and yet a disk's or a right's state, which seldom passes by itself.
+# Kafka calls these retriable, but a person must mostly mend what is behind them: a disk, or damaged records.
 LASTING = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Parcel(NamedTuple):
     """A run of one partition on its way; `doubts` and the source's log start as they were when it was fetched."""
 
-    each: PartitionMirror
+    partition: PartitionMirror
     run: Run
     log_start_offset: int
     doubts: int
@@ -63,7 +63,7 @@ class Carrier:
         self.partitions: dict[TopicPartition, PartitionMirror] = {}  # by source topic and partition
         self.link_epoch = 0
         self.under_way_bytes = 0  # fetched or asked for, not yet acknowledged; bounded by limits.budget_bytes
-        self.room = asyncio.Event()
+        self.budget_freed = asyncio.Event()
         self.work = asyncio.Event()  # something became fetchable
         self.appends: dict[asyncio.Task[None], None] = {}
         self.mismatches_total = 0  # appends that found the target's log elsewhere
@@ -83,7 +83,7 @@ class Carrier:
             if not ready:
                 await self._wait(self.work)
             elif free_bytes < min(limits.fetch_partition_max_bytes, limits.budget_bytes):
-                await self._wait(self.room)
+                await self._wait(self.budget_freed)
             else:
                 ready.sort(key=lambda each: each.served)
                 asked_bytes = min(limits.fetch_max_bytes, free_bytes)
@@ -92,7 +92,7 @@ class Carrier:
                     parcels = await self._fetch(node, ready, asked_bytes)
                 except TROUBLE as error:
                     for each in ready:
-                        self._source_refuses(each, error)
+                        self._back_off_source(each, error)
                     await self._refresh_source({each.topic: error for each in ready})
                     continue
                 finally:
@@ -100,7 +100,7 @@ class Carrier:
                 await self._dispatch(parcels)
 
     async def _compare(self, node: int, mine: list[PartitionMirror]) -> None:
-        """Hold partitions whose target does not end as the source goes there."""
+        """Compare the target's last batch with the source's, and hold partitions where they differ."""
         for each in mine:
             doubts, last = each.doubts, each.next_offset - 1
             theirs = ours = None
@@ -108,7 +108,7 @@ class Carrier:
                 try:
                     theirs = await batch_at(self.source, TopicPartition(each.topic, each.index), node, last)
                 except TROUBLE as error:
-                    self._source_refuses(each, error)
+                    self._back_off_source(each, error)
                     await self._refresh_source({each.topic: error})
                     continue
                 tp = TopicPartition(each.target_topic, each.index)
@@ -116,7 +116,7 @@ class Carrier:
                     leader = await self.target.leader_of(tp, self.link.limits.request_timeout_ms)
                     ours = await batch_at(self.target, tp, leader, last)
                 except TROUBLE as error:
-                    self._target_trouble(each, error)
+                    self._back_off_target(each, error)
                     await self._refresh_target()
                     continue
             if each.doubts != doubts or each.held:
@@ -152,13 +152,13 @@ class Carrier:
                     parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
             except TROUBLE as error:  # of this partition: the others go on
                 if each.doubts == doubts:
-                    self._source_refuses(each, error)
+                    self._back_off_source(each, error)
                     refused[each.topic] = error
         await self._refresh_source(refused)
         return parcels
 
     async def _look_at(self, each: PartitionMirror, answer: RawFetch) -> Run | None:
-        """What of a fetch answer goes to the target; problems become states. Raises what the source refuses it for."""
+        """What of a fetch answer goes to the target; problems become states. Raises the source's error."""
         now_ms = self.runtime.wall_ms()
         where = f"{each.topic}-{each.index}"
         if self.source.topic_id(each.topic) not in (each.topic_id, None):
@@ -238,41 +238,41 @@ class Carrier:
         """Begin the appends of what was fetched; waits while as many as allowed are under way."""
         by_target: dict[int | None, list[Parcel]] = {}
         for parcel in parcels:
-            leader = self.target.leader(TopicPartition(parcel.each.target_topic, parcel.each.index))
+            leader = self.target.leader(TopicPartition(parcel.partition.target_topic, parcel.partition.index))
             by_target.setdefault(leader, []).append(parcel)
         for leader, some in by_target.items():
-            held_bytes = sum(len(parcel.run.data) for parcel in some)
-            self.under_way_bytes += held_bytes
+            size_bytes = sum(len(parcel.run.data) for parcel in some)
+            self.under_way_bytes += size_bytes
             try:
-                sent = await self._send(leader, some, held_bytes)
+                sent = await self._send(leader, some, size_bytes)
             except TROUBLE as error:
                 sent = False
-                self._unsent(some, error)
+                self._back_off_unsent(some, error)
                 await self._refresh_target()
             if not sent:
-                self._landed(held_bytes)
+                self._release(size_bytes)
 
-    def _unsent(self, parcels: list[Parcel], error: BaseException) -> None:
+    def _back_off_unsent(self, parcels: list[Parcel], error: BaseException) -> None:
         for each, _, _, doubts in parcels:
             if each.doubts == doubts:
-                self._target_trouble(each, error)
+                self._back_off_target(each, error)
 
-    async def _send(self, leader: int | None, parcels: list[Parcel], held_bytes: int) -> bool:
-        """Write one append request, after which nothing of the order is left to chance. False: nothing was to send."""
+    async def _send(self, leader: int | None, parcels: list[Parcel], size_bytes: int) -> bool:
+        """Send one append request; requests of one connection keep their order. False: there was nothing to send."""
         while len(self.appends) >= self.link.limits.appends_in_flight:
             await asyncio.wait(self.appends, return_when=asyncio.FIRST_COMPLETED)
         connection = await self.target.connection(leader, LANE)
         await connection.writable()
-        # Whatever failed while this waited: what followed it must not go.
-        parcels = [parcel for parcel in parcels if parcel.doubts == parcel.each.doubts and not parcel.each.held]
+        # Drop parcels whose partition was reset while this waited.
+        parcels = [each for each in parcels if each.doubts == each.partition.doubts and not each.partition.held]
         if not parcels:
             return False
-        request = self._request([(parcel.each, self._part(parcel)) for parcel in parcels])
+        request = self._request([(parcel.partition, self._part(parcel)) for parcel in parcels])
         answered = connection.send(mirror_append.API, request, self.link.limits.request_timeout_ms)
         for each, run, _, _ in parcels:
             each.append_offset, each.append_epoch = run.next_offset, run.epoch
             each.in_flight += 1
-        task = asyncio.get_running_loop().create_task(self._append(answered, parcels, held_bytes))
+        task = asyncio.get_running_loop().create_task(self._append(answered, parcels, size_bytes))
         self.appends[task] = None
         task.add_done_callback(lambda done: self.appends.pop(done, None))
         return True
@@ -308,9 +308,9 @@ class Carrier:
         )
 
     async def _append(
-        self, answered: asyncio.Future[mirror_append.Response], parcels: list[Parcel], held_bytes: int
+        self, answered: asyncio.Future[mirror_append.Response], parcels: list[Parcel], size_bytes: int
     ) -> None:
-        """See to the answer of one append request."""
+        """Wait for the answer of one append request, and tell its partitions."""
         answers: dict[tuple[str, int], mirror_append.MirrorAppendPartitionResponse] = {}
         problem: BaseException = KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "the target left it out of its answer")
         try:
@@ -321,7 +321,7 @@ class Carrier:
         except TROUBLE as error:
             problem = error
         finally:
-            self._landed(held_bytes)
+            self._release(size_bytes)
         now_ms = self.runtime.wall_ms()
         for each, run, _, doubts in parcels:
             if each.doubts != doubts:
@@ -329,25 +329,26 @@ class Carrier:
             each.in_flight -= 1
             answer = answers.get((each.target_topic, each.index))
             if answer is None:
-                self._target_trouble(each, problem)
+                self._back_off_target(each, problem)
             elif not answer.error_code:
                 each.appended(answer.next_offset, run.epoch, now_ms)
             elif answer.error_code in FINAL:
-                self._refused(each, run, answer, now_ms)
+                self._hold_refused(each, run, answer, now_ms)
             elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.mismatches_total += 1  # another worker of the link was here: its log ends elsewhere
+                self.mismatches_total += 1  # another worker of the link has appended: the log ends elsewhere
                 each.doubt()
                 each.retry_at = self._retry_at(self.link.limits.backoff_min_ms)
             else:
                 code = ErrorCode(answer.error_code).name
-                self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+                self._back_off_target(each, KafkaError.of(answer.error_code, answer.error_message or code))
         self.work.set()
 
-    def _landed(self, held_bytes: int) -> None:
-        self.under_way_bytes -= held_bytes
-        self.room.set()
+    def _release(self, size_bytes: int) -> None:
+        """Give these bytes back to the budget."""
+        self.under_way_bytes -= size_bytes
+        self.budget_freed.set()
 
-    def _refused(
+    def _hold_refused(
         self,
         each: PartitionMirror,
         run: Run | None,
@@ -389,25 +390,25 @@ class Carrier:
                     raise KafkaError.of(response.error_code, f"the target refuses link {self.link.name}")
             except TROUBLE as error:
                 for each in asked:
-                    self._target_trouble(each, error)
+                    self._back_off_target(each, error)
                 await self._refresh_target()
                 continue
             answers = {(topic.name, p.index): p for topic in response.topics for p in topic.partitions}
             for each, before in zip(asked, doubts, strict=True):
                 if each.doubts == before:
-                    self._probed(each, answers.get((each.target_topic, each.index)))
+                    self._take_probe(each, answers.get((each.target_topic, each.index)))
 
-    def _probed(self, each: PartitionMirror, answer: mirror_append.MirrorAppendPartitionResponse | None) -> None:
+    def _take_probe(self, each: PartitionMirror, answer: mirror_append.MirrorAppendPartitionResponse | None) -> None:
         if answer is None:
-            self._target_trouble(each, ClientError("the target left it out of its answer"))
+            self._back_off_target(each, ClientError("the target left it out of its answer"))
         elif answer.error_code in FINAL:
-            self._refused(each, None, answer, self.runtime.wall_ms())
+            self._hold_refused(each, None, answer, self.runtime.wall_ms())
         elif answer.error_code:
             code = ErrorCode(answer.error_code).name
-            self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+            self._back_off_target(each, KafkaError.of(answer.error_code, answer.error_message or code))
         else:
             self.link_epoch = max(self.link_epoch, answer.link_epoch)
-            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.fetch_epoch):
+            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.append_epoch):
                 each.asking = False  # as it was thought to be; a fetch under way stays good
             elif each.probed and each.in_flight:
                 each.asking = False  # its log moves: the appends themselves will tell
@@ -418,17 +419,17 @@ class Carrier:
 
     # --- Trouble --------------------------------------------------------------------------------------
 
-    def source_trouble(self, error: BaseException) -> None:
-        """The source does not answer for any partition."""
+    def mark_source_unreachable(self, error: BaseException) -> None:
+        """Show it on all partitions. Nothing is doubted: their fetches find out for themselves."""
         now_ms = self.runtime.wall_ms()
         for each in self.partitions.values():
             if not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, f"the source does not answer: {error}", now_ms)
 
-    def _source_refuses(self, each: PartitionMirror, error: BaseException) -> None:
-        """The source does not give this partition; it is asked again after a while that grows.
+    def _back_off_source(self, each: PartitionMirror, error: BaseException) -> None:
+        """The source does not give this partition: show it, doubt, and ask again after a back-off that grows.
 
-        What a person must mend (rights, disks) is asked for seldom, what passes by itself often.
+        The back-off may grow long where a person must mend something (rights, disks), and stays short otherwise.
         """
         if each.held:
             return
@@ -445,23 +446,21 @@ class Carrier:
         each.compared = False  # the source may come back as another one
         each.doubt()
 
-    def target_trouble(self, error: BaseException) -> None:
+    def mark_target_unreachable(self, error: BaseException) -> None:
+        """Show it on all partitions. Nothing is doubted: their appends find out for themselves."""
         now_ms = self.runtime.wall_ms()
         for each in self.partitions.values():
             if not each.held:
                 each.turn(State.CATCHING_UP, f"the target does not answer: {error}", now_ms)
 
-    def _target_trouble(self, each: PartitionMirror, error: BaseException) -> None:
-        """What is under way is lost or not: ask, after a while."""
+    def _back_off_target(self, each: PartitionMirror, error: BaseException) -> None:
+        """Whether pending appends arrived is not known: show it, doubt, and probe again after a back-off."""
         if not each.held:
             each.turn(State.CATCHING_UP, f"{each.target_topic}-{each.index}: {error}", self.runtime.wall_ms())
-        self._back_off(each)
-        each.doubt()
-
-    def _back_off(self, each: PartitionMirror) -> None:
         limits = self.link.limits
         each.backoff_ms = longer(each.backoff_ms, limits.backoff_min_ms, limits.backoff_max_ms)
         each.retry_at = self._retry_at(each.backoff_ms)
+        each.doubt()
 
     def _retry_at(self, backoff_ms: float) -> float:
         return asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000

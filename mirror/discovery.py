@@ -76,7 +76,7 @@ class Checked:
 
 
 class Discovery:
-    """`source_topics` asks the source, `settle` the target; each raises what its own side is troubled by."""
+    """`source_topics` asks the source, `reconcile_target` the target; each raises errors of its own side only."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
         self.link = link
@@ -116,9 +116,9 @@ class Discovery:
         self.known = {name: topic for name, topic in self.known.items() if topics.get(name) == topic.topic_id}
         self.refused = {name: why for name, why in self.refused.items() if topics.get(name) == why.topic_id}
         now = asyncio.get_running_loop().time()
-        asked = [name for name in topics if name not in self.known] + list(self.known)[
-            : self.link.limits.options_topics
-        ]
+        new = [name for name in topics if name not in self.known]
+        in_turn = list(self.known)[: self.link.limits.options_topics]  # `_learn` puts each at the end
+        asked = [*new, *in_turn]
         asked = [name for name in asked if name not in self.refused or self.refused[name].retry_at <= now]
         if not asked:
             return
@@ -159,8 +159,8 @@ class Discovery:
             if before is None:
                 log.warning("link %s: %s; its copy keeps the options it has", self.link.name, reason)
 
-    async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
-        """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
+    async def reconcile_target(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
+        """Make, check and grow the counterparts of these topics. Left out: those whose counterpart is not there yet."""
         if topics:
             wanted = sorted(self.link.target_name(topic) for topic in topics)
             await self.target.refresh_metadata(wanted, timeout_ms=self.link.limits.request_timeout_ms)

@@ -21,7 +21,7 @@ class State(StrEnum):
     GAP = "GAP"  # the source deleted records before they were mirrored
     DIVERGED = "DIVERGED"  # the target holds records that the source no longer has
     SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic is another one by the same name
-    FAILED = "FAILED"  # the target refuses what comes, or the source to say what a topic is; `reason` names it
+    FAILED = "FAILED"  # the target rejects the data, or the source does not describe the topic: see `reason`
     NO_TOPICS = "NO_TOPICS"  # of a link: one of its expressions selects no topic of the source
 
 
@@ -144,7 +144,7 @@ class PartitionMirror:
         return Run(first, last.next_offset, last.partition_leader_epoch, data[begin:end])
 
     def begins_at(self, log_start_offset: int) -> Run | None:
-        """What makes the target's log begin where the source's does, when the source has no record to be carried.
+        """A run without data: it makes the target's log begin where the source's does, when the source has no records.
 
         None where it begins there already, or has held records. Moves the fetch position on.
         """

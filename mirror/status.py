@@ -76,7 +76,7 @@ class StatusWriter:
             if what is not None and self._written.get(tp) == what:
                 continue
             self._written[tp] = None
-            await self._producer.room()
+            await self._producer.wait_for_space()
             value = None if row is None else json.dumps(row).encode()
             key = status_key(self.link, *tp)
             sent.append((tp, what, self._producer.send(STATUS_TOPIC, value, key, partition=0)))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..client import FetchedBatches, TopicPartition
 from ..protocol import records
 from .api.app import App
-from .engine.checkpoint import ChangelogRecord, Restorer
+from .engine.changelog import ChangelogRecord, Restorer
 from .engine.task import Task
 from .errors import AppError, RecordError
 from .runtime.agents import BATCH_EVENTS_MAX, TaskRun
@@ -90,7 +90,7 @@ class TestDriver:
             raise AppError(f"app {self.app.id}: no checkpoint is written within an event, or after an agent failed")
         rows, marker, _ = self.task.checkpoint()
         self.changelog += [*rows, marker]
-        for tombstones in self.task.counted():
+        for tombstones in self.task.confirm_checkpoint():
             self.changelog += tombstones
 
     def restarted(self, run: bytes) -> TestDriver:

@@ -20,6 +20,7 @@ from array import array
 import cython
 from .sizes import ROOM, NAME
 _HALF: cython.Py_ssize_t = ROOM // 2
+KEPT = 5
 PLAIN: int = 3
 _C_CODE = """
 #include <time.h>
@@ -37,6 +38,8 @@ class Shape:
     parts: Public[list[bytes]]
     b: cython.p_const_uchar
     numbers: array[int] | None
+    last: Annotated[list[cython.longlong], KEPT]
+    __weakref__: object
     callback: Callable[[], None]
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -88,6 +91,8 @@ cdef class Shape:
     cdef public list parts
     cdef const unsigned char* b
     cdef array numbers
+    cdef long long last[5]
+    cdef object __weakref__
     cdef object callback
     cdef (long long, int) pair(self, long long at) noexcept
     cpdef bint add(self, bytes part, what, Shape other) except? -1
@@ -125,6 +130,8 @@ def test_each_thing_is_declared_as_its_module_has_it(tmp_path: Path) -> None:
         ("def lent(", "def other(", r"_circles.py:7: rooms._shapes has no C function lent"),
         ("class Circle(Shape)", "class Circle(Other)", "Other is no compiled class"),
         ("size: Readonly[cython.Py_ssize_t]", "size: cython.size_t", "cython.size_t is none of"),
+        ("list[cython.longlong], KEPT", "list[cython.longlong], LOST", r"_shapes.py:\d+: LOST is no name"),
+        ("list[cython.longlong], KEPT", "list[int], KEPT", "an array of int, which is no C type"),
         ("size: Readonly[cython.Py_ssize_t]", "size: float", "float is an object here and a double to the compiler"),
         ("at: cython.longlong)", "at: cython.longlong = 0)", "its arguments are plain and have no defaults"),
         ("static inline", "static", "a function `static inline`, is needed"),
@@ -157,7 +164,7 @@ def disagreements(texts: dict[Path, str]) -> list[str]:
             continue
         for kind, body in re.findall(r"^cdef class (\w+).*:\n((?:    .*\n)+)", text, re.MULTILINE):
             of = getattr(module, kind)
-            for how, field in re.findall(r"^    cdef (readonly |public |)[^(\n]* (\w+)$", body, re.MULTILINE):
+            for how, field in re.findall(r"^    cdef (readonly |public |)[^(\n]* (\w+)[][\d]*$", body, re.MULTILINE):
                 if how != seen(of, field):
                     found.append(f"{kind}.{field}")
     return found
@@ -167,6 +174,8 @@ def seen(of: type, field: str) -> str:
     """What Python code may do with a field, as a declaration says it."""
     if field not in of.__dict__:
         return ""
+    if hasattr(of, "__del__"):  # which expects an object that was made whole
+        of = type(of.__name__, (of,), {"__del__": lambda self: None})
     try:
         setattr(of.__new__(of), field, object())
     except AttributeError:

@@ -21,7 +21,7 @@ from ..cluster.topic_names import CLUSTER_METADATA
 from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
 from ..storage.check.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
-from ..storage.check.partition import check_partition
+from ..storage.check.partition_check import check_partition
 from ..storage.check.repair import repair_partition
 from ..storage.disk.files import DirectoryLocked, Files, Held
 from ..storage.disk.small_files import (

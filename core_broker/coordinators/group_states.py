@@ -2,7 +2,7 @@
 
 Kafka's group protocol: members join (PreparingRebalance), the leader's assignment is awaited (CompletingRebalance),
 everyone works (Stable), everyone left (Empty), the group is gone (Dead). Pure data. Who asks has been checked before
-an event happens: known, not fenced, of the present generation. `generations.py` does what entering a state means.
+an event happens: known, not fenced, of the present generation. `group.py` does what entering a state means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Kafka's coordinator owes to Java and a client can notice: hashes, lengths and orders of strings."""
+"""Java's hashes, lengths and orders of strings, where a client can tell which language a coordinator is in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def java_length(text: str) -> int:
 
 
 def java_order(texts: Iterable[str]) -> list[str]:
-    """The order in which a small HashMap has its keys: by bucket, within one as they came."""
+    """The iteration order of a small HashMap: by bucket, within a bucket in order of insertion."""
 
     def bucket(text: str) -> int:
         unsigned = java_hash(text) & 0xFFFFFFFF

@@ -14,7 +14,7 @@ from ..purgatory import Purgatory
 from ..replication._core import Traffic
 from ..replication.manager import ReplicaManager
 from ..replication.partition import Partition
-from ..server.dispatch import Route
+from ..server._route import Route
 from ..server.fetch_sessions import FetchSessions
 from ..server.latency import Latency
 from ..server.listener import Server

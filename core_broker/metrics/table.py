@@ -85,9 +85,9 @@ METRICS: tuple[Metric, ...] = (
     _kafka(G, f"{_SOCKETS}connection-count", "Open connections", read.connections, "listener"),
     _kafka(C, f"{_SOCKETS}connection-creation-total", "Connections taken", read.connections_taken, "listener"),
     _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolUsed", "Bytes of requests that are being read",
-           read.value(lambda scrape: scrape.sources.server.held_bytes)),
+           read.value(lambda scrape: scrape.sources.server.memory.held_bytes)),
     _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolAvailable", "Bytes that there is room for still",
-           read.value(lambda scrape: scrape.sources.server.free_bytes)),
+           read.value(lambda scrape: scrape.sources.server.memory.free_bytes)),
     # --- Partitions of this broker ---
     _kafka(G, f"{_REPLICAS}PartitionCount", "Partitions here", read.serving(read.partition_count)),
     _kafka(G, f"{_REPLICAS}LeaderCount", "Those that this broker leads", read.serving(read.leader_count)),

@@ -1,6 +1,6 @@
 """Places: which records of the changelog hold a task's rows, where a run writes the next ones, and which are to go.
 
-`checkpoint.py` says why. A run writes each row to the slot that does not hold the row's last value, so
+`changelog.py` says why. A run writes each row to the slot that does not hold the row's last value, so
 that it needs no tombstones of its own but for rows that are deleted. Rows of earlier runs stay where they are until
 this run writes them again. If more than RUNS_MAX runs have rows that are needed, the first checkpoint writes the rows
 of the runs with the fewest again. So a start costs a small part of the table, a row has a small number of records, and
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from .checkpoint import BEGIN, RUN_BYTES, ChangelogRecord, Restored, place, row_record
+from .changelog import BEGIN, RUN_BYTES, ChangelogRecord, Restored, place, row_record
 
 RUNS_MAX = 16  # earlier runs whose rows are left where they are
 
@@ -27,7 +27,7 @@ class Places:
         self._inherited: dict[bytes, tuple[bytes, ...]] = {}  # rows that it has not written -> places in earlier runs
         self._rewrites: dict[bytes, bytes] = {}  # for the first checkpoint
         self._leftovers: tuple[list[bytes], list[bytes]] = [], []  # what is to go after the first checkpoint
-        self._written: dict[bytes, tuple[int, bool]] = {}  # by the checkpoint under way: row -> slot, whether deleted
+        self._written: dict[bytes, tuple[int, bool]] = {}  # rows of the checkpoint under way -> slot, whether deleted
 
     def take_over(self, restored: Restored) -> None:
         """The state that this run goes on from."""
@@ -69,10 +69,12 @@ class Places:
         self._rewrites = {}
         return rows
 
-    def counted(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
-        """The checkpoint that `write` began counts: tombstones for what is not needed any more. The second part is to
-        be written after the first is acknowledged: it is of values that say that a row was deleted, which must outlive
-        those that they supersede."""
+    def confirm(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
+        """The checkpoint that `write` began counts. Gives tombstones for what is not needed any more, in two parts.
+
+        The second part is written once the first is acknowledged. It removes the values that say that a row was
+        deleted, and these must outlive the values that they supersede.
+        """
         superseded, deleted = self._leftovers
         self._leftovers = [], []
         for key, (slot, is_deleted) in self._written.items():

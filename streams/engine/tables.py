@@ -80,6 +80,7 @@ class TableState:
         self.spec = spec
         self.rows: dict[Any, Any] = {}
         # In the order of their first change. A value that the app could change in place is encoded when it is set.
+        # None: `take_changes` encodes the row's value then, or the row is gone: it was deleted.
         self.dirty: dict[Any, bytes | None] = {}
 
     def get(self, key: Any) -> Any:

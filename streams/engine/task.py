@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import RecordError
-from .checkpoint import ChangelogRecord, Positions, Restored, begin_marker, end_marker
+from .changelog import ChangelogRecord, Positions, Restored, begin_marker, end_marker
 from .codecs import Codec
 from .places import Places
 from .tables import TableSpec, TableState, split_key
@@ -80,15 +80,15 @@ class Task:
         """Whether the state reflects something of the topic, so that reading begins at `position` and nowhere else."""
         return self.number in self.positions.get(topic, {})
 
-    def reads(self, topic: str, topic_id: str) -> bool:
-        """From now on the topic is the one of this id; False where the state reflects another of its name."""
+    def bind_topic_id(self, topic: str, topic_id: str) -> bool:
+        """Remember which topic has this name; False, and no change, where the state reflects another of its name."""
         return self.topic_ids.setdefault(topic, topic_id) == topic_id
 
-    def begins(self, topic: str, offset: int) -> None:
-        """Reading of a topic that the state knows nothing of begins at its first record."""
+    def set_start(self, topic: str, offset: int) -> None:
+        """Read a topic that the state knows nothing of from this offset on."""
         self.positions.setdefault(topic, {})[self.number] = offset
 
-    def processed(self, topic: str, next_offset: int) -> None:
+    def mark_processed(self, topic: str, next_offset: int) -> None:
         """All records of the topic below `next_offset` are in the state."""
         self.positions.setdefault(topic, {})[self.number] = next_offset
         self.changed = True
@@ -109,16 +109,16 @@ class Task:
         )
         return Checkpoint(rows, marker, positions)
 
-    def follows(self, offsets: Sequence[int]) -> bool:
-        """This run appended records to the changelog, at these offsets. False when not all records since it was
-        restored are its own, or when that is not known (offset -1): then nothing more may be written."""
+    def advance_and_check(self, offsets: Sequence[int]) -> bool:
+        """Count records that this run appended to the changelog, at these offsets. False when not all records since it
+        was restored are its own, or when that is not known (offset -1): then nothing more may be written."""
         self.next_offset += len(offsets)
         return not offsets or offsets[-1] == self.next_offset - 1
 
-    def counted(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
-        """The last checkpoint counts: tombstones for what it made superfluous, the second part to be written after the
-        first is acknowledged."""
-        return self._places.counted()
+    def confirm_checkpoint(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
+        """The last checkpoint counts. Gives tombstones for what it made superfluous: two parts, the second to be
+        written once the first is acknowledged."""
+        return self._places.confirm()
 
 
 def events(

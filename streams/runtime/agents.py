@@ -23,7 +23,7 @@ from .backlog import Backlog
 log = logging.getLogger("isthmus.streams")
 
 BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
-TOGETHER_EVENTS = 16  # by so many events one agent of a topic may be ahead of another, which a batch's end waits for
+TOGETHER_EVENTS = 16  # where several agents read a topic: each gets so many before the first gets more
 STOP_S = 2.0  # for an agent that was cancelled
 NEVER = float("inf")
 
@@ -78,8 +78,8 @@ class AgentRun:
     # --- What the worker does -----------------------------------------------------------------------
 
     async def offer(self, events: list[Event], until: float) -> int:
-        """Give the agent a batch and return, when it asks for an event that it does not get, how many it has done: as
-        many as it got until a time of the loop, at least one. Raises what the agent raised."""
+        """Give the agent a batch. Returns when it asks for an event and the batch is used up, or `until` (loop time) is
+        over: the number of events that it has done, at least one. Raises what the agent raised."""
         self.check()
         self.batch, self.until, self._offered = iter(events), until, len(events)
         self._finished = self._loop.create_future()
@@ -157,12 +157,14 @@ class TaskRun:
             run.check()
 
     async def process(self, backlog: Backlog, most: int, until: float = NEVER) -> int:
-        """Run every agent that reads the topic over the next events, `most` or so many as they do until a time of the
-        loop, at least one; the task then stands behind them. Gives their number."""
+        """Run every agent that reads the topic over the next events, and move the task's position behind them.
+
+        Returns the number of events: at most `most`, fewer where `until` (loop time) is over before, at least one.
+        """
         events = backlog.ahead(most)
         self._between_events = False  # and so it stays if an agent fails, or this is cancelled
         done = await self._give(backlog.tp.topic, events, until) if events else 0
-        self.task.processed(backlog.tp.topic, backlog.passed(done))
+        self.task.mark_processed(backlog.tp.topic, backlog.passed(done))
         self._between_events = True
         return done
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...client import Admin, Client, Consumer, TopicPartition
 from ...protocol import records
-from ..engine.checkpoint import ROW_HEADER, Restored, Restorer
+from ..engine.changelog import ROW_HEADER, Restored, Restorer
 from ..errors import ChangelogError
 
 POLL_MS = 500

@@ -1,10 +1,10 @@
 """The stream worker: gets partitions from the group, restores their tasks, feeds agents, writes checkpoints.
 
-Where a task goes on is decided by its changelog's last marker, not by the group's committed offsets, which follow for
-the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they are
-acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from there
-on nothing counts that an earlier run still writes. Where records of the changelog are not this run's own, another run
-may have begun: the task ends without another write, and the worker joins its group again.
+Where a task goes on is decided by its changelog's last marker (format: `engine/changelog.py`). The group's committed
+offsets are there for lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they
+are acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from
+there on nothing counts that an earlier run still writes. Where records of the changelog are not this run's own,
+another run may have begun: the task ends without another write, and the worker joins its group again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..engine.checkpoint import ROW_HEADER, RUN_BYTES, ChangelogRecord, row_key
+from ..engine.changelog import ROW_HEADER, RUN_BYTES, ChangelogRecord, row_key
 from ..engine.tables import split_key
 from ..engine.task import Checkpoint, Task
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
@@ -37,7 +37,7 @@ log = logging.getLogger("isthmus.streams")
 
 POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
-BATCH_S = 0.1  # a batch ends at the event in hand after so long: so soon can the worker do something else
+BATCH_S = 0.1  # a batch ends at the first event after this time, so that the worker can poll and write checkpoints
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
 ABANDON_MS = 2_000  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # Only segments that are closed are compacted: small ones, as Kafka Streams has them, keep a restart short.
@@ -57,8 +57,8 @@ class StreamWorker:
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0
-        self._backlog: deque[Backlog] = deque()  # of one poll: fetches are ahead of it by one answer a partition
-        # As many as took about BATCH_S before: a batch that an agent takes as a whole is not cut.
+        self._backlog: deque[Backlog] = deque()  # of the last poll; the consumer fetches on meanwhile
+        # Follows the agents' speed: so many took about BATCH_S, since an agent may take a whole batch at once.
         self._batch_events = 1
         self._checkpoints: dict[int, asyncio.Task[bool]] = {}
         self._overtaken: dict[int, None] = {}  # tasks of which another run may have begun
@@ -140,8 +140,8 @@ class StreamWorker:
         self._stopping.set()
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """After `run` returned or was cancelled: write a last checkpoint of each task that is not within an event, and
-        release everything. All within the time: raises ClientError or KafkaError when it is over, and `abandon`
+        """After `run` returned or was cancelled: write a last checkpoint of each task that has no half-processed event,
+        and release everything. All within the time: raises ClientError or KafkaError when it is over, and `abandon`
         releases the rest."""
         async with self.client.operation(f"close of app {self.app.id}", timeout_ms):
             for number in list(self.running):
@@ -195,8 +195,8 @@ class StreamWorker:
         if len(task.outputs) >= OUTPUTS_MAX:
             outputs, task.outputs = task.outputs, []
             await asyncio.gather(*outputs)
-        if not self.producer.has_room:
-            await self.producer.room()
+        if not self.producer.has_space:
+            await self.producer.wait_for_space()
         task.outputs.append(self.producer.send(topic, value, key, timestamp_ms=timestamp_ms))
 
     # --- Checkpoints --------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ class StreamWorker:
         await asyncio.gather(*outputs)
         try:
             # The marker only now: it must not stand where a row of it was refused.
-            counts = task.follows(await self._append(task, rows)) and task.follows(await self._append(task, [marker]))
-            if not counts:
+            counts = task.advance_and_check(await self._append(task, rows))
+            if not (counts and task.advance_and_check(await self._append(task, [marker]))):
                 log.warning(
                     "task %d of app %s: another run has written to %s, and may have taken the task over; what was done "
                     "after the last checkpoint that counts will be done again",
@@ -240,8 +240,8 @@ class StreamWorker:
                     self.app.changelog_topic,
                 )
                 return False
-            for tombstones in task.counted():
-                task.follows(await self._append(task, tombstones))  # if not, the next checkpoint finds out
+            for tombstones in task.confirm_checkpoint():
+                task.advance_and_check(await self._append(task, tombstones))  # a gap shows at the next checkpoint
         except KafkaError as error:
             raise ChangelogError(self._not_written(task, rows, error)) from error
         offsets = {TopicPartition(t, p): offset for t, each in positions.items() for p, offset in each.items()}
@@ -263,8 +263,8 @@ class StreamWorker:
         """Write records to the task's changelog, and wait for them. Gives their offsets, -1 where one is not known."""
         futures: list[asyncio.Future[RecordMetadata]] = []
         for record in written:
-            if not self.producer.has_room:
-                await self.producer.room()
+            if not self.producer.has_space:
+                await self.producer.wait_for_space()
             futures.append(
                 self.producer.send(
                     self.app.changelog_topic,
@@ -313,14 +313,14 @@ class StreamWorker:
         for tp in partitions:
             task = self.running[tp.partition].task
             topic_id = self.client.topic_id(tp.topic)
-            if topic_id is not None and not task.reads(tp.topic, uuid_to_str(topic_id)):
+            if topic_id is not None and not task.bind_topic_id(tp.topic, uuid_to_str(topic_id)):
                 raise StreamsError(
                     f"app {self.app.id}: topic {tp.topic} was deleted and made anew, and the state in "
                     f"{self.app.changelog_topic} reflects the old one up to offset {task.position(tp.topic)}. Nothing "
                     "is skipped by itself: give the app another id to begin anew"
                 )
             if tp in begins:
-                task.begins(tp.topic, begins[tp][0])
+                task.set_start(tp.topic, begins[tp][0])
             self.consumer.seek(tp, task.position(tp.topic))
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -813,7 +813,7 @@ FULL = 20  # partitions with more data than an answer brings
 
 @pytest.mark.parametrize("topics", [1, 2])
 def test_full_partitions_of_a_node_take_turns(topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each answer has room for a few only: who got data is asked for after all others, whatever its topic."""
+    """Each answer holds a few records only: who got data is asked for after all others, whatever its topic."""
 
     async def test(world: World) -> None:
         names = ["t", "u"][:topics]

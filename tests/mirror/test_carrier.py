@@ -214,19 +214,19 @@ def test_full_partitions_get_as_much_as_each_other_where_an_answer_holds_all_but
     async def scenario():
         carrier, _, partitions = make(5)
         answered = [0] * 5
-        room = 0
+        left = 0
 
         def script(index: int) -> bytes:
-            nonlocal room
-            room -= 1
-            if room < 0:
+            nonlocal left
+            left -= 1
+            if left < 0:
                 return b""
             answered[index] += 1
             return batch(partitions[index].fetch_offset)
 
         answers(monkeypatch, script)
         for _ in range(10):
-            room = 4
+            left = 4
             await carrier._fetch(1, sorted(partitions, key=lambda each: each.served), 1 << 20)
         assert answered == [8] * 5
 
@@ -396,6 +396,35 @@ def test_an_empty_copy_is_told_where_the_source_begins(monkeypatch, position, re
             await asyncio.gather(*carrier.appends)
         assert each.state is (State.MIRRORING if sent or not records else State.CATCHING_UP)
         assert (each.next_offset, each.lag_records) == (end, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("epoch", "is_kept"), [(3, True), (4, False)])
+def test_a_probe_is_held_against_what_was_appended_and_not_against_what_was_fetched_since(monkeypatch, epoch, is_kept):
+    async def scenario():
+        carrier, target, [each] = make()
+        data = iter([batch(0), batch(2, epoch=4)])
+        answers(monkeypatch, lambda _: next(data))
+        await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
+        target.answer(0)
+        await asyncio.gather(*carrier.appends)
+        each.asking = True
+
+        async def request(wanted: Any, *_: Any) -> mirror_append.Response:
+            """Meanwhile the carrier of the source's new leader has fetched, and waits for its turn to append."""
+            parcels.extend(await carrier._fetch(2, [each], 1 << 20))
+            part = mirror_append.MirrorAppendPartitionResponse(index=0, next_offset=2, next_epoch=epoch)
+            topic = mirror_append.MirrorAppendTopicResponse(name="a.t", partitions=[part])
+            return mirror_append.Response(topics=[topic])
+
+        parcels: list[Any] = []
+        target.request = request
+        await carrier._probe([each])
+        await carrier._dispatch(parcels)
+        parts = [request.topics[0].partitions[0] for request, _ in target.sent]
+        assert [(p.range_from, p.source_leader_epoch) for p in parts] == [(0, 3), (2, 4)][: 1 + is_kept]
+        assert (each.asking, each.append_epoch) == (False, 4)
 
     asyncio.run(scenario())
 

@@ -170,10 +170,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_lookup_holds_up_other_partitions",
         CONSUMER,
-        "        self._settle()\n\n",
-        "        self._settle()\n"
-        "        if self._looking is not None:\n"
-        "            await asyncio.wait([self._looking])\n\n",
+        "        self._resolve_positions()\n\n",
+        "        self._resolve_positions()\n"
+        "        if self._lookup is not None:\n"
+        "            await asyncio.wait([self._lookup])\n\n",
         (f"{BY_HAND}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
     ),
     Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 STORAGE = "core_broker/storage/"
-SWAP, REAL = f"{STORAGE}log/swap.py", f"{STORAGE}disk/real_files.py"
+SWAP, REAL = f"{STORAGE}log/swap_files.py", f"{STORAGE}disk/real_files.py"
 NAMES = "tests/core_broker/storage/test_names.py::test_"
 CALLS = "tests/core_broker/storage/test_system_calls.py::test_"
 

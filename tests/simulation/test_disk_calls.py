@@ -105,7 +105,7 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
     said = " ".join({call.site for call in calls})
     for work in (
         "rolling.py:roll",
-        "swap.py:finish",
+        "swap_files.py:finish",
         "write_snapshot",
         "removals.py:remove_piece",
         "_recover",

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.streams import App, RecordError
 from isthmus.streams.driver import Record, TestDriver
-from isthmus.streams.engine.checkpoint import Restorer, end_key, row_key
+from isthmus.streams.engine.changelog import Restorer, end_key, row_key
 from isthmus.streams.engine.task import Event
 from isthmus.streams.errors import AppError, ChangelogError
 from isthmus.streams.runtime.agents import AgentRun

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
-from isthmus.streams.engine.checkpoint import Restored
+from isthmus.streams.engine.changelog import Restored
 from isthmus.streams.engine.tables import TableSpec, TableState
 from isthmus.streams.engine.task import Task
 from isthmus.streams.errors import AppError

@@ -13,7 +13,7 @@ from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
-from isthmus.streams.engine.checkpoint import END, RUN_BYTES, Restored, begin_key, end_key, row_key
+from isthmus.streams.engine.changelog import END, RUN_BYTES, Restored, begin_key, end_key, row_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import agents as agents_module
 from isthmus.streams.runtime import worker as worker_module
@@ -27,7 +27,7 @@ class FakeProducer:
         self.written: list[tuple[bytes, bytes | None]] = []
         self.open: list[asyncio.Future[RecordMetadata]] = []
         self.at_once = at_once
-        self.has_room = True
+        self.has_space = True
         self.end = 40  # offset of what is written next
 
     def send(self, topic: str, value: bytes | None, key: bytes, **_: Any) -> asyncio.Future[RecordMetadata]:

@@ -73,7 +73,7 @@ class Segment:
 
     file: File  # the log
     directory: str
-    tail: str  # of its files' names while a compaction writes it, see swap.py
+    tail: str  # of its files' names while a compaction writes it, see swap_files.py
     offsets: OffsetIndex | None  # indexes of the active segment; None when it is closed: the files are searched then
     times: TimeIndex | None
     base_offset: cython.longlong

@@ -1,6 +1,6 @@
 """The log's side of a compaction: its steps, and segments that a cleaned one takes the place of.
 
-What is compacted, and how, is decided in upkeep/; swap.py has what happens to the files.
+What is compacted, and how, is decided in upkeep/; swap_files.py has what happens to the files.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from . import swap
+from . import swap_files
 from ._ranges import LogRanges
 from ._segment import Segment
 from .progress import LogLocks
-from .swap import Replacement
+from .swap_files import Replacement
 
 
 class CompactionSwap:
@@ -39,7 +39,7 @@ class CompactionSwap:
         async with self._locks.cleaning:
             if self._ranges.tail.failure is None:
                 try:
-                    await self._ranges.files.run(swap.discard, self._ranges.files, unfinished)
+                    await self._ranges.files.run(swap_files.discard, self._ranges.files, unfinished)
                 except OSError as error:
                     raise self._ranges.status.refuse(error, "cannot remove the rest of a compaction in") from error
 
@@ -55,10 +55,10 @@ class CompactionSwap:
             if cuts != ranges.cuts or not self._are_closed_neighbours(old):
                 return False
             try:
-                await files.run(swap.decide, files, new, old)
+                await files.run(swap_files.decide, files, new, old)
             except OSError as error:
                 try:
-                    await files.run(swap.discard, files, new)
+                    await files.run(swap_files.discard, files, new)
                 except OSError as second:
                     raise status.fail(second, "cannot undo a compaction in") from error
                 raise status.refuse(error, "cannot compact") from error
@@ -66,7 +66,7 @@ class CompactionSwap:
             ranges.segments[number : number + len(old)] = [new]
             ranges.bases[number : number + len(old)] = [new.base_offset]
             try:
-                await files.run(swap.finish, files, new, old)
+                await files.run(swap_files.finish, files, new, old)
             except OSError as error:
                 raise status.fail(error, "cannot finish a compaction in") from error
             return True

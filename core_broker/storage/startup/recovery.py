@@ -24,7 +24,7 @@ import logging
 from ....protocol._walk import BatchScan
 from ..disk.files import File, Files
 from ..disk.small_files import CheckpointError
-from ..log import swap
+from ..log import swap_files
 from ..log._producers import BATCHES_KEPT, ProducerStates
 from ..log._segment import MAX_RELATIVE, Segment
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
@@ -203,7 +203,7 @@ class _Loader:
 
     def _tidy(self) -> list[int]:
         """End an interrupted compaction and remove what belongs to no segment; the base offsets of the rest, sorted."""
-        if swap.recover(self.files, self.directory):
+        if swap_files.recover(self.files, self.directory):
             logger.info("%s: a compaction that was interrupted is undone or finished", self.directory)
         names = self.files.listdir(self.directory)
         logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}

@@ -21,7 +21,7 @@ from ...pauses import Pauses
 from ..disk.errors import StorageError
 from ..log._segment import Segment
 from ..log.log import Log
-from ..log.swap import Replacement
+from ..log.swap_files import Replacement
 from .cleaning import Plan, Round
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from ..log._segment import MAX_RELATIVE, Segment
 from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
 from ..log.log_config import LogConfig
-from ..log.swap import CLEANED, Replacement, discard
+from ..log.swap_files import CLEANED, Replacement, discard
 from ..log.transactions import TransactionIndex
 from .compacted_transactions import CompactedTransactions
 

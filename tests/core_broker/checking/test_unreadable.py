@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.checking.command import main
-from isthmus.core_broker.storage.check import indexes as indexes
+from isthmus.core_broker.storage.check import index_check
 from isthmus.core_broker.storage.disk import real_files
 from isthmus.core_broker.storage.disk._data_file import DataFile
 from isthmus.core_broker.storage.disk.real_files import RealFiles
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_
     assert set(found(directory)) == others
     with unreadable(path, tmp_path / "aside", what):
         with monkeypatch.context() as patch:
-            patch.setattr(indexes, "SPARSE_BYTES", 900)
+            patch.setattr(index_check, "SPARSE_BYTES", 900)
             lines = found(directory)
         assert set(lines) == {*others, f"plain-0 unreadable {path.name}"} and len(lines) == 4
         assert main([str(directory)]) == 1

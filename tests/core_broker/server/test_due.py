@@ -2,7 +2,7 @@
 
 import asyncio
 
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.server.due import DUE_MAX
 
 from .test_connection import answer, connect, frame, run
@@ -13,9 +13,8 @@ def produce(body, correlation):
 
 
 def begun():
-    server, transport = connect()
+    server, transport = connect(scratch_bytes=10_000)
     server.routes[0] = server.routes[7 << 16]
-    server.scratch = transport.protocol._scratch = memoryview(bytearray(10_000))
     return server, transport
 
 
@@ -86,7 +85,7 @@ def test_so_many_wait_and_no_more():
             server.pending[number].complete(b"%d" % number)
             await turns()
         assert transport.data == b"".join(answer(b"%d" % n, n) for n in range(DUE_MAX + 5))
-        assert transport.reading and server.held_bytes == 0
+        assert transport.reading and server.memory.held_bytes == 0
 
     asyncio.run(main())
 

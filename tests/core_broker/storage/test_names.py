@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.storage.disk.small_files import CLEAN_SHUTDOWN
-from isthmus.core_broker.storage.log import swap
+from isthmus.core_broker.storage.log import swap_files
 from isthmus.core_broker.storage.log._segment import Segment
 from isthmus.core_broker.storage.log.epochs import EPOCH_CHECKPOINT
 from isthmus.core_broker.storage.log.file_names import (
@@ -314,7 +314,7 @@ def new_and_old(process: Process) -> tuple[Segment, list[Segment]]:
         segment = Segment.open_trusted(files, DIRECTORY, base, NOW_MS, base + 10)
         assert segment is not None
         old.append(segment)
-    new = Segment.create(files, DIRECTORY, 0, NOW_MS, swap.CLEANED)
+    new = Segment.create(files, DIRECTORY, 0, NOW_MS, swap_files.CLEANED)
     data = at(batch(20, size=NEW_BYTES), 0)
     new.file.append([data])
     new.file.sync()  # as of a large one: the names of its indexes come after it
@@ -327,9 +327,9 @@ def new_and_old(process: Process) -> tuple[Segment, list[Segment]]:
 
 async def all_old_or_all_new(process: Process) -> None:
     files = process.files
-    swap.recover(files, DIRECTORY)
+    swap_files.recover(files, DIRECTORY)
     names = files.listdir(DIRECTORY)
-    assert not [name for name in names if name.endswith((swap.CLEANED, swap.SWAP))]
+    assert not [name for name in names if name.endswith((swap_files.CLEANED, swap_files.SWAP))]
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
     is_new = files.size(f"{DIRECTORY}/{logs[0]}") == len(batch(20, size=NEW_BYTES))
     assert logs == [file_name(base, LOG_SUFFIX) for base in ((0,) if is_new else (0, 10))]
@@ -348,8 +348,8 @@ async def all_old_or_all_new(process: Process) -> None:
 def test_a_compaction_leaves_the_old_segments_or_the_new_one() -> None:
     async def work(process: Process) -> None:
         new, old = new_and_old(process)
-        swap.decide(process.files, new, old)
-        swap.finish(process.files, new, old)
+        swap_files.decide(process.files, new, old)
+        swap_files.finish(process.files, new, old)
 
     at_every_cut(two_old_segments, work, all_old_or_all_new)
 
@@ -361,7 +361,7 @@ def test_a_compaction_is_not_decided_while_a_file_of_it_may_be_lost() -> None:
         new, old = new_and_old(process)
         machine.disk.fail("syncdir", errno.EIO, after=1)
         with pytest.raises(OSError):
-            swap.decide(process.files, new, old)  # all has its new name, and none of that is on disk
+            swap_files.decide(process.files, new, old)  # all has its new name, and none of that is on disk
         machine.kill(power=True)
         await all_old_or_all_new(machine.start())
 
@@ -379,10 +379,12 @@ def test_a_compaction_that_is_given_up_leaves_the_old_segments(renames: int) -> 
         else:
             process.machine.disk.fail("syncdir", errno.EIO, after=1)
         with pytest.raises(OSError):
-            swap.decide(process.files, new, old)
-        swap.discard(process.files, new)
+            swap_files.decide(process.files, new, old)
+        swap_files.discard(process.files, new)
         machine = process.machine
-        assert not [name for name in process.files.listdir(DIRECTORY) if name.endswith((swap.CLEANED, swap.SWAP))]
+        assert not [
+            name for name in process.files.listdir(DIRECTORY) if name.endswith((swap_files.CLEANED, swap_files.SWAP))
+        ]
         machine.disk.crash_point(process)
 
     at_every_cut(two_old_segments, work, all_old_or_all_new)

@@ -16,8 +16,7 @@ from unittest import mock
 
 from isthmus.client import Client
 from isthmus.protocol.records import decode_batch
-from isthmus.streams import App, ChangelogError
-from isthmus.streams import changelog as changelogs
+from isthmus.streams import App, ChangelogError, table_reader
 from isthmus.streams.engine.task import Checkpoint, Task
 
 from ..application import produce
@@ -97,7 +96,7 @@ class Reader:
 
     async def look(self) -> bool:
         """Whether all input has been processed. Raises AssertionError when tables and positions do not agree."""
-        committed = await changelogs.read(self.client, APP)
+        committed = await table_reader.read(self.client, APP)
         positions = committed.positions.get(TOPIC, {})
         complete = True
         for index in range(PARTITIONS):
@@ -147,7 +146,7 @@ class Hangs:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        real_checkpoint, real_follows = Task.checkpoint, Task.follows
+        real_checkpoint, real_check = Task.checkpoint, Task.advance_and_check
 
         def checkpoint(task: Task) -> Checkpoint:
             process = PROCESS.get()
@@ -157,12 +156,15 @@ class Hangs:
                 self._awaited = None
             return real_checkpoint(task)
 
-        def follows(task: Task, offsets: Sequence[int]) -> bool:
-            found = real_follows(task, offsets)
+        def advance_and_check(task: Task, offsets: Sequence[int]) -> bool:
+            found = real_check(task, offsets)
             self.sim.counters["stopped_for_others"] += not found
             return found
 
-        with mock.patch.object(Task, "checkpoint", checkpoint), mock.patch.object(Task, "follows", follows):
+        with (
+            mock.patch.object(Task, "checkpoint", checkpoint),
+            mock.patch.object(Task, "advance_and_check", advance_and_check),
+        ):
             yield
 
     async def one_more(self, hosts: list[StreamHost]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.core_broker.storage.check.findings import Known
-from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.check.partition_check import check_partition
 from isthmus.core_broker.storage.disk.small_files import (
     LOG_START_CHECKPOINT,
     CheckpointError,

@@ -39,9 +39,9 @@ from ..log.scanning import READ_BYTES, Header, headers, zeros_behind
 from ..log.snapshots import snapshots
 from ..log.transactions import follow
 from ..startup.recovery import LEFTOVERS
-from .epochs import Entry, complaint, read_entries
+from .epoch_check import Entry, complaint, read_entries
 from .findings import Cut, Kind, Known, PartitionReport, file_of, unread
-from .indexes import IndexCheck
+from .index_check import IndexCheck
 
 NO_EPOCH = -1  # of batches from before there were leader epochs
 _MAGIC_BYTE = bytes([MAGIC])

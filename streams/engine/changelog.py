@@ -1,4 +1,6 @@
-"""The changelog: how a task's state and input positions are written down together, and read back.
+"""The format of the changelog: how a task's state and input positions are written down together, and read back.
+
+`StreamWorker._write_checkpoint` in `runtime/worker.py` writes these records; `runtime/loading.py` reads them.
 
 One partition of one changelog topic holds all tables of a task. A *run* is one life of a task in one worker; its id is
 random. A run writes a begin marker before it reads the changelog. A checkpoint is the rows that changed and then, once
@@ -20,11 +22,16 @@ one that is still needed:
 * A tombstone is written only for what a checkpoint of the same run, which is known to count, has superseded; this stays
   true for ever, so that a tombstone may come from a zombie, or late. `places.py` decides which these are.
 
-Reading back does not depend on what compaction has removed. Of each row, the value that counts and has the highest
-number is always there, and no other one that counts has a higher number. The last end marker that counts is there, and
-its begin marker. Where a begin marker is gone, a later run has removed it. The end marker of that run counts, and
-stands after all that seem to count because the begin marker is missing. The log is read to its very end, since a record
-there may be the reason why compaction removed an earlier one. docs/explanation/stream-state.md says more.
+Reading back does not depend on what compaction has removed:
+
+* Of each row, the value that counts and has the highest number is always there. No other one that counts has a higher
+  number.
+* The last end marker that counts is there, and so is its begin marker.
+* A begin marker that is gone was removed by a later run. Without it, an end marker of an overtaken run may seem to
+  count. It does no harm: the later run's end marker counts, and stands after it.
+
+The log is read to its very end, since a record there may be the reason why compaction removed an earlier one.
+docs/explanation/stream-state.md says more.
 """
 
 from __future__ import annotations
@@ -133,7 +140,7 @@ class Restored:
 
     runs: run -> its last checkpoint that counts. newest: row key -> place of its value that counts, also where that
     value says that it was deleted. others: row key -> its further places. markers: their keys, in the log's order.
-    begun: the run that began last. next_offset: up to there the log was read.
+    begun: the run with the last begin marker. next_offset: up to there the log was read.
     """
 
     rows: dict[bytes, bytes] = field(default_factory=dict)

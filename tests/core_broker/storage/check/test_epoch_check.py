@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.core_broker.storage.check.epochs import complaint
+from isthmus.core_broker.storage.check.epoch_check import complaint
 from isthmus.core_broker.storage.check.findings import Known, PartitionReport
 
 

@@ -1,4 +1,7 @@
-"""Reads what an app's tables hold, from outside and without the app: its changelog, up to the last markers."""
+"""Reads an app's tables from outside, without the app: from its changelog, up to the last end markers that count.
+
+The format of the changelog is in `engine/changelog.py`; `runtime/worker.py` writes it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..client import Client
-from .engine.checkpoint import Positions
+from .engine.changelog import Positions
 from .engine.codecs import decode_table_value
 from .engine.tables import split_key
 from .errors import AppError
