@@ -8,6 +8,11 @@ A sync that failed leaves the file `sync-failed`. What is read afterwards may be
 the operating system takes for written. Therefore a copy of the segment is synced and replaces the file before the log
 is opened. Writing over the same pages is not enough: ext4 has allocated blocks for them that it still marks as
 unwritten, and reads them as zeros after a power cut, although all later syncs succeed.
+
+A power cut may take the name of the first segment of a log that was never synced, and leave that of the second, where a
+file system does not keep creates in order (ext4, xfs and btrfs do). The log then begins with the second segment, as
+after retention. Nothing that was promised to be on disk is missing. The checkpoints are too old to tell a loss from
+retention, and a repair that took retention for a loss would remove valid records.
 """
 
 from __future__ import annotations
