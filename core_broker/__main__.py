@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return move(arguments[1:])
     if arguments == ["options"]:
-        from .wrong_options import main as check_options
+        from .check_options import main as check_options
 
         return check_options()
     readiness = Readiness.take()

@@ -81,9 +81,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
-    f"{_BROKER}.wrong_options": (f"{_BROKER}.server", *_SERVER),
+    f"{_BROKER}.check_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
-        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "wrong_options")),
+        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "check_options")),
         *_SERVER,
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),

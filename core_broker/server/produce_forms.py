@@ -37,7 +37,7 @@ Faults = Mapping[Topic, Mapping[int, KafkaError]]  # by partition
 NO_FAULTS: Mapping[Any, Any] = MappingProxyType({})
 
 
-def is_plain(topics: list[TopicProduceData]) -> bool:
+def is_usual(topics: list[TopicProduceData]) -> bool:
     """Whether each partition is named once and gets one batch of the present format, of no transaction.
 
     Nearly every request is. Only a log can refuse it then.

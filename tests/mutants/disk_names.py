@@ -143,8 +143,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a compaction goes on before it is decided on disk",
         SWAP,
-        "    files.sync_directory(new.directory)\n    new.tail = SWAP",
-        "    new.tail = SWAP",
+        "    files.sync_directory(new.directory)\n    new.suffix = SWAP",
+        "    new.suffix = SWAP",
         (COMPACTED,),
     ),
     Mutant(

@@ -35,7 +35,7 @@ from .._produce import COMPILED, ProduceAtOnce
 from .._route import AtOnce
 from ..leaders import leader_of
 from ..preparing import Work
-from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_plain, named_once, sorted_out, whole_request_error
+from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_usual, named_once, sorted_out, whole_request_error
 from ..record_errors import record_errors
 
 LEADERS_SINCE = 10
@@ -110,7 +110,7 @@ def handle(request: Request, context: Context) -> Any:
     untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is still appended
     asked = request.topic_data
     faults: Faults = NO_FAULTS
-    if version < ZSTD_SINCE or acks not in ACKS or not is_plain(asked):
+    if version < ZSTD_SINCE or acks not in ACKS or not is_usual(asked):
         code = whole_request_error(request)
         if code is not None:
             return _refused(request, code)

@@ -82,7 +82,7 @@ class Segment:
 
     file: Public[File]  # the log
     directory: Public[str]
-    tail: Public[str]  # of its files' names while a compaction writes it, see swap_files.py
+    suffix: Public[str]  # of its files' names while a compaction writes it, see swap_files.py
     offsets: Public[OffsetIndex | None]  # indexes of the active segment. None: it is closed, the files are searched
     times: Public[TimeIndex | None]
     base_offset: Public[cython.longlong]
@@ -97,11 +97,11 @@ class Segment:
     has_aborted: Public[bool | None]  # whether there is a transaction index; None: not known yet
     __weakref__: object
 
-    def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, tail: str = "") -> None:
+    def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, suffix: str = "") -> None:
         self.file = file
         self.directory = directory
         self.base_offset = base_offset
-        self.tail = tail
+        self.suffix = suffix
         self.created_ms = created_ms
         self.last_offset = base_offset - 1
         self.max_timestamp = -1
@@ -115,16 +115,16 @@ class Segment:
         self.has_aborted = None
 
     @classmethod
-    def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int, tail: str = "") -> Segment:
+    def create(cls, files: Files, directory: str, base_offset: int, wall_ms: int, swap_suffix: str = "") -> Segment:
         """A new, empty segment. What a crash has left under its names is removed."""
         for suffix in SEGMENT_SUFFIXES[1:]:
-            path = f"{directory}/{file_name(base_offset, suffix)}{tail}"
+            path = f"{directory}/{file_name(base_offset, suffix)}{swap_suffix}"
             if files.exists(path):
                 files.unlink(path)
-        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{tail}")
+        file = files.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{swap_suffix}")
         if file.size:
             file.truncate(0)
-        return cls(file, directory, base_offset, wall_ms, tail)
+        return cls(file, directory, base_offset, wall_ms, swap_suffix)
 
     @property
     def size_bytes(self) -> int:
@@ -137,7 +137,7 @@ class Segment:
 
     def path(self, suffix: str) -> str:
         """Of one of its files."""
-        return f"{self.directory}/{file_name(self.base_offset, suffix)}{self.tail}"
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}{self.suffix}"
 
     def __repr__(self) -> str:
         return f"Segment({self.path(LOG_SUFFIX)!r}, {self.size_bytes} bytes, last offset {self.last_offset})"

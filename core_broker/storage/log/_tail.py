@@ -2,8 +2,8 @@
 """The end of a log: what an append compares and changes, as C variables when compiled, and the short way of an append.
 
 The short way takes one batch of a client that is ordinary in all respects, which nearly every append is. It does what
-`Log.append` would do, without an object for each field. Everything else takes the long way: for the rare parts of an
-append the tail holds one object, `long_way`, and all other appends are those of `Log.append`.
+`Log.append` would do, without an object for each field. Everything else takes the long way: `rare` is the object for
+the steps that few appends need, such as a new segment; all other appends are those of `Log.append`.
 
 Compiled, one core, three batches of 2 KB a request: 2.3 µs a batch from a request's bytes to its answer's, checksum
 included, beside the write; the long way 9.7 µs.
@@ -55,8 +55,8 @@ _NOT_PLAIN: cython.longlong = -2
 _POSITIONS_KEPT: cython.longlong = POSITIONS_KEPT
 
 
-class LongWay(Protocol):
-    """What an append needs seldom."""
+class RareParts(Protocol):
+    """The parts of an append that few appends need."""
 
     def segment_for(
         self, first_offset: int, last_offset: int, size_bytes: int, max_timestamp: int, wall_ms: int
@@ -119,13 +119,13 @@ class LogTail:
     producers: Public[ProducerStates]
     epochs: Public[LeaderEpochs]
     failure: Public[KafkaError | None]  # by which the log is offline
-    long_way: Public[LongWay]
+    rare: Public[RareParts]
     active: Public[Segment]  # the one that is appended to
     recent: Public[RecentPositions | None]  # of appends to the active segment; None: none since it is active
     log_start_offset: Public[cython.longlong]
     log_end_offset: Public[cython.longlong]
     wall_ms: Public[cython.longlong]  # of the last append
-    is_noted: Public[cython.bint]  # `long_way.note_append` was called; whoever looks after the log's appends clears it
+    is_noted: Public[cython.bint]  # `rare.note_append` was called; whoever looks after the log's appends clears it
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class LogTail:
         if producer_id >= 0:
             entry = self.producers.entries[producer_id]
         if not segment.surely_fits(limits, size, last, stamp, wall_ms):
-            segment = self.long_way.segment_for(base, last, size, stamp, wall_ms)
+            segment = self.rare.segment_for(base, last, size, stamp, wall_ms)
         position = size_of(segment.file)
         for i in range(8):
             head[i] = (base >> (56 - 8 * i)) & 0xFF
@@ -206,7 +206,7 @@ class LogTail:
         try:
             append_to(segment.file, head, PREFIX_SIZE, b + PREFIX_SIZE, size - PREFIX_SIZE)
         except OSError as error:
-            raise self.long_way.append_failed(error) from error
+            raise self.rare.append_failed(error) from error
         # The batch is in the log; nothing below may refuse it.
         segment.note(position, size, last, stamp, limits.index_interval_bytes)
         if leader_epoch != self.epochs.latest:
@@ -216,7 +216,7 @@ class LogTail:
             entry.take(_int32(b, BASE_SEQUENCE_AT), base, last, stamp)
         self.wall_ms = wall_ms
         if not self.is_noted:
-            self.long_way.note_append(wall_ms)
+            self.rare.note_append(wall_ms)
         self.log_end_offset = last + 1
         positions = self.recent
         if positions is None:

@@ -95,7 +95,7 @@ class Log:
         self.progress.has_new_names = loaded.has_new_names
         self.locks = LogLocks()
         self.rolling = Rolling(self.ranges, self.progress)
-        self.tail.long_way = self.rolling
+        self.tail.rare = self.rolling
         self.recovery_notes = loaded.notes
         self._shape_on_disk = self._shape() if loaded.is_closed else None
 

@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and how; and the other rare steps of an append (`_tail.LongWay`)."""
+"""When a log begins a new segment, and how; and the other rare steps of an append (`_tail.RareParts`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rolling:
-    """The LongWay of a log."""
+    """The rare parts of an append, held by the log's tail."""
 
     __slots__ = ("_progress", "_ranges")
 

@@ -45,7 +45,7 @@ def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
         if files.exists(path):
             files.rename(path, path.removesuffix(CLEANED) + SWAP)
     files.sync_directory(new.directory)
-    new.tail = SWAP
+    new.suffix = SWAP
 
 
 def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
@@ -54,7 +54,7 @@ def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
         with contextlib.suppress(OSError):  # if it cannot be opened, ranges of it that were given out cannot be read
             segment.file.keep()
     _take_place(files, new, [segment.base_offset for segment in old])
-    new.tail = ""
+    new.suffix = ""
     new.file.renamed(new.path(LOG_SUFFIX))
     new.aborted = new.offsets = new.times = None
 
