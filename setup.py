@@ -23,6 +23,7 @@ MODULES = (
     "core_broker/storage/log/_limits",
     "core_broker/storage/log/_producers",
     "core_broker/storage/log/_segment",
+    "core_broker/storage/log/_batch_check",
     "core_broker/storage/log/_tail",
     "core_broker/storage/log/_ranges",
     "core_broker/replication/_core",

@@ -19,7 +19,6 @@ from ...protocol.primitives import ZERO_UUID
 from ..replication._core import PartitionCore
 from ..storage.disk._data_file import FileRange
 from ..storage.log._ranges import LogRanges, NotCached
-from ..storage.log._tail import LogTail
 from ._context import Context
 from ._route import AtOnce, Body
 from ._wanted import Wanted
@@ -274,7 +273,6 @@ class FetchBody(Body):
     def _look_at(self, wanted: Wanted, partitions, left: cython.longlong, min_one: cython.bint) -> Row | None:
         row: Row = Row.__new__(Row)
         ranges: LogRanges
-        tail: LogTail
         part: FileRange
         limit: cython.longlong
         partition: PartitionCore
@@ -292,20 +290,19 @@ class FetchBody(Body):
         ):
             return None
         ranges = partition.ranges
-        tail = partition.tail
-        if tail.producers.open_transactions:
+        if not ranges.has_no_transactions(wanted.fetch_offset, partition.high_watermark, self.is_committed):
             return None
         wanted.partition = found
         row.wanted = wanted
         row.partition = partition
         row.high_watermark = partition.high_watermark
-        row.log_start_offset = tail.log_start_offset
+        row.log_start_offset = partition.tail.log_start_offset
         row.size = 0
         row.has_list = self.is_committed
         if wanted.fetch_offset == row.high_watermark:
             return row
         limit = min(wanted.max_bytes, left)
-        if limit < 0 or (self.is_committed and not ranges.has_none_aborted(wanted.fetch_offset)):
+        if limit < 0:
             return None
         try:
             row.ranges = ranges.ranges_up_to(wanted.fetch_offset, limit, row.high_watermark, min_one, False)

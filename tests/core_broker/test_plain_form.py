@@ -9,12 +9,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "storage.disk._data_file storage.log._indexes storage.log._limits storage.log._producers storage.log._segment "
-    "storage.log._tail storage.log._ranges replication._core "
+    "storage.log._batch_check storage.log._tail storage.log._ranges replication._core "
     "server._context server._route server._frames server._wanted server._sending"
 ).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)
 TESTS = (
     "storage/log/test_append.py",
+    "storage/log/test_batch_check.py",
     "storage/disk/test_files.py",
     "storage/log/test_index.py",
     "storage/log/test_producers.py",

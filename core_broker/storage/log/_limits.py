@@ -16,34 +16,37 @@ if TYPE_CHECKING:
 class AppendLimits:
     """Part of a LogConfig, which makes it. Never changed.
 
-    batch_bytes: the largest batch that is taken. index_entries_safe: with so many entries no index of a segment can be
-    full; -1 where the segment must be asked. keeps_batches: clients' batches are appended as they are, judged by their
-    headers.
+    index_entries_safe: with so many entries no index of a segment can be full; -1 where the segment must be asked.
+    timestamp_after_max_ms, timestamp_before_max_ms: of clients' records, from now. keeps_batches: clients' batches are
+    appended as they are, judged by their headers.
     """
 
     segment_bytes: Readonly[cython.longlong]
-    batch_bytes: Readonly[cython.longlong]
+    max_message_bytes: Readonly[cython.longlong]
     index_interval_bytes: Readonly[cython.longlong]
     index_entries_safe: Readonly[cython.longlong]
     roll_ms: Readonly[cython.longlong]
     timestamp_after_max_ms: Readonly[cython.longlong]
+    timestamp_before_max_ms: Readonly[cython.longlong]
     keeps_batches: Readonly[cython.bint]
 
     def __init__(
         self,
         *,
         segment_bytes: cython.longlong,
-        batch_bytes: cython.longlong,
+        max_message_bytes: cython.longlong,
         index_interval_bytes: cython.longlong,
         index_entries_safe: cython.longlong,
         roll_ms: cython.longlong,
         timestamp_after_max_ms: cython.longlong,
+        timestamp_before_max_ms: cython.longlong,
         keeps_batches: cython.bint,
     ) -> None:
         self.segment_bytes = segment_bytes
-        self.batch_bytes = batch_bytes
+        self.max_message_bytes = max_message_bytes
         self.index_interval_bytes = index_interval_bytes
         self.index_entries_safe = index_entries_safe
         self.roll_ms = roll_ms
         self.timestamp_after_max_ms = timestamp_after_max_ms
+        self.timestamp_before_max_ms = timestamp_before_max_ms
         self.keeps_batches = keeps_batches

@@ -108,9 +108,13 @@ class ProducerEntry:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def next_sequence(self) -> cython.longlong:
-        """What the next batch of this epoch begins with. A batch must be remembered."""
-        return (self._last_sequences[self.kept - 1] + 1) & SEQUENCE_MASK
+    def goes_on(self, epoch: cython.longlong, first_sequence: cython.longlong) -> cython.bint:
+        """Whether a batch is the next after the last that is remembered."""
+        return (
+            epoch == self.epoch
+            and self.kept > 0
+            and first_sequence == (self._last_sequences[self.kept - 1] + 1) & SEQUENCE_MASK
+        )
 
     @property
     def last_sequence(self) -> int:
@@ -166,7 +170,7 @@ class ProducerStates:
 
     def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> ProducerBatch | None:
         """Whether a producer may write this batch now: None, or the batch that it repeats. Raises KafkaError."""
-        entry = self.entries.get(producer_id)
+        entry: ProducerEntry | None = self.entries.get(producer_id)
         if entry is None:
             if epoch < NO_EPOCH:
                 raise KafkaError.of(
@@ -179,11 +183,11 @@ class ProducerStates:
                     "it was lost in a crash",
                 )
             return None  # nothing is known, because nothing was or all of it has been deleted: any sequence
+        if entry.goes_on(epoch, first_sequence):
+            return None
         if epoch == entry.epoch:
             last = entry.last_sequence
             if last >= 0:
-                if first_sequence == (last + 1) & SEQUENCE_MASK:
-                    return None
                 for batch in entry.batches:
                     if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                         return batch

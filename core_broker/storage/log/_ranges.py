@@ -236,13 +236,21 @@ class LogRanges:
 
     @cython.cfunc
     @cython.exceptval(-1)
-    def has_none_aborted(self, offset: cython.longlong) -> cython.bint:
-        """Whether it is known that no transaction was aborted in the segment of an offset or later."""
+    def has_no_transactions(
+        self, offset: cython.longlong, upper: cython.longlong, read_committed: cython.bint
+    ) -> cython.bint:
+        """Whether a read from `offset` to before `upper` has nothing to do with transactions: none is open; and for who
+        reads what is committed, none is known to be aborted in the segment of the offset or later, and each of them
+        was looked at for that."""
+        segment: Segment
         number: cython.Py_ssize_t
-        for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):
-            segment = self.segments[number]
-            if segment.aborted is not None or segment.has_aborted is not False:
-                return False
+        if self.tail.producers.open_transactions:
+            return False
+        if read_committed and offset != upper:
+            for number in range(max(0, bisect_right(self.bases, offset) - 1), len(self.segments)):
+                segment = self.segments[number]
+                if segment.aborted is not None or segment.has_aborted is not False:
+                    return False
         return True
 
 

@@ -16,49 +16,32 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import cython
 
 from ....protocol.batch_layout import (
-    ATTRIBUTES_LOW_AT,
     BASE_SEQUENCE_AT,
-    CODEC_MASK,
-    CONTROL,
-    CRC_AT,
-    CRC_FROM,
-    HEADER_SIZE,
-    LAST_CODEC,
     LAST_OFFSET_DELTA_AT,
     LENGTH_AT,
     LENGTH_OVERHEAD,
-    LOG_APPEND_TIME,
-    MAGIC,
-    MAGIC_AT,
     MAX_TIMESTAMP_AT,
     PREFIX_SIZE,
-    PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
-    RECORDS_COUNT_AT,
-    TRANSACTIONAL,
 )
-from ....protocol.crc import crc32c
 from ..disk.errors import StorageError, fresh_copy
 from ._limits import AppendLimits
 from ._producers import ProducerEntry, ProducerStates
 from ._segment import Segment
+from .batch_reasons import OF_CLIENTS, PLAIN
 from .epochs import LeaderEpochs
 from .log_config import LogConfig
 
 if cython.compiled:
-    from cython.cimports.cpython.buffer import PyBUF_READ
-    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
     from cython.cimports.isthmus.core_broker.storage.disk._data_file import append_to, size_of
-    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32, _int64, _uint32
+    from cython.cimports.isthmus.core_broker.storage.log._batch_check import _reasons
+    from cython.cimports.isthmus.protocol._batch_header import _int32, _int64
 else:  # only compiled code calls them
     append_to: Any
     size_of: Any
-    _int16: Any
+    _reasons: Any
     _int32: Any
     _int64: Any
-    _uint32: Any
-    PyBUF_READ: Any
-    PyMemoryView_FromMemory: Any
 
 if TYPE_CHECKING:
     from ....compiled import Public
@@ -69,8 +52,6 @@ COMPILED = cython.compiled
 POSITIONS_KEPT = 64  # of recent appends, so that readers at the end of the log need no search
 
 _NOT_PLAIN: cython.longlong = -2
-_OFFSETS_PLAIN: cython.longlong = 2**63 - 1 - 2**32  # up to here no batch can reach past the last offset there is
-_NOT_FOR_CLIENTS: cython.int = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 _POSITIONS_KEPT: cython.longlong = POSITIONS_KEPT
 
 
@@ -174,44 +155,14 @@ class LogTail:
     ) -> cython.longlong:
         """How many records this one batch of a client has, if the short way may take it; else -2. Changes nothing.
 
-        b: its first byte. Compares what `check` in append.py compares.
+        b: its first byte.
         """
         limits: AppendLimits = self.config.limits
-        delta: cython.longlong
-        stamp: cython.longlong
-        producer_id: cython.longlong
-        sequence: cython.longlong
-        epoch: cython.int
-        entry: ProducerEntry | None
-        if size < HEADER_SIZE or size > limits.batch_bytes or not limits.keeps_batches or self.failure is not None:
+        if self.failure is not None or not limits.keeps_batches:
             return _NOT_PLAIN
-        delta = _int32(b, LAST_OFFSET_DELTA_AT)
-        stamp = _int64(b, MAX_TIMESTAMP_AT)
-        if (
-            _int32(b, LENGTH_AT) + LENGTH_OVERHEAD != size
-            or b[MAGIC_AT] != MAGIC
-            or _int64(b, 0)
-            or delta < 0
-            or delta + 1 != _int32(b, RECORDS_COUNT_AT)
-            or b[ATTRIBUTES_LOW_AT] & _NOT_FOR_CLIENTS
-            or b[ATTRIBUTES_LOW_AT] & CODEC_MASK > LAST_CODEC
-            or (stamp > wall_ms and stamp - wall_ms > limits.timestamp_after_max_ms)  # their sum may pass 2**63
-            or self.log_end_offset > _OFFSETS_PLAIN
-        ):
+        if _reasons(b, size, OF_CLIENTS, limits, self.producers, self.log_end_offset, wall_ms) != PLAIN:
             return _NOT_PLAIN
-        producer_id = _int64(b, PRODUCER_ID_AT)
-        if producer_id >= 0:
-            sequence = _int32(b, BASE_SEQUENCE_AT)
-            epoch = _int16(b, PRODUCER_EPOCH_AT)
-            entry = self.producers.entries.get(producer_id)
-            if sequence < 0 or entry is None or entry.epoch != epoch or not entry.kept:
-                return _NOT_PLAIN
-            if sequence != entry.next_sequence():
-                return _NOT_PLAIN
-        view = PyMemoryView_FromMemory(cython.cast(cython.p_char, b + CRC_FROM), size - CRC_FROM, PyBUF_READ)
-        if crc32c(view) != _uint32(b, CRC_AT):
-            return _NOT_PLAIN
-        return delta + 1
+        return _int32(b, LAST_OFFSET_DELTA_AT) + 1
 
     @cython.cfunc
     @cython.exceptval(-1)

@@ -1,13 +1,12 @@
 """Checks batches before they enter a log, and assigns their offsets. One table has the rules for each origin.
 
-Nothing here writes or keeps state. Only the 61-byte header of a batch is read; its CRC is computed in hardware. Base
-offset and leader epoch are outside the CRC, so they can be assigned without changing other bytes.
+Nothing here writes or keeps state. `_batch_check.py` finds what is wrong with a batch, by its 61-byte header and its
+CRC. Base offset and leader epoch are outside the CRC, so they can be assigned without changing other bytes.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 from ....protocol.batch_layout import (
     CODEC_MASK,
@@ -15,28 +14,24 @@ from ....protocol.batch_layout import (
     CRC_FROM,
     HEADER,
     HEADER_SIZE,
-    LAST_CODEC,
     LENGTH_OVERHEAD,
-    LOG_APPEND_TIME,
-    MAGIC,
     NO_TIMESTAMP,
     PREFIX,
     PREFIX_SIZE,
     SEQUENCE_MASK,
-    TRANSACTIONAL,
 )
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.records import BatchSummary, CorruptBatch, validate_batch, with_append_time, with_codec
 from ..disk.files import Buffer
+from . import batch_reasons as why
+from ._batch_check import is_too_large, is_too_much, reasons_of, time_reason
 from ._producers import ProducerBatch, ProducerStates
 from ._segment import MAX_RELATIVE
+from .batch_reasons import ASSIGNS_OFFSETS, CLIENT_RULES, OF_CLIENTS
 from .errors import NullKeys, OffsetMismatch
 from .inspection import Inspection
-from .log_config import MAX_INT64, LogConfig
-
-NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-MAX_APPEND_BYTES = 2**31 - 1  # positions in a segment are int32
+from .log_config import LogConfig
 
 
 class Origin(IntEnum):
@@ -48,21 +43,12 @@ class Origin(IntEnum):
     MIRROR = 3  # another cluster's log, byte for byte
 
 
-class Rules(NamedTuple):
-    """The rules for an origin. The others (whole batches, magic 2, CRC, increasing offsets) hold for all origins."""
-
-    assigns_offsets: bool  # and leader epochs; if not, every byte is kept
-    checks_producers: bool  # epochs, sequences, duplicates; if not, producer state is only updated
-    checks_client_rules: bool  # dense offsets, no control batches, plausible timestamps
-    limits_batch_size: bool  # max.message.bytes and segment.bytes
-
-
-RULES: tuple[Rules, ...] = (
-    #                assigns  producers  client  size
-    Rules(True, True, True, True),  # CLIENT
-    Rules(True, True, False, True),  # COORDINATOR
-    Rules(False, False, False, False),  # REPLICATION
-    Rules(False, False, False, False),  # MIRROR
+# By origin. What is no rule of its own (whole batches, magic 2, CRC, increasing offsets) holds for all.
+RULES: tuple[int, ...] = (
+    OF_CLIENTS,  # CLIENT
+    OF_CLIENTS & ~CLIENT_RULES,  # COORDINATOR
+    0,  # REPLICATION
+    0,  # MIRROR
 )
 
 
@@ -91,7 +77,9 @@ def check(
     inspection: what `inspect_batch` has found in the first batch, which is then not inspected again.
     A batch that is cut off at the end of the buffer, as in fetch responses, is left out.
     """
-    assigns, checks_producers, checks_client, limits_size = RULES[origin]
+    rules = RULES[origin]
+    assigns = rules & ASSIGNS_OFFSETS
+    limits = config.limits
     total = len(view)
     position = 0
     offset = next_offset
@@ -103,82 +91,48 @@ def check(
     stored = 0
     stamps = assigns and config.stamps
     codec = config.codec if assigns else None
-    earliest = wall_ms - config.message_timestamp_before_max_ms
-    latest = wall_ms + config.message_timestamp_after_max_ms
-    looks_at_records = checks_client and (config.compacts or (earliest >= 0 and not stamps))
+    looks_at_records = rules & CLIENT_RULES and (
+        config.compacts or (wall_ms >= config.message_timestamp_before_max_ms and not stamps)
+    )
     if inspection is not None:
         inspection = inspection.of(config.codec, config.codec_level)
-    tentative: ProducerStates | None = None
-    while total - position >= HEADER_SIZE:
+    known = producers  # with what the batches before this one will change in them
+    while position < total:
+        reasons = reasons_of(view, position, rules, limits, known, offset, wall_ms)
+        if reasons == why.CUT:
+            break
+        header = HEADER.unpack_from(view, position)
         (
-            base, length, batch_epoch, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+            base, length, batch_epoch, _, _, attributes, delta, _, max_timestamp,
             producer_id, producer_epoch, base_sequence, count,
-        ) = HEADER.unpack_from(view, position)  # fmt: skip
+        ) = header  # fmt: skip
         size = length + LENGTH_OVERHEAD
         end = position + size
-        if position and end > total and 0 <= magic < MAGIC:
-            break  # half a batch of an old format
-        if magic != MAGIC:
-            raise _refuse(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT if 0 <= magic < MAGIC else ErrorCode.CORRUPT_MESSAGE,
-                name, f"record format {magic}; only format 2 is accepted", base,
-            )  # fmt: skip
-        if size < HEADER_SIZE:
-            raise _refuse(ErrorCode.CORRUPT_MESSAGE, name, f"{length} is not a possible size of a batch", base)
-        if end > total:
-            break
-        if base and checks_client:  # checked before size and CRC, as in Kafka
-            raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
-        if limits_size and size > config.max_message_bytes:
-            raise _too_large(name, size, config)
-        found = crc32c(view[position + CRC_FROM : end])
-        if found != crc:
-            raise _refuse(
-                ErrorCode.CORRUPT_MESSAGE, name, f"its CRC is {crc:#010x}, its bytes have {found:#010x}", base
-            )
-        if delta < 0 or count < 0:
-            raise _refuse(
-                ErrorCode.INVALID_RECORD, name, f"{count} records, but the last offset delta is {delta}", base
-            )
-        if checks_client:
-            if (
-                count <= 0
-                or delta + 1 != count
-                or attributes & NOT_FOR_CLIENTS
-                or attributes & CODEC_MASK > LAST_CODEC
-                or (base_sequence < 0 <= producer_id)
-                or not earliest <= base_timestamp
-                or max_timestamp > latest
-            ):
-                _refuse_client(
-                    name, config, base, attributes, delta, count, base_timestamp, max_timestamp, producer_id,
-                    base_sequence, wall_ms,
-                )  # fmt: skip
-            if looks_at_records:
-                _check_records(_summary(view, position, inspection), name, config, base, wall_ms)
-        if producer_id >= 0 and checks_producers and base_sequence >= 0:
-            known = producers
-            if tentative is not None:
-                tentative.borrow(producers, producer_id)
-                known = tentative
+        if reasons & why.REFUSAL:
+            if reasons == why.OLD_FORMAT and position and end > total:
+                break  # half a batch
+            raise _refusal(reasons, header, view[position:end], name, config, wall_ms)
+        if looks_at_records:
+            _check_records(_summary(view, position, inspection), name, config, base, wall_ms)
+        if reasons & why.SEQUENCE:
+            if known is not producers:
+                known.borrow(producers, producer_id)
             last_sequence = (base_sequence + delta) & SEQUENCE_MASK
             repeated = known.check(producer_id, producer_epoch, base_sequence, last_sequence)
             if repeated is not None:
-                if not batches and end == total:
+                if not batches and not reasons & why.FOLLOWED:
                     return [], [], 0, 0, -1, -1, repeated
                 raise _refuse(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name,
                     f"producer {producer_id} repeats sequence {base_sequence} among other batches", base,
                 )  # fmt: skip
-            if end < total:
+            if reasons & why.FOLLOWED and not reasons & why.TOO_FAR:
                 # More batches follow. They are checked as if this one had been written.
-                if tentative is None:
-                    tentative = ProducerStates()
-                    tentative.complete = producers.complete
-                tentative.borrow(producers, producer_id)
-                tentative.update(
-                    producer_id, producer_epoch, base_sequence, offset, offset + delta, max_timestamp, wall_ms
-                )
+                if known is producers:
+                    known = ProducerStates()
+                    known.complete = producers.complete
+                known.borrow(producers, producer_id)
+                known.update(producer_id, producer_epoch, base_sequence, offset, offset + delta, max_timestamp, wall_ms)
         if assigns:
             base = offset
             batch_epoch = leader_epoch
@@ -187,7 +141,7 @@ def check(
                 source = memoryview(_recoded(view, position, codec, config.codec_level, inspection))
                 start, stop = 0, len(source)
                 size, length = stop, stop - LENGTH_OVERHEAD
-                if limits_size and size > config.max_message_bytes:
+                if is_too_large(size, rules, limits):
                     raise _too_large(name, size, config)
             if stamps and not attributes & CONTROL:
                 append_time = max_timestamp = wall_ms
@@ -200,7 +154,7 @@ def check(
                 parts.append(source[start + PREFIX_SIZE : stop])
         elif base < offset:
             raise OffsetMismatch(f"{name}: a batch at offset {base}, before {offset}, the next offset", next_offset)
-        if base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
+        if reasons & why.TOO_FAR or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
             raise _refuse(
                 ErrorCode.INVALID_RECORD, name, f"its last offset, {base + delta}, is too large for this log", base
             )
@@ -216,7 +170,7 @@ def check(
         )  # fmt: skip
         offset = base + delta + 1
         position = end
-    if stored > MAX_APPEND_BYTES or (limits_size and stored > config.segment_bytes):
+    if is_too_much(stored, rules, limits):
         raise KafkaError.of(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{name}: {stored} bytes in one append are more than segment.bytes={config.segment_bytes}",
@@ -257,26 +211,66 @@ def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int,
     if config.compacts and found.null_keys:
         raise NullKeys(f"{name}: batch at offset {base}: a compacted topic accepts no record without a key")
     if not config.stamps and found.min_timestamp != NO_TIMESTAMP:
-        _check_times(name, config, base, found.min_timestamp, found.max_timestamp, wall_ms)
+        least, most = found.min_timestamp, found.max_timestamp
+        reason = time_reason(least, most, config.limits, wall_ms)
+        if reason:
+            raise _wrong_time(reason, name, config, base, least, most, wall_ms)
 
 
-def _check_times(name: str, config: LogConfig, base: int, least: int, most: int, wall_ms: int) -> None:
-    if most > wall_ms + config.message_timestamp_after_max_ms:
-        raise _refuse(
-            ErrorCode.INVALID_TIMESTAMP,
-            name,
-            f"timestamp {most} is more than message.timestamp.after.max.ms="
-            f"{config.message_timestamp_after_max_ms} after now, {wall_ms}",
-            base,
-        )
-    if least < wall_ms - config.message_timestamp_before_max_ms:
-        raise _refuse(
-            ErrorCode.INVALID_TIMESTAMP,
-            name,
-            f"timestamp {least} is more than message.timestamp.before.max.ms="
-            f"{config.message_timestamp_before_max_ms} before now, {wall_ms}",
-            base,
-        )
+def _refusal(
+    reason: int, header: tuple[int, ...], batch: memoryview, name: str, config: LogConfig, wall_ms: int
+) -> KafkaError:
+    """The error of a refusal. batch: it, as far as the buffer has it."""
+    (
+        base, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+        producer_id, _, base_sequence, count,
+    ) = header  # fmt: skip
+    code = ErrorCode.INVALID_RECORD
+    match reason:
+        case why.OLD_FORMAT:
+            code, what = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"record format {magic}; only format 2 is accepted"
+        case why.UNKNOWN_FORMAT:
+            code, what = ErrorCode.CORRUPT_MESSAGE, f"record format {magic}; only format 2 is accepted"
+        case why.SHORT_LENGTH:
+            code, what = ErrorCode.CORRUPT_MESSAGE, f"{length} is not a possible size of a batch"
+        case why.NOT_FROM_ZERO:
+            what = "a producer's batch must begin at offset 0"
+        case why.TOO_LARGE:
+            return _too_large(name, length + LENGTH_OVERHEAD, config)
+        case why.WRONG_CRC:
+            found = crc32c(batch[CRC_FROM:])
+            code, what = ErrorCode.CORRUPT_MESSAGE, f"its CRC is {crc:#010x}, its bytes have {found:#010x}"
+        case why.NEGATIVE_COUNT:
+            what = f"{count} records, but the last offset delta is {delta}"
+        case why.WRONG_COUNT:
+            what = f"{count} records in {delta + 1} offsets"
+        case why.CONTROL_RECORDS:
+            what = "clients may not write control records"
+        case why.NO_SEQUENCE:
+            what = f"invalid sequence {base_sequence} of producer {producer_id}"
+        case why.NO_TRANSACTION:
+            code, what = ErrorCode.INVALID_TXN_STATE, "no transaction is open for this producer"
+        case why.STAMPED:
+            code, what = ErrorCode.INVALID_TIMESTAMP, "a producer may not set the type LogAppendTime"
+        case why.UNKNOWN_CODEC:
+            codec = attributes & CODEC_MASK
+            code, what = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}"
+        case _:
+            return _wrong_time(reason, name, config, base, base_timestamp, max_timestamp, wall_ms)
+    return _refuse(code, name, what, base)
+
+
+def _wrong_time(
+    reason: int, name: str, config: LogConfig, base: int, least: int, most: int, wall_ms: int
+) -> KafkaError:
+    is_late = reason == why.TOO_LATE
+    side, limit_ms = (
+        ("after", config.message_timestamp_after_max_ms)
+        if is_late
+        else ("before", config.message_timestamp_before_max_ms)
+    )
+    what = f"timestamp {most if is_late else least} is more than message.timestamp.{side}.max.ms={limit_ms}"
+    return _refuse(ErrorCode.INVALID_TIMESTAMP, name, f"{what} {side} now, {wall_ms}", base)
 
 
 def _too_large(name: str, size: int, config: LogConfig) -> KafkaError:
@@ -284,40 +278,6 @@ def _too_large(name: str, size: int, config: LogConfig) -> KafkaError:
         ErrorCode.MESSAGE_TOO_LARGE,
         f"{name}: a batch of {size} bytes is larger than max.message.bytes={config.max_message_bytes}",
     )
-
-
-def _refuse_client(
-    name: str,
-    config: LogConfig,
-    base: int,
-    attributes: int,
-    delta: int,
-    count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    base_sequence: int,
-    wall_ms: int,
-) -> None:
-    """The error for a producer's batch. The header is checked in the order of Kafka's LogValidator."""
-    if count <= 0 or delta + 1 != count:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records in {delta + 1} offsets", base)
-    if attributes & CONTROL:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
-    if producer_id >= 0 and base_sequence < 0:
-        raise _refuse(
-            ErrorCode.INVALID_RECORD, name, f"invalid sequence {base_sequence} of producer {producer_id}", base
-        )
-    if attributes & NOT_FOR_CLIENTS:
-        if attributes & TRANSACTIONAL:
-            raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
-        raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
-    if attributes & CODEC_MASK > LAST_CODEC:
-        codec = attributes & CODEC_MASK
-        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"unknown codec {codec}", base)
-    if not config.stamps:
-        least = base_timestamp if base_timestamp >= 0 else wall_ms
-        _check_times(name, config, base, least, max_timestamp, wall_ms)
 
 
 def _refuse(code: ErrorCode, name: str, reason: str, base: int) -> KafkaError:

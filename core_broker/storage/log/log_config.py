@@ -81,12 +81,14 @@ class LogConfig:
             object.__setattr__(self, name, value)
         limits = AppendLimits(
             segment_bytes=self.segment_bytes,
-            batch_bytes=min(self.max_message_bytes, self.segment_bytes),
+            max_message_bytes=self.max_message_bytes,
             index_interval_bytes=self.index_interval_bytes,
             # With jitter the size limit depends on the segment's base offset: no append is certain to fit.
             index_entries_safe=-1 if self.segment_jitter_ms else self.index_entries_safe,
             roll_ms=self.roll_ms,
-            timestamp_after_max_ms=self.message_timestamp_after_max_ms,
+            # Where the broker stamps them, clients' own timestamps may be any.
+            timestamp_after_max_ms=MAX_INT64 if stamps else self.message_timestamp_after_max_ms,
+            timestamp_before_max_ms=MAX_INT64 if stamps else self.message_timestamp_before_max_ms,
             keeps_batches=self.keeps_batches,
         )
         object.__setattr__(self, "limits", limits)

@@ -17,12 +17,15 @@ from isthmus.core_broker.replication.states import Event, State
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.disk.errors import TornWrite
+from isthmus.core_broker.storage.log._batch_check import reasons_of
+from isthmus.core_broker.storage.log.batch_reasons import OF_CLIENTS, PLAIN
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
+from ..storage.log.odd_batches import batches, known_producers
 from ..storage.support import NOW_MS, FilesAtOnce, batch, contents, drive, files_may_have, place
 from .produce_worlds import (
     BEYOND,
@@ -203,6 +206,20 @@ def test_what_must_be_changed_or_looked_into_never_goes_the_short_way(change, tm
     world = World(str(tmp_path), LogConfig(**change), {})
     assert not goes_the_short_way(world, 12, body_of(12, ("t", 0, batch(1))))
     assert not dataclasses.replace(LogConfig(), **change).keeps_batches
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(batches(), st.sampled_from([{}, {}, {"max_message_bytes": 100}, {"segment_bytes": 100}]), st.booleans())
+def test_a_batch_goes_the_short_way_if_the_one_check_finds_nothing(made, limits, is_followed):
+    data = made[0] + bytes(is_followed)
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(folder, LogConfig(**limits), {}, {"u": 1})
+        tail = world.partitions["u"][0].log.tail
+        tail.producers = known_producers()
+        reasons = reasons_of(
+            memoryview(data), 0, OF_CLIENTS, tail.config.limits, tail.producers, tail.log_end_offset, world.now_ms
+        )
+        assert goes_the_short_way(world, 12, body_of(12, ("u", 0, data))) is (reasons == PLAIN)
 
 
 AGAINST_IT = {
