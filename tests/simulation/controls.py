@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -59,24 +60,25 @@ def ack_before_write(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.storage.log.log import AppendInfo
 
     real = Partition.append
-    ahead: dict[int, int] = {}
+    unwritten: Counter[Any] = Counter()  # partition -> records
+
+    def write(partition: Any, data: bytes, count: int, wall_ms: int) -> None:
+        unwritten[partition] -= count
+        with contextlib.suppress(Exception):
+            real(partition, data, Origin.CLIENT, wall_ms)
 
     def append(self: Any, records: Any, origin: Any, wall_ms: int, expected_next_offset: int | None = None) -> Any:
         if origin is not Origin.CLIENT:
             return real(self, records, origin, wall_ms, expected_next_offset)
         data = bytes(records)
         count = int.from_bytes(data[23:27], "big") + 1
-        first = max(ahead.get(id(self), 0), self.log.log_end_offset)
-        ahead[id(self)] = first + count
-        asyncio.get_running_loop().call_later(0.003, _write_late, real, self, data, origin, wall_ms)
-        return AppendInfo(first, first + count - 1, first + count, -1, -1, 0, count, len(data), False)
+        first = self.log.log_end_offset + unwritten[self]
+        unwritten[self] += count
+        asyncio.get_running_loop().call_later(0.003, write, self, data, count, wall_ms)
+        # Its end is the high watermark, or the answer would wait until that has reached the records' own end.
+        return AppendInfo(first, first + count - 1, self.high_watermark, -1, -1, 0, count, len(data), False)
 
     _replace(stack, Partition, "append", append)
-
-
-def _write_late(append: Any, partition: Any, data: bytes, origin: Any, wall_ms: int) -> None:
-    with contextlib.suppress(Exception):
-        append(partition, data, origin, wall_ms, None)
 
 
 def append_without_expected_offset(stack: contextlib.ExitStack) -> None:
