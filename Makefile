@@ -39,7 +39,7 @@ env: .venv/installed  ## the Python environment, by hash-checked lock files
 
 # The compiled modules are built in place. One that an older build left must not hide a failed compiler.
 MODULES := $(shell sed -n 's|^    "\(.*/_[a-z_]*\)",$$|\1|p' setup.py)
-.venv/installed: .venv/dependencies pyproject.toml setup.py isthmus/compiled.py $(MODULES:=.py) $(wildcard $(MODULES:=.pxd))
+.venv/installed: .venv/dependencies pyproject.toml setup.py isthmus/compiled.py $(MODULES:=.py)
 	@rm -f $(MODULES:=.*.so)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@compgen -G 'protocol/_records.*.so' >/dev/null || \
@@ -116,6 +116,5 @@ lock:  ## rewrite requirements/*.lock from pyproject.toml (ARGS=--upgrade for ne
 	$$for_image --extra spark -o requirements/image-spark.lock pyproject.toml
 
 clean:  ## remove the environment and all that was built
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(MODULES:=.*.so)
-	{ grep -ls '^# Made by setup.py' $(MODULES:=.pxd) || true; } | xargs -r rm -f
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(MODULES:=.*.so) $(MODULES:=.pxd)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

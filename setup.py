@@ -26,6 +26,8 @@ MODULES = (
     "core_broker/storage/log/_tail",
     "core_broker/storage/log/_ranges",
     "core_broker/replication/_core",
+    "core_broker/server/_context",
+    "core_broker/server/_route",
     "core_broker/server/_frames",
     "core_broker/server/_produce",
     "core_broker/server/_wanted",

@@ -1,16 +1,17 @@
-"""What the producer holds for one partition: batches in order, their sequences, and what became of them. No I/O.
+"""The producer's state of one partition: batches in order, their sequences, and their outcome. No I/O.
 
-A batch gets its sequence when it is first sent and keeps it as long as nobody can say whether it is in the log: that
-is how a broker knows a repeated batch (KIP-98). Batches leave from the front, one that must be sent again goes back to
-where it was, and up to five are under way. The first goes alone, and so does the first after any trouble: a broker that
-knows nothing of a producer takes any sequence, also that of the second batch when it has just refused the first. When
-one is given up, those behind it may find a gap: the broker then refuses them, which says they are not in the log, and
-all are numbered anew under the next producer epoch (KIP-360). A gap that nobody here has made is lost data.
+A batch gets its sequence when it is first sent. It keeps it as long as it is unknown whether it is in the log: this is
+how a broker recognizes a repeated batch (KIP-98). Batches are sent from the front; one that must be sent again returns
+to its place; up to five are in flight. The first batch is sent alone, and so is the first after any error: a broker
+that has no state of a producer accepts any sequence, even that of the second batch after it has refused the first. If a
+batch is given up, later ones may leave a gap. The broker then refuses them, so they are not in the log, and all are
+renumbered under the next producer epoch (KIP-360). A gap without such a cause means lost data.
 
 But a broker may have forgotten what it has: Kafka, back from `kill -9`, knows the last batch of each producer only, and
 refuses those before it. So a batch that may be in the log is neither numbered anew nor called lost until the leader has
-said how far it has this producer's records. It says that of its own log, which the others may not have yet: a batch is
-in the log for good when one behind it has been acknowledged, which the broker does for the last, as for any it knows.
+said how far it has this producer's records. The leader says that of its own log, which followers may not have yet. So
+such a batch is final only when a later one has been acknowledged. The broker acknowledges the last one when it is
+repeated, as any batch that it knows.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .errors import ClientError, DataLost
 from .types import RecordMetadata, TopicPartition
 
 OUT_OF_TURN = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-KNOWN_FOR_S = 300.0  # a producer that has written nothing for so long may be forgotten
-IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker remembers of a producer
-AHEAD_MAX = 1 << 30  # sequences go round: what is further ahead than that is behind
+KNOWN_FOR_S = 300.0  # a broker may forget a producer that has written nothing for this long
+IN_FLIGHT_MAX = 5  # batches of one partition: as many as a broker keeps for a producer
+AHEAD_MAX = 1 << 30  # sequences wrap around: a larger distance means behind
 EPOCH_MAX = 32766
 
 _PRODUCER = struct.Struct(">qhi")
 
 
 class Batch:
-    """Records that travel together."""
+    """Records that are sent together."""
 
     __slots__ = (
         "attempts",
@@ -60,20 +61,20 @@ class Batch:
 
     def __init__(self, builder: BatchBuilder, number: float, created_at: float, deadline: float) -> None:
         self.builder: BatchBuilder | None = builder  # until it is first sent
-        self.number = number  # place in the partition's order; halves have fractions
+        self.number = number  # place in the partition's order; the halves of a split batch have fractions
         self.depth = 0  # how often it was split
         self.created_at = created_at  # loop time
         self.deadline = deadline
         self.futures: list[asyncio.Future[RecordMetadata]] = []
         self.timestamps: list[int] = []
-        self.size_bytes = 0  # that it holds of the producer's buffer
+        self.size_bytes = 0  # its part of the producer's buffer
         self.data: bytes | None = None
         self.sequence = -1
         self.epoch = -1
         self.attempts = 0
-        self.unsure = False  # a try had no answer, or one that leaves open whether it is in the log
-        self.done = False  # its futures are resolved; it may still be under way
-        self.settled: asyncio.Future[None] | None = None  # for who waits until it is done
+        self.unsure = False  # an attempt had no answer, or one that does not say whether it is in the log
+        self.done = False  # its futures are resolved; it may still be in flight
+        self.settled: asyncio.Future[None] | None = None  # resolved when it is done
         self.parts: list[Batch] = []  # what it was split into
 
     @property
@@ -86,7 +87,7 @@ class Batch:
             self.settled.set_result(None)
 
     def split(self) -> list[Batch]:
-        """Two batches with half of the records each, in the place of this one."""
+        """Two batches with half of the records each, which replace this one."""
         records = decode_batch(self.data or b"", check_crc=False)
         codec = read_header(self.data or b"").codec
         half, size = len(records) // 2, self.size_bytes // 2
@@ -105,7 +106,7 @@ class Batch:
     def succeed(self, tp: TopicPartition, base_offset: int, append_time_ms: int) -> None:
         """Resolve the futures of a batch that is in the log."""
         offset = base_offset
-        step = 1 if base_offset >= 0 else 0  # -1: nobody says where
+        step = 1 if base_offset >= 0 else 0  # -1: unknown
         for future, timestamp_ms in zip(self.futures, self.timestamps, strict=True):
             if not future.done():
                 stamp = timestamp_ms if append_time_ms < 0 else append_time_ms
@@ -117,7 +118,7 @@ class Batch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever does not look at it is not told by the loop at exit
+                future.exception()  # avoids the loop's "never retrieved" message
         self.finish()
 
 
@@ -131,19 +132,19 @@ class Accumulator:
         self.ready: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self._in_flight_max = in_flight_max
-        self._is_known = False  # the broker knows something of this epoch, and refuses what is not next
+        self._is_known = False  # the broker has state of this epoch, and refuses batches out of order
         self._started_at = 0.0  # when the last batch began
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = 0
         self.next_number = 0
-        self.gap = False  # a numbered batch was given up: those behind it may be refused
-        self.asking = False  # the broker is to say which batches it has: `remembered` takes its word
-        self.last_offset = -1  # highest acknowledged
-        self.last_number: float = -1  # of the batch that it belongs to
+        self.gap = False  # a numbered batch was given up: later ones may be refused
+        self.asking = False  # the broker was asked which batches it has; `remembered` takes the answer
+        self.last_offset = -1  # the highest acknowledged one
+        self.last_number: float = -1  # number of the batch it belongs to
         self.failures = 0  # in a row
         self.retry_at = 0.0
-        self.error: Exception | None = None  # why nothing more may be written here
+        self.error: Exception | None = None  # why nothing more may be written to the partition
 
     @property
     def idle(self) -> bool:
@@ -153,19 +154,19 @@ class Accumulator:
     def in_flight_max(self) -> int:
         return self._in_flight_max if self._is_known else 1
 
-    def undone(self) -> list[Batch]:
+    def pending(self) -> list[Batch]:
         """All batches whose fate is not known, in order."""
         batches = [*self.in_flight, *self.ready, *([self.open] if self.open else [])]
         return sorted((each for each in batches if not each.done), key=lambda each: each.number)
 
     def first_deadline(self) -> float:
-        """When the time of some batch is over; never, without one whose fate is open."""
+        """When the time of the first batch is over; never, if the outcome of all batches is known."""
         found = next((batch.deadline for batch in self.in_flight if not batch.done), float("inf"))
         if self.ready:
             found = min(found, self.ready[0].deadline)
         return found if self.open is None else min(found, self.open.deadline)
 
-    # --- In and out ---------------------------------------------------------------------------------
+    # --- Queue --------------------------------------------------------------------------------------
 
     def start(self, builder: BatchBuilder, now: float, deadline: float) -> Batch:
         """A new open batch."""
@@ -178,7 +179,7 @@ class Accumulator:
         return batch
 
     def seal(self) -> None:
-        """The open batch takes no more records."""
+        """Close the open batch: it takes no more records."""
         if self.open is not None:
             self.ready.append(self.open)
             self.open = None
@@ -189,7 +190,7 @@ class Accumulator:
             and now >= self.retry_at
             and len(self.in_flight) < self.in_flight_max
             and not self.asking
-            and not (self.in_flight and self.in_flight[0].epoch != self.epoch)  # first let the old epoch's come back
+            and not (self.in_flight and self.in_flight[0].epoch != self.epoch)  # answers of the old epoch first
         )
 
     def take(self) -> Batch:
@@ -215,16 +216,16 @@ class Accumulator:
         self.next_sequence = (self.next_sequence + batch.count) & SEQUENCE_MASK
         return batch.sequence
 
-    # --- What became of a batch ---------------------------------------------------------------------
+    # --- The outcome of a batch ---------------------------------------------------------------------
 
     def acked(self, batch: Batch, base_offset: int) -> Exception | None:
-        """A batch is in the log; why that is no good, if so."""
+        """A batch is in the log. Returns the error if its offset shows a loss."""
         self.in_flight.remove(batch)
         self.failures = 0
         if self.error is not None:
             return self.error
         if batch.number < self.last_number:
-            return None  # was refused at first though it was in the log; those behind it were acknowledged before it
+            return None  # it was refused at first although it was in the log; later ones were acknowledged before it
         if self.producer_id >= 0 and 0 <= base_offset <= self.last_offset:
             return self._lost(
                 f"offset {self.last_offset} was acknowledged, but a later batch was given offset {base_offset}"
@@ -239,7 +240,7 @@ class Accumulator:
         return None
 
     def _left_out(self, batch: Batch, base_offset: int) -> None:
-        """Batches before one that is acknowledged are not in the log where it has no room for them."""
+        """Earlier batches are not in the log where an acknowledged one leaves no offsets for them."""
         before = takewhile(lambda each: each.number < batch.number, self.ready)
         skipped = [each for each in before if each.number > self.last_number and each.epoch == batch.epoch]
         if self.last_offset >= 0 and base_offset - self.last_offset - 1 < sum(each.count for each in skipped):
@@ -247,7 +248,7 @@ class Accumulator:
                 each.unsure = False
 
     def refused(self, batch: Batch, code: int, message: str | None, log_start_offset: int) -> Exception | None:
-        """A batch was answered with an error. None: it will be sent again; else what its records' senders are told."""
+        """A batch was answered with an error. Returns None if it will be sent again, else the error for its records."""
         self.in_flight.remove(batch)
         told = message or KafkaError.of(code).message
         if code == ErrorCode.MESSAGE_TOO_LARGE:
@@ -259,7 +260,7 @@ class Accumulator:
         is_stale = batch.epoch != self.epoch
         if code in OUT_OF_TURN and self.producer_id >= 0:
             if is_stale or not self._is_first(batch):
-                pass  # a batch before it failed; it comes after that one
+                pass  # an earlier batch failed; it is sent after that one
             elif batch.unsure:
                 self.asking = True
             elif lost := self._forgotten(log_start_offset):
@@ -267,7 +268,7 @@ class Accumulator:
             self._put_back(batch)
             return None
         if error.retriable:
-            batch.unsure |= code != ErrorCode.NOT_ENOUGH_REPLICAS  # others may be told of what was appended
+            batch.unsure |= code != ErrorCode.NOT_ENOUGH_REPLICAS  # with other errors it may have been appended
             self._is_known = False
             self._put_back(batch)
             return None
@@ -281,10 +282,10 @@ class Accumulator:
         return error
 
     def remembered(self, last_sequence: int | None, log_start_offset: int) -> tuple[list[Batch], Exception | None]:
-        """The last sequence of this producer's epoch that the broker has; -1: none; None: it does not say.
+        """The broker's answer: the last sequence of this producer's epoch that it has; -1: none; None: no answer.
 
-        Gives the batches that are in the log without an answer, out of the queue, and why the first of the others must
-        not be written, if so.
+        Removes the batches that are in the log without an acknowledgement, and returns them, with the reason if the
+        first of the others must not be written.
         """
         in_log: list[Batch] = []
         if last_sequence is None:
@@ -295,15 +296,15 @@ class Accumulator:
             self.failures = 0
         first = self.ready[0] if self.ready else None
         if first is None or first.sequence < 0 or first.epoch != self.epoch or self.in_flight or self.error is not None:
-            return in_log, None  # what comes next has yet to be refused
+            return in_log, None  # the next one was not refused yet
         if self._has(first, last_sequence):
-            return in_log, None  # it waits for one behind it to be acknowledged
+            return in_log, None  # it waits for the acknowledgement of a later one
         if 0 <= last_sequence == (first.sequence - 1) & SEQUENCE_MASK:
-            return in_log, None  # it is that batch's turn
+            return in_log, None  # that batch is sent next
         return in_log, self._forgotten(log_start_offset)
 
     def _untold(self) -> Exception:
-        """The broker refuses a batch that may be in the log, and does not say how far it has this producer's."""
+        """The broker refuses a batch that may be in the log, and does not say what it has of this producer."""
         self.error = ClientError(
             f"{self.where}: the broker no longer knows what came before a batch that was sent again, and does not tell "
             "what it has (that takes the right to read the topic, and Kafka 2.8): what was not acknowledged may or may "
@@ -317,13 +318,13 @@ class Accumulator:
         return is_candidate and last_sequence >= 0 and (last_sequence - last) & SEQUENCE_MASK < AHEAD_MAX
 
     def _forgotten(self, log_start_offset: int) -> Exception | None:
-        """The broker does not know what came before the first batch, which is not in the log."""
+        """The broker does not know what came before the first batch, and that batch is not in the log."""
         if self.gap or self.last_offset < log_start_offset or self.last_offset < 0:
-            return self._next_epoch()  # given up here, or deleted by retention: nothing is lost
+            return self._next_epoch()  # it was given up here, or deleted by retention: nothing is lost
         return self._lost(f"the broker no longer knows what was written up to offset {self.last_offset}")
 
     def unanswered(self, batch: Batch) -> None:
-        """The connection was lost, or nobody could be asked: the batch will be sent again unless it was given up."""
+        """The connection was lost, or there was none: the batch will be sent again unless it was given up."""
         self.in_flight.remove(batch)
         batch.unsure = True
         self._is_known = False
@@ -332,7 +333,7 @@ class Accumulator:
 
     def expired(self, now: float) -> list[Batch]:
         """Batches whose time is over, out of the queue; those under way stay in `in_flight` until answered."""
-        found = [batch for batch in self.undone() if batch.deadline <= now]
+        found = [batch for batch in self.pending() if batch.deadline <= now]
         for batch in found:
             if batch is self.open:
                 self.open = None
@@ -342,7 +343,7 @@ class Accumulator:
         return found
 
     def given_up(self, batch: Batch, is_in_log: bool | None) -> None:
-        """A batch will not be sent again; is_in_log None: nobody knows."""
+        """A batch will not be sent again. is_in_log None: unknown."""
         if batch.sequence < 0 or batch.epoch != self.epoch:
             return
         is_last = (batch.sequence + batch.count) & SEQUENCE_MASK == self.next_sequence
@@ -352,7 +353,7 @@ class Accumulator:
             self.gap = True
 
     def restart(self) -> None:
-        """The topic was deleted and made anew: nothing that was acknowledged before counts."""
+        """The topic was deleted and created again: earlier acknowledgements do not count any more."""
         self.last_offset = -1
         self._is_known = False
         self.gap = True
@@ -368,7 +369,7 @@ class Accumulator:
         self.ready.insert(at, batch)
 
     def _is_first(self, batch: Batch) -> bool:
-        """Whether no batch before this one waits for its answer or for another try."""
+        """Whether no earlier batch waits for its answer or for another attempt."""
         others = [*self.in_flight, *list(self.ready)[:1]]
         return all(each.number > batch.number for each in others)
 

@@ -1,4 +1,4 @@
-"""Administration of a cluster: topics, options, offsets, groups. Asks again while brokers cannot be reached."""
+"""Administration of a cluster: topics, options, offsets, groups. Retries while brokers cannot be reached."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..protocol.messages import (
     metadata,
 )
 from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
+from .committed import fetch_committed
 from .errors import ClientError, ConnectionLost, no_topic
 from .membership import Membership
 from .operation import API_TIMEOUT_MS
@@ -31,12 +32,12 @@ TOPIC, BROKER = 2, 4  # resource types
 SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
-NAMES_UP_TO = 5  # versions of DeleteTopics whose names stand in a field of their own
+NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
 
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A topic to be made. -1: the cluster's default."""
+    """A topic to be created. -1: the cluster's default."""
 
     name: str
     partitions: int = -1
@@ -45,8 +46,8 @@ class NewTopic:
 
 
 class Admin:
-    """Uses a started `Client`. timeout_ms: of each call, retries and all. Raises KafkaError with the name of the thing,
-    ClientError when nobody answers."""
+    """Uses a started `Client`. timeout_ms: of each call, with all retries. Raises KafkaError that names the topic or
+    group, ClientError if no broker answers."""
 
     def __init__(self, client: Client, timeout_ms: int = API_TIMEOUT_MS) -> None:
         self.client = client
@@ -68,8 +69,8 @@ class Admin:
         return sorted(topic.name for topic in answer.topics if not topic.error_code)
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """`metadata.MetadataResponseTopic` of each name, in order. Raises UNKNOWN_TOPIC_OR_PARTITION for one not there,
-        INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+        """`metadata.MetadataResponseTopic` of each name, in order. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does
+        not exist, INVALID_TOPIC_EXCEPTION for an invalid name."""
         topics = [metadata.MetadataRequestTopic(name=name) for name in names]
         answer = await self._ask(metadata.Request(topics=topics, allow_auto_topic_creation=False))
         self.client.learn(answer)
@@ -80,8 +81,8 @@ class Admin:
         return [found[name] for name in names]
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool = False) -> None:
-        """Make topics; they are in the client's metadata afterwards. The error of the first that could not be made is
-        raised after all were tried."""
+        """Create topics; afterwards they are in the client's metadata. All are tried; then the first error is
+        raised."""
         request = create_topics.Request(
             topics=[
                 create_topics.CreatableTopic(
@@ -104,7 +105,7 @@ class Admin:
         _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.topics)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics and their data. The error of the first that could not be is raised after all were tried."""
+        """Delete topics and their data. All are tried; then the first error is raised."""
         request = delete_topics.Request(topic_names=list(names), timeout_ms=self.timeout_ms)
         answer = await self._ask(request, most_version=NAMES_UP_TO)
         for name in names:
@@ -115,7 +116,7 @@ class Admin:
             _raise_first([(f"topic {each.name}", each.error_code, each.error_message)])
 
     async def create_partitions(self, topic: str, count: int) -> None:
-        """Grow a topic to `count` partitions; they are in the client's metadata afterwards."""
+        """Grow a topic to `count` partitions; afterwards they are in the client's metadata."""
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
         request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms)
         async with self.client.operation(f"growing topic {topic} to {count} partitions", self.timeout_ms) as operation:
@@ -133,8 +134,8 @@ class Admin:
     async def describe_configs(
         self, names: Sequence[str], resource_type: int = TOPIC, *, documentation: bool = False
     ) -> dict[str, list[Any]]:
-        """name -> `describe_configs.DescribeConfigsResourceResult` of each option. Names of topics, or, with
-        resource_type=BROKER, node ids of one broker. documentation: with what the broker says of each option."""
+        """name -> `describe_configs.DescribeConfigsResourceResult` of each option. Names of topics or, with
+        resource_type=BROKER, node ids. documentation: include the broker's description of each option."""
         resources = [
             describe_configs.DescribeConfigsResource(
                 resource_type=resource_type, resource_name=name, configuration_keys=None
@@ -165,9 +166,9 @@ class Admin:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, str | int], isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, tuple[int, int, int]]:
-        """partition -> (offset, timestamp, leader epoch) of "earliest", "latest", "max_timestamp" or the first record
-        at or after a time in ms; offset -1 where there is none. With READ_COMMITTED latest is the last stable offset.
-        Follows leaders; raises KafkaError when one stays away."""
+        """partition -> (offset, timestamp, leader epoch) for "earliest", "latest", "max_timestamp", or the first record
+        at or after a time in ms; offset -1 if there is none. With READ_COMMITTED, latest is the last stable offset.
+        Follows leader changes; raises KafkaError if a partition has no leader within the time."""
         found: dict[TopicPartition, tuple[int, int, int]] = {}
         async with self.client.operation(_offsets_of(wanted), self.timeout_ms) as operation:
             while True:
@@ -184,7 +185,7 @@ class Admin:
         isolation: int,
         found: dict[TopicPartition, tuple[int, int, int]],
     ) -> KafkaError | ClientError | None:
-        """Ask each leader once; add to `found`. The last problem of those that are still missing."""
+        """Ask each leader once; adds to `found`. Returns the last problem of the missing ones."""
         problem: KafkaError | ClientError | None = None
         by_node: dict[int, list[TopicPartition]] = {}
         for tp in missing:
@@ -237,8 +238,6 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        from .consumer import fetch_committed  # allowed: a Consumer has an Admin
-
         return await fetch_committed(self._member(group), None, self.timeout_ms)
 
     async def delete_groups(self, names: Sequence[str]) -> None:
@@ -250,7 +249,7 @@ class Admin:
     async def _ask_coordinator(
         self, group: str, message: Any, most_version: int, results: Callable[[Any], Sequence[Any]]
     ) -> Any:
-        """The one of the answer's results that there is. Asks again while the coordinator is away, loads or moves."""
+        """Return the only result of the answer. Retries while the coordinator is unavailable, loads or moves."""
         member = self._member(group)
         what = f"{type(message).API.name} of group {group}"
         async with self.client.operation(what, self.timeout_ms) as operation:

@@ -1,7 +1,7 @@
-"""Who of a group reads what: Kafka's range and roundrobin assignors, as pure functions.
+"""Who reads what in a group: Kafka's range and roundrobin assignors, as pure functions.
 
-wanted: member -> topics it subscribes to; counts: topic -> partitions. The answer has every member, with topic ->
-partitions. Members come in Kafka's order: static ones by their instance id, then the others by their member id.
+wanted: member -> topics that it subscribes to; counts: topic -> partitions. The result has every member, with topic ->
+partitions. Members are in Kafka's order: static ones by their instance id, then the others by their member id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Assignor = Callable[[Mapping[str, Collection[str]], Mapping[str, int]], Assignme
 
 
 def by_range(wanted: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> Assignment:
-    """Each topic's partitions in runs over its members: topics with equally many partitions are cut alike."""
+    """Each topic's partitions in consecutive ranges over its members; topics with equal counts are divided alike."""
     found: Assignment = {member: {} for member in wanted}
     for topic in sorted(counts):
         members = [member for member, topics in wanted.items() if topic in topics]
@@ -30,7 +30,7 @@ def by_range(wanted: Mapping[str, Collection[str]], counts: Mapping[str, int]) -
 
 
 def by_turns(wanted: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> Assignment:
-    """All partitions of all topics, dealt out one by one to the members that subscribe to the topic."""
+    """All partitions of all topics, dealt one by one to the members that subscribe to the topic."""
     found: Assignment = {member: {} for member in wanted}
     members = list(wanted)
     at = 0

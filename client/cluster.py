@@ -1,7 +1,7 @@
-"""`Client`: a cluster as seen from outside. Finds brokers, keeps metadata, sends each request where it belongs.
+"""`Client`: a cluster as seen from outside. Finds brokers, keeps metadata, and sends each request to the right broker.
 
-One connection to a broker for requests, made when first needed and made again after it broke; fetches that wait on the
-broker get a connection of their own, since a broker answers one request of a connection at a time.
+There is one connection to each broker for requests, made when first needed and again after it breaks. Fetches that wait
+at the broker have their own connection, since a broker answers the requests of a connection one at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
 BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
-METADATA_MAX_AGE_S = 300.0  # then all topics in use are asked about again
-TOPICS_MAX = 10_000  # whose metadata is kept
-NAMES_SHOWN = 5  # of topics, in an error
+METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
+TOPICS_MAX = 10_000  # kept in the metadata
+NAMES_SHOWN = 5  # topics named in an error
 
 
 @dataclass
 class TopicMetadata:
-    """What the cluster says of one topic."""
+    """The metadata of one topic."""
 
     topic_id: bytes = ZERO_UUID
     leaders: dict[int, int] = field(default_factory=dict)  # partition -> node; -1: none
@@ -39,7 +39,7 @@ class TopicMetadata:
 
 
 class Client:
-    """A cluster by its bootstrap addresses, `HOST:PORT` with commas between."""
+    """A cluster, given by bootstrap addresses: comma-separated `HOST:PORT`."""
 
     def __init__(self, bootstrap: str, client_id: str = "isthmus", runtime: Runtime | None = None) -> None:
         self.bootstrap = [address.strip() for address in bootstrap.split(",") if address.strip()]
@@ -59,14 +59,14 @@ class Client:
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._lanes = 0
         self._closed = False
-        self.operations: dict[Operation, None] = {}  # under way
+        self.operations: dict[Operation, None] = {}  # in progress
         self._age_timer: asyncio.TimerHandle | None = None
         self._age_task: asyncio.Task[None] | None = None
 
     # --- Life ---------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float = START_TIMEOUT_MS) -> None:
-        """Connect to one of the bootstrap addresses; tries for timeout_ms, then raises ConnectionLost."""
+        """Connect to one of the bootstrap addresses. Tries for timeout_ms, then raises ConnectionLost."""
         try:
             await self.refresh_metadata([], timeout_ms=timeout_ms)
         except ConnectionLost as error:
@@ -74,7 +74,7 @@ class Client:
         self._age_timer = asyncio.get_running_loop().call_later(METADATA_MAX_AGE_S, self._aged)
 
     def operation(self, what: str, timeout_ms: float) -> Operation:
-        """The time of an operation, for `async with`. what: names it in its errors."""
+        """The time limit of an operation, for `async with`. what: its name in errors."""
         return Operation(self, what, timeout_ms)
 
     def check_open(self) -> None:
@@ -83,8 +83,8 @@ class Client:
             raise ClientClosed(f"client {self.client_id} is closed")
 
     async def close(self) -> None:
-        """End operations under way with ClientClosed, and close all connections; nothing of the client is left in the
-        loop when this returns, which takes CLOSE_TIMEOUT_S at most."""
+        """End all operations with ClientClosed, and close all connections. When this returns, after at most
+        CLOSE_TIMEOUT_S, nothing of the client is left in the loop."""
         self._closed = True
         for operation in list(self.operations):
             operation.end(ClientClosed(f"client {self.client_id} was closed during {operation.what}"))
@@ -98,19 +98,19 @@ class Client:
         await close_all(connections)
 
     def new_lane(self, what: str) -> str:
-        """A name for connections of one user's own."""
+        """A name for a user's own connections."""
         self._lanes += 1
         return f"{what} {self._lanes}"
 
     async def close_lane(self, lane: str) -> None:
-        """Close the connections of a lane that nobody uses any more."""
+        """Close the connections of a lane that is not used any more."""
         keys = [key for key in self._connecting if key[1] == lane]
         for key in keys:
             del self._connecting[key]
         await close_all([connection for key in keys if (connection := self._connections.pop(key, None))])
 
     def back_off_ms(self, attempt: int) -> float:
-        """The pause before attempt number `attempt` + 1: doubling up to BACKOFF_MAX_MS, with jitter."""
+        """The pause after attempt number `attempt`: doubled each time up to BACKOFF_MAX_MS, with jitter."""
         return self.runtime.jittered(min(BACKOFF_MIN_MS * 2 ** min(attempt, 10), BACKOFF_MAX_MS))
 
     async def back_off(self, attempt: int) -> None:
@@ -122,8 +122,8 @@ class Client:
     async def connection(
         self, node_id: int | None = None, lane: str = "main", timeout_ms: float = REQUEST_TIMEOUT_MS
     ) -> Connection:
-        """A live connection to a node; None: to any. `lane` keeps what waits apart from what must not. Raises
-        ConnectionLost when there is none within the time."""
+        """A live connection to a node; None: to any. `lane` separates requests that wait from those that must not.
+        Raises ConnectionLost if there is none within the time."""
         self.check_open()
         key = (-1 if node_id is None else node_id, lane)
         if (found := self._connections.get(key)) and found.alive:
@@ -139,7 +139,7 @@ class Client:
                 if (found := self._connections.get(key)) and found.alive:
                     return found
                 made = await self._connect(node_id, operation)
-                if self._closed:  # just now
+                if self._closed:  # closed meanwhile
                     made.close()
                     self.check_open()
                 self._connections[key] = made
@@ -151,7 +151,7 @@ class Client:
         return found if found is not None and found.alive else None
 
     async def _connect(self, node_id: int | None, operation: Operation) -> Connection:
-        """Any address may hang: each one has its share of the time."""
+        """Each address gets its share of the time, because any of them may hang."""
         if node_id is not None:
             address = self.nodes.get(node_id)
             if address is None:
@@ -177,8 +177,8 @@ class Client:
         lane: str = "main",
         most_version: int | None = None,
     ) -> Any:
-        """Send a request message and give its answer, connecting first where that is needed; all within the time,
-        after which the connection is closed. No retry: what may be done twice is the caller's to know."""
+        """Send a request message and return its answer, connecting first if needed. When the time is over, the
+        connection is closed. No retries: the caller knows whether the request may be repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         connection = await self.connection(node_id, lane, timeout_ms)

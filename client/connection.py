@@ -1,9 +1,8 @@
-"""One connection to one broker: frames out, answers matched in order, everything bounded.
+"""One connection to one broker: sends frames, matches answers in order, with limits on everything.
 
-A broker answers a connection's requests in the order they came (and so do ours and Kafka's), so a queue of waiters is
-all the bookkeeping there is. A timed-out request closes the connection: its answer could still come and would be
-taken for the next one's. A frame that does not end in the read buffer gets one of its exact size, which the transport
-then fills directly.
+A broker answers the requests of a connection in order (ours and Kafka's do), so a queue of waiters is enough. If a
+request times out, the connection is closed, because its answer could still arrive and be taken for the next one's. If a
+frame does not end in the read buffer, a buffer of its exact size is made, which the transport then fills directly.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ..protocol.schema import Api
 from ..same_host import without_pacing
 from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
 
-FRAME_MAX_BYTES = 256 << 20  # a larger answer is taken for garbage
-IN_FLIGHT_MAX = 64  # requests under way; the next waits
-WRITE_BUFFER_BYTES = 4 << 20  # above it `request` waits until the kernel took some
+FRAME_MAX_BYTES = 256 << 20  # a larger answer is invalid
+IN_FLIGHT_MAX = 64  # requests without an answer; the next one waits
+WRITE_BUFFER_BYTES = 4 << 20  # above this `request` waits until the kernel has taken some
 READ_BUFFER_BYTES = 64 << 10
-IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request meets the broker's close
-CLOSE_TIMEOUT_S = 1.0  # for transports to let go
+IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request is sent into a closing connection
+CLOSE_TIMEOUT_S = 1.0  # for transports to close
 SOFTWARE_NAME = "isthmus"
 
 _INT32 = struct.Struct(">i")
@@ -47,7 +46,7 @@ class Waiter:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `connect`. `lost` is done once the connection is gone, `released` once its transport has let go, too."""
+    """Made by `connect`. `lost`: done when the connection is lost; `released`: when its transport is closed too."""
 
     def __init__(self, address: str, client_id: str, idle_ms: int = IDLE_MS) -> None:
         self.address = address
@@ -77,20 +76,20 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the kernel takes what is written as fast as it comes."""
+        """Whether the kernel accepts data as fast as it is written."""
         return self._writable.is_set()
 
     # --- Requests -----------------------------------------------------------------------------------
 
     def version_of(self, api: Api, most: int | None = None) -> int:
-        """The highest version both sides know (at most `most`). Raises UnsupportedVersion."""
+        """The highest version that both sides support (at most `most`). Raises UnsupportedVersion."""
         theirs = self.versions.get(api.key)
         if theirs is None:
-            raise UnsupportedVersion(f"broker {self.address} does not know {api.name} (key {api.key})")
+            raise UnsupportedVersion(f"broker {self.address} does not support {api.name} (key {api.key})")
         version = min(api.max_version, theirs[1], api.max_version if most is None else most)
         if version < max(api.min_version, theirs[0]):
             raise UnsupportedVersion(
-                f"broker {self.address} speaks {api.name} {theirs[0]} to {theirs[1]}, this client "
+                f"broker {self.address} supports {api.name} {theirs[0]} to {theirs[1]}, this client "
                 f"{api.min_version} to {api.max_version}"
             )
         return version
@@ -99,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion."""
         deadline = self._loop.time() + timeout_ms / 1000
         if self.is_writable and not self._slots.locked():
-            await self._slots.acquire()  # at once: no timer is needed
+            await self._slots.acquire()  # immediately available: no timer is needed
         else:
             await self._acquire(api, deadline)
         try:
@@ -108,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.release()
 
     async def _acquire(self, api: Api, deadline: float) -> None:
-        """Wait for room in the kernel's buffer and for a slot."""
+        """Wait until the kernel has taken enough of what was written, and for a slot."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self.writable()
@@ -117,12 +116,12 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimeout(f"{self.address} did not take {api.name} in time: is it overloaded or hung?") from None
 
     async def writable(self) -> None:
-        """Return once the kernel has taken enough of what was written."""
+        """Wait until the kernel has taken enough of what was written."""
         if not self._writable.is_set():
             await self._writable.wait()
 
     def send(self, api: Api, message: Any, timeout_ms: float, version: int | None = None) -> asyncio.Future[Any]:
-        """Write the request now; requests go out in the order of the calls. The future is the answer."""
+        """Write the request now; requests are sent in the order of the calls. The future gets the answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.alive:
             future.set_exception(self._gone())
@@ -150,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self._used_at = self._loop.time()
 
     async def handshake(self, timeout_ms: float) -> None:
-        """Learn the broker's versions; falls back to version 0 for brokers that do not know ours."""
+        """Ask for the broker's versions; uses version 0 with brokers that do not support ours."""
         version = api_versions.API.max_version
         while True:
             message = api_versions.Request(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
@@ -167,11 +166,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- Protocol -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         self._transport = transport
         without_pacing(transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        if self._error is not None:  # closed before it was made
+        if self._error is not None:  # closed before it was connected
             transport.abort()
             return
         self._arm(self._used_at + self._idle_s)
@@ -197,12 +196,12 @@ class Connection(asyncio.BufferedProtocol):
             self._received(memoryview(frame))
 
     def _cut_frames(self) -> None:
-        """Whole frames of the read buffer; the rest moves to its beginning, or into a frame of its own."""
+        """Handle whole frames in the read buffer; the rest moves to its beginning, or into a buffer of its own."""
         view, at, end = memoryview(self._read), 0, self._filled
         while end - at >= 4 and not self.lost.done():
             (length,) = _INT32.unpack_from(view, at)
             if not 4 <= length <= FRAME_MAX_BYTES:
-                self.close(ConnectionLost(f"{self.address} sent a frame of {length} bytes: it speaks no Kafka"))
+                self.close(ConnectionLost(f"{self.address} sent a frame of {length} bytes: it does not speak Kafka"))
                 return
             at += 4
             if end - at < length:
@@ -224,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end()
 
     def close(self, error: Exception | None = None) -> None:
-        """Close at once; requests under way fail with `error`."""
+        """Close at once; requests without an answer fail with `error`."""
         self._error = self._error or error or ConnectionLost(f"connection to {self.address} was closed")
         if self._transport is not None:
             if error or self._transport.get_write_buffer_size():
@@ -252,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _received(self, frame: memoryview) -> None:
         if not self._waiters:
-            self.close(ConnectionLost(f"{self.address} answered what was not asked"))
+            self.close(ConnectionLost(f"{self.address} sent an answer without a request"))
             return
         waiter = self._waiters[0]
         correlation_id = int.from_bytes(frame[:4], "big")
@@ -287,9 +286,9 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_at = when
 
     def _time_over(self) -> None:
-        """The earliest deadline or the end of idleness has come, or was put off meanwhile.
+        """The earliest deadline or the idle time may be over.
 
-        A waiter that was cancelled counts: its caller had less time, but a broker that does not answer it is gone.
+        A cancelled waiter counts too: its caller had less time, but a broker that does not answer it is gone.
         """
         self._timer = None
         now = self._loop.time()
@@ -307,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def close_all(connections: Collection[Connection]) -> None:
-    """Close them, and wait until their transports have let go, for CLOSE_TIMEOUT_S at most."""
+    """Close connections, and wait until their transports are closed, for at most CLOSE_TIMEOUT_S."""
     for connection in connections:
         connection.close()
     if held := [connection.released for connection in connections if not connection.released.done()]:
@@ -315,7 +314,7 @@ async def close_all(connections: Collection[Connection]) -> None:
 
 
 async def connect(address: str, client_id: str, timeout_ms: float) -> Connection:
-    """Connect and shake hands. Raises ConnectionLost naming the address."""
+    """Connect and exchange versions. Raises ConnectionLost that names the address."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     connection: Connection | None = None

@@ -1,4 +1,4 @@
-"""The consumer: partitions by hand or by group, records or raw batches, positions the user can see and set."""
+"""The consumer: partitions assigned by hand or by a group, records or raw batches, positions that users can set."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages import offset_commit, offset_fetch
+from ..protocol.messages import offset_commit
 from ..protocol.records import DECODE_BYTES_MAX, CorruptBatch, Record, TooLargeToDecode
 from .admin import Admin
 from .cluster import Client
+from .committed import fetch_committed
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
-from .fetcher import MADE_ANEW, PARTITION_MAX_BYTES, TRUNCATED, FetchedBatches, Fetcher, Position
+from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
 from .membership import PUT_OUT, Membership
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
@@ -25,7 +26,7 @@ from .types import ConsumedRecord, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
+NAMES_UP_TO = 9  # versions of OffsetCommit that name topics
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
@@ -35,7 +36,7 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 class _Chunk:
     """One partition's fetched batches on their way to the user, decoded a piece at a time when their turn comes.
-    `position` is the offset after the last record handed over, and after the batches once `is_empty`."""
+    `position` is the offset after the last record handed over; once `is_empty`, the offset after the last batch."""
 
     __slots__ = (
         "_at",
@@ -56,13 +57,13 @@ class _Chunk:
         self.is_empty = False
         self._batches = batches
         self._decode_max_bytes = decode_max_bytes
-        self._batch_at = self._next_batch_at = 0  # in the batches' bytes
+        self._batch_at = self._next_batch_at = 0  # positions in the batches' bytes
         self._pieces: Iterator[list[Record]] | None = None  # of the batch at _batch_at, None after its last one
         self._piece: list[Record] = []
-        self._at = 0  # in the piece, of the next record
+        self._at = 0  # index of the next record in the piece
 
     def take(self, most: int) -> list[Record]:
-        """The next records. Raises CorruptBatch where the very next one cannot be read, again for each call."""
+        """The next records. Raises CorruptBatch if the first of them cannot be read, at each call."""
         taken: list[Record] = []
         try:
             while len(taken) < most and self._has_next():
@@ -76,13 +77,13 @@ class _Chunk:
         return taken
 
     def rest(self) -> FetchedBatches:
-        """What was not handed over, from the batch that holds the next record on."""
+        """What was not returned yet, from the batch with the next record on."""
         is_begun = self._at < len(self._piece) or self._pieces is not None
         begin = self._batch_at if is_begun else self._next_batch_at
         return replace(self._batches, records=self._batches.records[begin:], from_offset=self.position)
 
     def _has_next(self) -> bool:
-        """Whether there is another record, which is decoded then; else all batches count as handed over."""
+        """Whether there is another record, which is then decoded; if not, all batches count as returned."""
         while self._at >= len(self._piece):
             if self._pieces is None and not self._begin_batch():
                 self.is_empty, self.position = True, self._batches.next_offset
@@ -116,13 +117,13 @@ class _Chunk:
 
 
 class Consumer:
-    """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or out of range:
-    earliest, latest, or none, which raises NoOffset. Offsets are committed by `commit` alone. decode_max_bytes: most
-    bytes of one record of a compressed batch, which is decompressed in pieces, so that a larger batch needs no more.
+    """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or if the offset
+    is out of range: earliest, latest, or none, which raises NoOffset. Only `commit` commits offsets. decode_max_bytes:
+    limit for one record of a compressed batch; a batch is decompressed in pieces, so a larger batch needs no more.
 
-    `poll`, `poll_batches` and `async for` may be mixed: each goes on at `position`, which is after the last record that
-    one of them has handed over. What was fetched beyond it is kept for the next call, and dropped by a seek, another
-    assignment or a rebalance."""
+    `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
+    that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
+    another assignment or a rebalance."""
 
     def __init__(
         self,
@@ -140,9 +141,9 @@ class Consumer:
         decode_max_bytes: int = DECODE_BYTES_MAX,
     ) -> None:
         if auto_offset_reset not in RESETS:
-            raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but can be {', '.join(RESETS)}")
+            raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but must be one of {', '.join(RESETS)}")
         if isolation not in ISOLATIONS:
-            raise ClientError(f"isolation is '{isolation}', but can be {', '.join(ISOLATIONS)}")
+            raise ClientError(f"isolation is '{isolation}', but must be one of {', '.join(ISOLATIONS)}")
         self.client = client
         self.group_id = group_id
         self.reset = auto_offset_reset
@@ -171,7 +172,7 @@ class Consumer:
         self._chunks: deque[_Chunk] = deque()  # taken from the fetcher by `poll`, not yet all given out
         self._joining: asyncio.Task[None] | None = None  # a rebalance under way, over many polls perhaps
         self._joined: list[TopicPartition] | None = None  # an assignment that is not yet in force
-        self._looking: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
+        self._lookup: asyncio.Task[None] | None = None  # a look-up of positions, over many polls perhaps
 
     # --- What to read -------------------------------------------------------------------------------
 
@@ -183,12 +184,12 @@ class Consumer:
         on_lost: Callback | None = None,
     ) -> None:
         """Become a member of the group; partitions come with a poll. The callbacks take the partitions, may
-        be async, and run inside polls; on_assigned may `seek`. A poll lasts longer than its time only by them.
+        be async, and run inside polls; on_assigned may `seek`. Only the callbacks can make a poll exceed its time.
         Another call replaces the topics; one with no topics ends the reading.
 
-        on_revoked is called before partitions are given up and may commit. on_lost is called instead where the group
-        has put this member out, such as after session_timeout_ms without a heartbeat: others may have the partitions,
-        and a commit is refused. Without on_lost it is on_revoked that is called then, as in Kafka's consumer."""
+        on_revoked is called before partitions are given up, and may commit. on_lost is called instead if the group has
+        removed this member, for example after session_timeout_ms without a heartbeat: others may have the partitions,
+        and a commit is refused. Without on_lost, on_revoked is called in this case, as in Kafka's consumer."""
         if self._membership is None:
             raise ClientError("subscribe() needs a group_id; assign() does not")
         if isinstance(topics, str):
@@ -212,19 +213,20 @@ class Consumer:
                 log.warning("group %s waits: %s", self.group_id, no_topic(each).message)
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions from these offsets; None: on from where one stands that is assigned already, else from
+        """Read these partitions from these offsets. None: the position of a partition that is assigned already, else
         the committed offset, else by auto_offset_reset."""
         if self._subscribed:
             raise ClientError("this consumer's partitions come from its group: use another one to assign by hand")
         for tp, offset in positions.items():
             if offset is not None:
                 _check_offset(tp, offset)
+        # Fetched records stay only where the partition stays and keeps its position.
         self._forget([each.tp for each in self._chunks if positions.get(each.tp, -1) is not None])
         self._assign(dict(positions))
 
     def _assign(self, positions: dict[TopicPartition, int | None]) -> None:
-        if self._looking is not None:
-            self._looking.cancel()  # for the partitions held before
+        if self._lookup is not None:
+            self._lookup.cancel()  # for the partitions held before
         self._fetcher.assign(positions)
 
     def assignment(self) -> list[TopicPartition]:
@@ -238,7 +240,7 @@ class Consumer:
         return self._membership.must_join or self._joining is not None or self._joined is not None
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Raises ClientError for a partition that is not assigned."""
+        """Continue at an offset. Raises ClientError for a partition that is not assigned."""
         if tp not in self._fetcher.positions:
             raise ClientError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
         _check_offset(tp, offset)
@@ -246,7 +248,7 @@ class Consumer:
         self._fetcher.seek(tp, offset)
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Offset after the last record that was handed over; None before it is known where to begin."""
+        """Offset after the last record that was returned; None before the first position is known."""
         for chunk in self._chunks:
             if chunk.tp == tp:
                 return chunk.position
@@ -256,7 +258,7 @@ class Consumer:
     # --- Reading ------------------------------------------------------------------------------------
 
     async def poll_batches(self, timeout_ms: float) -> list[FetchedBatches]:
-        """Raw batches that have come, or come within the time; empty when none. Takes part in rebalances."""
+        """Raw batches that have arrived, or arrive within the time; empty if none. Takes part in rebalances."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         await self._prepare(deadline)
@@ -269,14 +271,14 @@ class Consumer:
         return [each.rest() for each in begun] + self._fetcher.take()
 
     async def poll(self, timeout_ms: float, max_records: int = 500) -> dict[TopicPartition, list[Record]]:
-        """Up to max_records records by partition; empty when none came within the time. Raises CorruptBatch, and
-        TooLargeToDecode for a record larger than decode_max_bytes, once those before it were given."""
+        """Up to max_records records by partition; empty if none arrived within the time. Raises CorruptBatch, and
+        TooLargeToDecode for a record larger than decode_max_bytes, after the records before it were returned."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         found: dict[TopicPartition, list[Record]] = {}
         await self._fill(timeout_ms)
         while max_records > 0:
-            if not self._chunks:  # what came held no more records, such as those of an aborted transaction
+            if not self._chunks:  # no records to return, for example because of an aborted transaction
                 if found or loop.time() >= deadline:
                     break
                 await self._fill((deadline - loop.time()) * 1000)
@@ -297,7 +299,7 @@ class Consumer:
         return found
 
     async def _fill(self, timeout_ms: float) -> None:
-        """Have chunks at hand, if data has come or comes within the time."""
+        """Get chunks, if data has arrived or arrives within the time."""
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
             self._chunks.extend(_Chunk(each, self._decode_max_bytes) for each in fetched)
@@ -305,7 +307,7 @@ class Consumer:
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
 
     def __aiter__(self) -> Consumer:
-        """Records for ever, one by one, each with its topic and partition. A loop goes on where the last one ended."""
+        """Yields records for ever, each with its topic and partition. A loop continues where the last one ended."""
         return self
 
     async def __anext__(self) -> ConsumedRecord:
@@ -325,52 +327,52 @@ class Consumer:
                 return ConsumedRecord(*chunk.tp, each.offset, each.timestamp_ms, each.key, each.value, each.headers)
 
     async def _wait(self, deadline: float) -> None:
-        """For data, an error, the end of a look-up, or a rebalance."""
+        """Wait for data, an error, the end of a look-up, or a rebalance."""
         seconds = max(0.0, deadline - asyncio.get_running_loop().time())
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._fetcher.arrived.wait())]
         if self._membership is not None and self._subscribed:
             waits.append(asyncio.ensure_future(self._membership.changed.wait()))
         try:
-            looking = [self._looking] if self._looking is not None else []
-            await asyncio.wait([*waits, *looking], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            lookups = [self._lookup] if self._lookup is not None else []
+            await asyncio.wait([*waits, *lookups], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
 
     async def _prepare(self, deadline: float) -> None:
-        """Whatever must happen before data may be given out."""
+        """Rebalance, and begin to look up positions, before data may be given out."""
         self._check_open()
         if self._subscribed:
             await self._rebalance(deadline)
         elif not self._fetcher.positions:
             raise ClientError("this consumer has nothing to read: subscribe to topics or assign partitions first")
-        self._settle()
+        self._resolve_positions()
 
-    def _settle(self) -> None:
-        """Raise what the user must be told of positions; reset those that are invalid and look up those not known, in a
-        task of its own, which may last over many polls. Those without a leader hold up no others: they wait for it."""
+    def _resolve_positions(self) -> None:
+        """Raise the errors of positions. Reset invalid ones, and look up unknown ones in a task of its own, which may
+        last over many polls. Partitions without a leader wait for one, and hold up no others."""
         fetcher = self._fetcher
         fetcher.arrived.clear()
-        looked = self._looking if self._looking is not None and self._looking.done() else None
-        if looked is not None:
-            self._looking = None
+        ended = self._lookup if self._lookup is not None and self._lookup.done() else None
+        if ended is not None:
+            self._lookup = None
         if not fetcher.unsettled:
             return
         fetcher.raise_error()
-        if looked is not None and not looked.cancelled():
-            looked.result()
+        if ended is not None and not ended.cancelled():
+            ended.result()
         for tp, position in list(fetcher.unsettled.items()):
             if position.invalid == TRUNCATED:
                 self._truncated(tp, position.log_end)
-            elif position.invalid == MADE_ANEW:
+            elif position.invalid == RECREATED:
                 self._forget([tp])  # records of the topic that is no more
         led = {tp: each for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}
-        if led and self._looking is None:
-            looks = self._look_up_unsettled(led)
-            self._looking = asyncio.get_running_loop().create_task(looks, name=f"{self.client.client_id} looks up")
-            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # it has been seen
+        if led and self._lookup is None:
+            work = self._look_up(led)
+            self._lookup = asyncio.get_running_loop().create_task(work, name=f"{self.client.client_id} looks up")
+            self._lookup.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark it as retrieved
 
-    async def _look_up_unsettled(self, unsettled: Mapping[TopicPartition, Position]) -> None:
+    async def _look_up(self, unsettled: Mapping[TopicPartition, Position]) -> None:
         by_reason: dict[str, dict[TopicPartition, Position]] = {}
         for tp, position in unsettled.items():
             if position.invalid:
@@ -378,21 +380,21 @@ class Consumer:
         for why, positions in by_reason.items():
             await self._reset_invalid(positions, why)
         if unknown := {tp: each for tp, each in unsettled.items() if each.offset is None}:
-            await self._look_up(unknown)
+            await self._look_up_unknown(unknown)
 
     def _truncated(self, tp: TopicPartition, end: int) -> None:
-        """The broker lost records that were read here: what is now at their offsets is read, or the user is told."""
+        """The broker lost records that were read here: read what is now at their offsets, or raise."""
         what = (
             f"{tp.topic}-{tp.partition} was read up to offset {self.position(tp)}, but its log was cut at offset "
             f"{end}: the broker lost records (an unclean election, or a crash with durability=page_cache?)"
         )
         if self.reset == "none":
             raise LogTruncated(f"{what}, and auto_offset_reset is none: seek to {end}, or elsewhere", end)
-        log.warning("%s. Reading on from there", what)
+        log.warning("%s. Continuing there", what)
         self._forget([tp])
         self._fetcher.seek(tp, end)
 
-    async def _look_up(self, positions: Mapping[TopicPartition, Position]) -> None:
+    async def _look_up_unknown(self, positions: Mapping[TopicPartition, Position]) -> None:
         """First positions: committed offsets, then the reset policy."""
         try:
             committed = await self.committed(positions) if self.group_id else {}
@@ -406,15 +408,15 @@ class Consumer:
         await self._reset(without, "has no committed offset")
 
     async def _reset_invalid(self, positions: Mapping[TopicPartition, Position], why: str) -> None:
-        """Records may be missed by that, so that it is logged."""
+        """Logged, because records may be skipped."""
         before = {tp: self.position(tp) for tp in positions}
         for tp, offset in (await self._reset(positions, why)).items():
-            onward = f"reading on from the {self.reset} offset, {offset}"
+            onward = f"continuing at the {self.reset} offset, {offset}"
             log.warning("%s-%d %s (position %s): %s", tp.topic, tp.partition, why, before[tp], onward)
 
     async def _reset(self, positions: Mapping[TopicPartition, Position], why: str) -> dict[TopicPartition, int]:
-        """Seek by the reset policy; the offsets of those that nobody else has moved meanwhile."""
-        # A position may have been sought by the user while another one was looked up.
+        """Seek by the reset policy. Returns the offsets of the positions that were not moved meanwhile."""
+        # The user may have called `seek` for a position during the look-up.
         positions = {tp: each for tp, each in positions.items() if self._fetcher.positions.get(tp) is each}
         if not positions:
             return {}
@@ -427,8 +429,8 @@ class Consumer:
     # --- The group ----------------------------------------------------------------------------------
 
     async def _rebalance(self, deadline: float) -> None:
-        """Join, when that is to be done, as far as the time goes; the next poll goes on where this one stopped, be it
-        by the time or by its caller's cancelling it."""
+        """Join if necessary, as far as the time allows. The next poll continues where this one stopped, even if it was
+        cancelled by its caller."""
         membership = self._membership
         assert membership is not None
         loop = asyncio.get_running_loop()
@@ -462,8 +464,8 @@ class Consumer:
             self._joined = None
 
     async def _give_up(self) -> None:
-        """Call back, then give up all partitions, also where the callback raises; the next poll joins. A callback that
-        is cancelled is called again."""
+        """Call the callback, then give up all partitions, even if the callback raises; the next poll joins. A callback
+        that is cancelled is called again."""
         held = list(self._fetcher.positions)
         if not held:
             return
@@ -476,7 +478,7 @@ class Consumer:
 
     @property
     def _is_lost(self) -> bool:
-        """Whether on_lost is what is to be called for the partitions held."""
+        """Whether on_lost is to be called for the present partitions."""
         return self._on_lost is not None and self._membership is not None and not self._membership.is_member
 
     def _drop_all(self) -> None:
@@ -501,8 +503,8 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, timeout_ms: float = API_TIMEOUT_MS
     ) -> None:
-        """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID where the
-        group has put this member out, REBALANCE_IN_PROGRESS where it waits for the next poll; ClientError when no
+        """Commit these offsets, or all positions. Raises KafkaError: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the
+        group has removed this member, REBALANCE_IN_PROGRESS if it waits for the next poll; ClientError if no
         coordinator answers within the time."""
         membership = self._membership
         if membership is None:
@@ -526,10 +528,10 @@ class Consumer:
         if not topics:
             return
         if self._subscribed and not membership.is_member:
-            # Under generation -1 it would count as a consumer that manages itself, whose commit an empty group takes.
+            # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
             raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
         generation = membership.generation if self._subscribed else -1
-        request = offset_commit.Request(  # all attempts are of this generation: a later one may have other partitions
+        request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
             group_id=membership.group_id,
             generation_id_or_member_epoch=generation,
             member_id=membership.member_id if self._subscribed else "",
@@ -559,28 +561,28 @@ class Consumer:
                 except (ClientError, KafkaError) as failed:
                     error = failed
                 if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    raise error  # which ends with the caller's next poll
+                    raise error  # until the caller's next poll
                 await operation.again(error)
 
     def _not_a_member(self, code: int) -> KafkaError:
         return KafkaError.of(
             code,
-            f"group {self.group_id}: this consumer is not a member now, so that nothing is committed: what was read "
-            "since the last commit is read again by whoever gets its partitions; the next poll joins",
+            f"group {self.group_id}: this consumer is not a member now, so nothing is committed: what was read "
+            "since the last commit is read again by the next owner of its partitions; the next poll joins",
         )
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Committed offsets of those partitions that have one."""
+        """Committed offsets of those of the partitions that have one."""
         if self._membership is None:
             raise ClientError("committed() needs a group_id")
         return await fetch_committed(self._membership, list(tps), timeout_ms)
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """Call on_revoked, or on_lost, for what is held, leave the group, release everything. All within the time, the
-        callback and what it awaits, too. Raises what the callback raised, or that it was not done within the time; all
-        is released then, too. A poll under way ends with ClientError."""
+        """Call on_revoked, or on_lost, for the present partitions, leave the group, release everything: all within the
+        time, including the callback. Raises the callback's error, or an error if the time is over; everything is
+        released in either case. A poll in progress ends with ClientError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         try:
@@ -591,7 +593,7 @@ class Consumer:
         finally:
             self._closed = True
             self._drop_all()
-            tasks = [task for task in (self._joining, self._looking) if task is not None]
+            tasks = [task for task in (self._joining, self._lookup) if task is not None]
             for task in tasks:
                 task.cancel()
             try:
@@ -606,40 +608,3 @@ class Consumer:
 def _check_offset(tp: TopicPartition, offset: int) -> None:
     if offset < 0:
         raise ClientError(f"{tp.topic}-{tp.partition} has no offset {offset}: offsets begin at 0")
-
-
-async def fetch_committed(
-    membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
-) -> dict[TopicPartition, int]:
-    """Committed offsets of a group; of all partitions that have one when `tps` is None."""
-    topics: dict[str, list[int]] = {}
-    for tp in tps or ():
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    asked = (
-        None
-        if tps is None
-        else [offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
-    )
-    request = offset_fetch.Request(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=membership.group_id, topics=asked)], require_stable=True
-    )
-    what = f"committed offsets of group {membership.group_id}"
-    async with membership.client.operation(what, timeout_ms) as operation:
-        while True:
-            error: KafkaError | ClientError
-            try:
-                [group] = (await membership.ask(request, most_version=NAMES_UP_TO)).groups
-                codes = [group.error_code, *(p.error_code for topic in group.topics for p in topic.partitions)]
-                code = next((each for each in codes if each), 0)
-                membership.heard(code)
-                if not code:
-                    return {
-                        TopicPartition(topic.name, p.partition_index): p.committed_offset
-                        for topic in group.topics
-                        for p in topic.partitions
-                        if p.committed_offset >= 0
-                    }
-                error = KafkaError.of(code, what)
-            except (ClientError, KafkaError) as failed:
-                error = failed
-            await operation.again(error)

@@ -1,6 +1,6 @@
-"""Errors of the client; those with a Kafka error code are `KafkaError`s, these are the client's own.
+"""Errors of the client. Errors with a Kafka error code are `KafkaError`s; these are the client's own.
 
-Each message names the peer, topic or partition concerned, and the way out where there is one.
+Each message names the peer, topic or partition, and the solution if there is one.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from ..protocol.topic_names import why_invalid
 
 
 class ClientError(Exception):
-    """Base of this room's errors. retriable: whether the same call may succeed later."""
+    """Base class of the errors of this package. retriable: whether the same call may succeed later."""
 
     retriable = False
 
 
 class ConnectionLost(ClientError):
-    """A broker cannot be reached, or the connection broke with requests under way. Safe to try again for requests
-    that may be done twice."""
+    """A broker cannot be reached, or the connection broke before all answers arrived. A request that may be executed
+    twice can be retried."""
 
     retriable = True
 
 
 class RequestTimeout(ConnectionLost):
-    """A broker did not answer in time; the connection is closed, since it may never answer again."""
+    """A broker did not answer in time. The connection is closed, since an answer may never come."""
 
 
 class OperationTimeout(ConnectionLost):
-    """An operation was not done within its caller's time; it names the operation and why its last attempt failed."""
+    """An operation did not finish within its time; names the operation and the error of its last attempt."""
 
 
 class ClientClosed(ConnectionLost):
-    """The client is closed, or was closed while the operation was under way."""
+    """The client is closed, or was closed during the operation."""
 
     retriable = False
 
 
 class UnsupportedVersion(ClientError):
-    """Client and broker share no version of a request, or the broker does not know it."""
+    """Client and broker have no common version of a request, or the broker does not support it."""
 
 
 class BufferFull(ClientError):
-    """The producer holds as many bytes as it may: wait for `room()`."""
+    """The producer holds as many bytes as it may: await `wait_for_space()`."""
 
 
 class DeliveryTimeout(ClientError):
@@ -49,16 +49,16 @@ class DeliveryTimeout(ClientError):
 
 
 class DataLost(ClientError):
-    """The broker no longer holds records it had acknowledged: producer state or offsets say so."""
+    """The broker does not have records any more that it had acknowledged; producer state or offsets show that."""
 
 
 class NoOffset(ClientError):
-    """There is no committed offset and the reset policy is `none`, or the position is out of range."""
+    """There is no committed offset, or the position is out of range, and the reset policy is `none`."""
 
 
 class LogTruncated(ClientError):
-    """The partition's log was cut below what this consumer has read, and the reset policy is `none`: what was read
-    beyond `offset` is not in the log any more. Seek there to go on."""
+    """The partition's log was truncated below this consumer's position, and the reset policy is `none`. What was read
+    after `offset` is not in the log any more. Seek to `offset` to continue."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -66,13 +66,13 @@ class LogTruncated(ClientError):
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name."""
     if reason := why_invalid(name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def no_topic(name: str) -> KafkaError:
-    """Why a cluster has no topic of that name: none can be called so, or nobody has made it."""
+    """The error for a topic that does not exist: its name is invalid, or it was not created."""
     try:
         check_topic_name(name)
     except KafkaError as error:

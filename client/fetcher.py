@@ -1,8 +1,8 @@
-"""Keeps fetches under way: one loop for each node, at most one answer ahead of the consumer for each partition.
+"""Keeps fetches in flight: one loop for each node, with at most one answer per partition ahead of the consumer.
 
-What is held is bounded by that: `FETCH_MAX_BYTES` for each node's answer, and a partition is asked for again only
-once its last answer was taken. A partition that returned data is asked for after all others, as in Kafka's consumer,
-so that partitions behind the limit of an answer get their turn.
+This limits memory: `FETCH_MAX_BYTES` for each node's answer, and a partition is fetched again only after its last
+answer was taken. As in Kafka's consumer, a partition that returned data is fetched after all others, so that partitions
+beyond the size limit of an answer get their turn.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .refresher import Refresher
 from .types import TopicPartition
 
 FETCH_MAX_WAIT_MS = 500
-HELD_MAX_WAIT_MS = 20  # while another partition of the node is held back, so that it is asked for again soon
+HELD_MAX_WAIT_MS = 20  # while another partition of the node is held back, so that it is fetched again soon
 FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
-PARTITION_MAX_BYTES_LIMIT = 128 << 20  # how far it grows for a batch that does not fit
-REFUSED_PAUSE_S = 1.0  # for one that the user was told of
-IDLE_S = 0.05  # a node's loop looks so often for partitions whose pause is over
-LEADERS_S = 1.0  # and so often, with nothing to ask, for leaders that another user of the client has learned of
+PARTITION_MAX_BYTES_LIMIT = 128 << 20  # limit of growth for a batch that does not fit
+REFUSED_PAUSE_S = 1.0  # for a partition whose error was raised
+IDLE_S = 0.05  # how often a node's loop looks for partitions whose pause is over
+LEADERS_S = 1.0  # and, without anything to fetch, for leaders that another user of the client has found
 
 
 @dataclass(frozen=True)
 class FetchedBatches:
-    """Raw batches of one partition. records: whole batches, of which the first may begin below the position asked
-    for; next_offset: the position after them."""
+    """Raw batches of one partition. records: whole batches; the first may begin before the position; next_offset: the
+    position after them."""
 
     tp: TopicPartition
     records: memoryview
@@ -43,16 +43,16 @@ class FetchedBatches:
     last_stable_offset: int
 
 
-# Why a position's offset must not be used.
+# Why a position's offset is invalid.
 OUT_OF_RANGE = "is out of range"
-MADE_ANEW = "was deleted and made anew"
+RECREATED = "was deleted and created again"
 TRUNCATED = "was truncated"  # below what was read: KIP-320
 
 
 class Position:
-    """Where one assigned partition stands. offset None: still to be looked up. topic_id: of the topic that the offset
-    is of, from the first fetch on; None where the cluster has no ids. A seek or another assignment replaces the whole
-    object, so that an answer or a lookup that was under way then can be told by it and is dropped."""
+    """The position in one assigned partition. offset None: still to be looked up. topic_id: of the offset's topic, from
+    the first fetch on; None if the cluster has no ids. A seek or another assignment replaces the object, so an answer
+    or a look-up that was in progress is recognized as outdated and dropped."""
 
     __slots__ = (
         "buffered",
@@ -71,29 +71,29 @@ class Position:
     )
 
     def __init__(self, offset: int | None, max_bytes: int) -> None:
-        self.offset = offset  # of the next record the user gets
+        self.offset = offset  # of the next record for the user
         self.fetch_offset = offset  # of the next fetch
         self.epoch = -1
         self.buffered = False
         self.max_bytes = max_bytes
         self.high_watermark = -1
         self.paused_until = 0.0
-        self.served = 0  # when it last got data, as a count: who waits longest is asked for first
-        self.failures = 0  # in a row, for which the leader was looked up
+        self.served = 0  # when it last got data, as a counter: the one that has waited longest is fetched first
+        self.failures = 0  # in a row, after which the leader was looked up
         self.topic_id: bytes | None = None
         self.error: KafkaError | None = None  # what the user must be told
-        self.invalid: str | None = None  # OUT_OF_RANGE, MADE_ANEW or TRUNCATED
+        self.invalid: str | None = None  # OUT_OF_RANGE, RECREATED or TRUNCATED
         self.log_end = -1  # of a TRUNCATED one: where the log ends that once went further
 
     @property
     def is_settled(self) -> bool:
-        """Whether fetching is all that it needs."""
+        """Whether the position only needs fetching."""
         return self.offset is not None and self.invalid is None and self.error is None
 
 
 class Fetcher:
-    """Fetches for all positions. `ready` holds what was fetched, `unsettled` the positions that the consumer must look
-    up, reset, or raise an error for; one stays there until that is done."""
+    """Fetches for all positions. `ready`: what was fetched. `unsettled`: positions that the consumer must look up or
+    reset, or for which it must raise an error; they stay until that is done."""
 
     def __init__(self, client: Client, isolation: int, partition_max_bytes: int, lane: str) -> None:
         self.client = client
@@ -104,14 +104,14 @@ class Fetcher:
         self.ready: deque[FetchedBatches] = deque()
         self.arrived = asyncio.Event()
         self.unsettled: dict[TopicPartition, Position] = {}
-        self._served = 0  # how often a partition got data
+        self._served = 0  # counts the times that a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
         self._refresher = Refresher(client, "consumer", lambda tp: tp in self.positions, self._refreshed)
         self._closed = False
 
     def assign(self, positions: dict[TopicPartition, int | None]) -> None:
-        """Replace the assignment; what was fetched for partitions that stay is kept."""
+        """Replace the assignment; data fetched for partitions that stay is kept."""
         before = self.positions
         self.positions = {}
         for tp, offset in positions.items():
@@ -135,14 +135,14 @@ class Fetcher:
         self.wake()
 
     def settle(self, tp: TopicPartition, position: Position, offset: int) -> bool:
-        """Seek to what was found for `position`; False when the user has sought, or the partition has gone, since."""
+        """Seek to the result of a look-up of `position`; False if it was replaced meanwhile."""
         if self.positions.get(tp) is not position:
             return False
         self.seek(tp, offset)
         return True
 
     def raise_error(self) -> None:
-        """Raise an error that the user was not told of yet, once."""
+        """Raise an error that was not raised yet, once."""
         for tp, position in self.unsettled.items():
             if position.error is not None:
                 error, position.error = position.error, None
@@ -151,7 +151,7 @@ class Fetcher:
                 raise error
 
     def take(self) -> list[FetchedBatches]:
-        """All that is ready; the positions move on past it."""
+        """All that is ready; the positions advance past it."""
         taken = list(self.ready)
         self.ready.clear()
         self.arrived.clear()
@@ -164,7 +164,7 @@ class Fetcher:
         return taken
 
     def wake(self) -> None:
-        """Start a loop for each node that leads something, and let all loops look again."""
+        """Start a loop for each node that leads a partition, and wake all loops."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -241,25 +241,25 @@ class Fetcher:
                 if self.positions.get(answer.tp) is position and position.fetch_offset == offset:
                     try:
                         self._take_in(answer, position, offset)
-                    except KafkaError as error:  # headers that cannot be
+                    except KafkaError as error:  # invalid headers
                         self._tell(error, answer.tp, position)
 
     def _is_of_its_topic(self, tp: TopicPartition, position: Position) -> bool:
-        """False where the topic was deleted and made anew: what it has at the position's offset is something else."""
+        """False if the topic was deleted and created again: then the position's offset is meaningless."""
         topic_id = self.client.topic_id(tp.topic)
         if position.topic_id is None:
             position.topic_id = topic_id
         elif topic_id is not None and topic_id != position.topic_id:
-            self._invalidate(tp, position, MADE_ANEW)
+            self._invalidate(tp, position, RECREATED)
             return False
         return True
 
     def _waiting(self, node: int, now: float) -> bool:
-        """Whether some partition of the node waits for time to pass."""
+        """Whether a partition of the node waits for time to pass."""
         return any(p.paused_until > now and self.client.leader(tp) == node for tp, p in self.positions.items())
 
     def _holds(self, node: int) -> bool:
-        """Whether something of the node waits for the user to take it."""
+        """Whether data of the node waits for the user."""
         return any(p.buffered and self.client.leader(tp) == node for tp, p in self.positions.items())
 
     def _take_in(self, answer: RawFetch, position: Position, asked_offset: int) -> None:
@@ -308,7 +308,7 @@ class Fetcher:
             self._tell(error, answer.tp, position)
 
     def _tell(self, error: KafkaError, tp: TopicPartition, position: Position) -> None:
-        """The user's next poll raises it. The partition is tried again, and told again, after a while."""
+        """The user's next poll raises the error. After a while the partition is tried again."""
         position.error = KafkaError.of(
             error.code, f"{tp.topic}-{tp.partition}, fetch at offset {position.fetch_offset}: {error.message}"
         )
@@ -330,18 +330,18 @@ class Fetcher:
         try:
             await self.client.refresh_metadata(sorted({tp.topic for tp in self.positions}))
         except (ClientError, KafkaError):
-            pass  # whoever needs it asks again
+            pass  # the next user asks again
         self._refreshed()
 
     def _refreshed(self) -> None:
         self.wake()
         if self.unsettled:
-            self.arrived.set()  # one may have a leader now
+            self.arrived.set()  # a partition may have a leader now
 
 
 def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:
-    """The answer's records without a torn batch at the end, the offset after them (None: there is no whole batch) and
-    the last one's leader epoch."""
+    """The answer's records without an incomplete batch at the end, the offset after them (None: there is no whole
+    batch), and the leader epoch of the last one."""
     end, next_offset, epoch = 0, None, -1
     for at, header in records.walk(answer.records):
         end, next_offset, epoch = at + header.size_bytes, header.next_offset, header.partition_leader_epoch
@@ -349,7 +349,7 @@ def whole_batches(answer: RawFetch) -> tuple[memoryview, int | None, int]:
 
 
 def without_aborted(data: memoryview, aborted: tuple[tuple[int, int], ...]) -> memoryview:
-    """Batches that no aborted transaction wrote: what KafkaConsumer's read_committed gives (KIP-98)."""
+    """Batches without those of aborted transactions: what KafkaConsumer returns with read_committed (KIP-98)."""
     pending = sorted(aborted, key=lambda each: each[1])
     open_ids: dict[int, None] = {}
     kept: list[Any] = []

@@ -1,9 +1,9 @@
 """Membership in a classic consumer group: join, sync, heartbeat, leave; the leader assigns.
 
-Everything that changes the assignment happens inside `join`, which the consumer calls from its polls, as Kafka's
-Java client does: user callbacks never run beside the user's own code. Heartbeats go on by themselves, also while a
-rebalance waits for the user to poll. A member has a connection of its own to the coordinator, since a JoinGroup keeps
-what comes behind it waiting.
+All changes of the assignment happen inside `join`, which the consumer calls from its polls, as Kafka's Java client
+does: user callbacks never run in parallel with the user's own code. Heartbeats continue by themselves, even while a
+rebalance waits for the user's poll. A member has its own connection to the coordinator, since a JoinGroup delays the
+requests after it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .types import TopicPartition
 log = logging.getLogger("isthmus.client")
 
 PROTOCOL_TYPE = "consumer"
-SAY_AFTER_S = 3.0  # without a coordinator: shorter whiles, such as a start of its broker, are nobody's concern
+SAY_AFTER_S = 3.0  # without a coordinator: shorter times, such as a restart of its broker, are not logged
 LEAVE_TIMEOUT_MS = 5_000
-LOOK_S = 30.0  # how often the leader looks for new partitions of the group's topics
-LOOK_MISSING_S = 2.0  # and while a topic is not there
+LOOK_S = 30.0  # how often the leader checks for new partitions of the group's topics
+LOOK_MISSING_S = 2.0  # the same while a topic is missing
 COORDINATOR_GONE = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -55,7 +55,7 @@ class Membership:
     ) -> None:
         for name in assignors:
             if name not in ASSIGNORS:
-                raise ClientError(f"there is no assignor {name}: choose of {', '.join(ASSIGNORS)}")
+                raise ClientError(f"there is no assignor {name}: choose from {', '.join(ASSIGNORS)}")
         self.client = client
         self.group_id = group_id
         self.instance_id = instance_id
@@ -65,38 +65,38 @@ class Membership:
         self.assignors = list(assignors)
         self.lane = client.new_lane("group")
         self.topics: list[str] = []
-        self.assigned: list[TopicPartition] = []  # what the last join gave
+        self.assigned: list[TopicPartition] = []  # from the last join
         self.counts: dict[str, int] | None = None  # as leader: partitions by topic at the last assignment
         self.member_id = ""
-        self.generation = -1  # before the first join, and once put out
+        self.generation = -1  # -1 before the first join, and after removal
         self.coordinator: int | None = None
         self.must_join = True
         self.error: Exception | None = None
-        self.changed = asyncio.Event()  # something for the next poll to do
+        self.changed = asyncio.Event()  # the next poll has something to do
         self._heart: asyncio.Task[None] | None = None
-        self._lost_at: float | None = None  # loop time since when the coordinator is sought in vain
-        self._is_told = False  # that it is
+        self._lost_at: float | None = None  # loop time since which no coordinator was found
+        self._is_logged = False  # that was logged
 
     # --- The coordinator ----------------------------------------------------------------------------
 
     def heard(self, code: int) -> None:
-        """What a request to the coordinator was answered: whether it is one (still, or again)."""
+        """Note whether an answer of the coordinator shows that it still is, or again is, the coordinator."""
         if code in COORDINATOR_GONE:
             self._lost(KafkaError.of(code).name)
             return
-        if self._is_told:
+        if self._is_logged:
             seconds = asyncio.get_running_loop().time() - (self._lost_at or 0.0)
             log.warning("group %s has a coordinator again, after %.0f s", self.group_id, seconds)
-        self._lost_at, self._is_told = None, False
+        self._lost_at, self._is_logged = None, False
 
     def _lost(self, why: object) -> None:
-        """It must be looked up anew. Waiting for it has no end, so that it is told, once."""
+        """Look up the coordinator again. That may take for ever, so it is logged, once."""
         self.coordinator = None
         now = asyncio.get_running_loop().time()
         if self._lost_at is None:
             self._lost_at = now
-        elif now - self._lost_at >= SAY_AFTER_S and not self._is_told:
-            self._is_told = True
+        elif now - self._lost_at >= SAY_AFTER_S and not self._is_logged:
+            self._is_logged = True
             log.warning(
                 "group %s has no coordinator (%s): waiting for one. Its partition of __consumer_offsets may be "
                 "offline, or its broker down",
@@ -105,7 +105,7 @@ class Membership:
             )
 
     async def find(self, timeout_ms: float = API_TIMEOUT_MS) -> int:
-        """The node that coordinates the group. Raises KafkaError when there is none within the time."""
+        """The coordinator's node. Raises KafkaError if there is none within the time."""
         if self.coordinator is not None:
             return self.coordinator
         request = find_coordinator.Request(coordinator_keys=[self.group_id])
@@ -137,7 +137,7 @@ class Membership:
         most_version: int | None = None,
         lane: str | None = None,
     ) -> Any:
-        """A request to the coordinator, which is looked up first after it was lost; both within the time."""
+        """Send a request to the coordinator, which is first looked up if it is unknown; both within the time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         node = await self.find(timeout_ms)
@@ -152,28 +152,28 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has this member, as far as is known."""
+        """Whether, as far as is known, the group has this member."""
         return self.generation >= 0
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Be a member for these topics from the next poll on; one under way takes it up."""
+        """Join for these topics with the next poll, or with a join in progress."""
         self.topics = list(topics)
         self._must_join()
 
     def put_out(self, code: int) -> None:
-        """The group has this member no more (one of PUT_OUT): nothing is committed until a poll has joined again. One
-        that was fenced keeps its member id, since without it a join would put out who has its instance id now."""
+        """The group has removed this member (an error of PUT_OUT): nothing is committed until a poll has joined again.
+        A fenced member keeps its id: a join without it would remove the present owner of its instance id."""
         self.generation = -1
         if code in JOIN_ANEW:
             self.member_id = ""
         self._must_join()
 
     async def join(self) -> None:
-        """Join, and as leader assign; `assigned` are the partitions that are this member's. Tries until it is in."""
+        """Join and, as leader, assign. `assigned` then has this member's partitions. Retries until it is a member."""
         await self._stop_heart()
         attempt = 0
         while True:
-            self.must_join = False  # another `subscribe` from here on asks for another join
+            self.must_join = False  # from here on, another `subscribe` requires another join
             try:
                 assigned = await self._join_once()
             except (ClientError, KafkaError) as error:
@@ -189,7 +189,7 @@ class Membership:
             attempt = min(attempt + 1, 4)
 
     async def _join_once(self) -> list[TopicPartition] | None:
-        """None: not now, try again. Raises KafkaError for what trying again cannot help."""
+        """One attempt. None: try again. Raises KafkaError for errors that a retry cannot solve."""
         subscription = wire.encode_subscription(wire.Subscription(topics=sorted(self.topics)), 1)
         request = join_group.Request(
             group_id=self.group_id,
@@ -251,7 +251,7 @@ class Membership:
                 raise error
 
     def _wanted(self, members: Iterable[Any]) -> dict[str, list[str]]:
-        """What each member subscribes to, in the order in which Kafka's assignors take the members."""
+        """Each member's subscription, in the order in which Kafka's assignors take the members."""
         order = sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or m.member_id))
         try:
             return {member.member_id: wire.decode_subscription(member.metadata).topics for member in order}
@@ -261,13 +261,13 @@ class Membership:
             ) from error
 
     async def _count(self, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
-        """Partitions of all topics that members subscribe to; 0 for those that are not there."""
+        """Partition counts of all subscribed topics; 0 for those that do not exist."""
         topics = sorted({topic for each in wanted.values() for topic in each})
         await self.client.refresh_metadata(topics)
         return {topic: len(self.client.partitions(topic)) for topic in topics}
 
     async def _beat(self) -> None:
-        """Heartbeats until a rebalance or a lost membership; then the next poll joins again."""
+        """Send heartbeats until a rebalance or a lost membership; then the next poll joins again."""
         request = heartbeat.Request(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -292,7 +292,7 @@ class Membership:
             except ClientError:
                 continue
             except KafkaError as error:
-                if error.retriable:  # such as no coordinator for long
+                if error.retriable:  # for example, no coordinator for long
                     continue
                 self.error = error
                 break
@@ -303,7 +303,7 @@ class Membership:
             if code in JOIN_ANEW:
                 break
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._must_join()  # and on: the session lasts until the user polls
+                self._must_join()  # continue: the session must last until the user polls
             elif code:
                 self.error = KafkaError.of(code, f"group {self.group_id}, heartbeat")
                 break
@@ -314,7 +314,7 @@ class Membership:
         self.changed.set()
 
     async def _look_for_partitions(self) -> None:
-        """The leader joins again when a topic has grown or appeared, and so calls for a rebalance."""
+        """As leader, join again when a topic has grown or was created; this starts a rebalance."""
         assert self.counts is not None
         await self.client.refresh_metadata(list(self.counts))
         if any(len(self.client.partitions(topic)) != count for topic, count in self.counts.items()):
@@ -327,8 +327,8 @@ class Membership:
             await asyncio.gather(heart, return_exceptions=True)
 
     async def leave(self, timeout_ms: float = LEAVE_TIMEOUT_MS) -> None:
-        """Stop; a member without an instance id leaves the group at once. Without time the request is sent, and not
-        waited for."""
+        """Stop. A member without an instance id leaves the group at once. Without time the request is sent, but its
+        answer is not awaited."""
         await self._stop_heart()
         try:
             if self.member_id and self.instance_id is None and self.coordinator is not None:
@@ -336,9 +336,9 @@ class Membership:
                 request = leave_group.Request(group_id=self.group_id, members=[identity])
                 what = f"leaving group {self.group_id}"
                 async with self.client.operation(what, min(timeout_ms, LEAVE_TIMEOUT_MS)):
-                    await self.ask(request, lane="main")  # on the own one it may wait behind a JoinGroup
+                    await self.ask(request, lane="main")  # on the member's own one it may wait behind a JoinGroup
         except (ClientError, KafkaError):
-            pass  # the session's end does the same, later
+            pass  # the end of the session has the same effect, later
         finally:
             self.member_id, self.generation = "", -1
             await self.client.close_lane(self.lane)

@@ -1,4 +1,4 @@
-"""The time of one operation: its caller's deadline is the only one; requests, pauses and retries all lie inside it.
+"""The time limit of one operation. The caller's deadline is the only one; it includes all requests, pauses and retries.
 
     async with client.operation("commit of group g", timeout_ms) as operation:
         while True:
@@ -8,7 +8,7 @@
                 await operation.again(error)
 
 An operation inside another one of the same task ends with the outer one at the latest. The default is Kafka's
-`default.api.timeout.ms` (KIP-266): twice a request's, so that one broker that hangs leaves time for another try.
+`default.api.timeout.ms` (KIP-266): twice the limit of a request, so that one hanging broker leaves time for a retry.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Protocol
 from ..protocol.errors import KafkaError
 from .errors import ClientError, OperationTimeout
 
-API_TIMEOUT_MS = 60_000  # of an operation whose caller gives no time
-CLOSE_TIMEOUT_MS = 30_000  # of a `close()` whose caller gives no time, as Kafka's consumer
+API_TIMEOUT_MS = 60_000  # default of an operation
+CLOSE_TIMEOUT_MS = 30_000  # default of a `close()`, as in Kafka's consumer
 
 _current: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
@@ -36,8 +36,8 @@ class Owner(Protocol):
 
 
 class Operation:
-    """Made by `Client.operation`. Ends by its deadline with the error of the last attempt: a KafkaError keeps its code,
-    all else is an OperationTimeout. `Client.close` ends it at once with ClientClosed."""
+    """Made by `Client.operation`. At its deadline it raises the error of the last attempt: a KafkaError keeps its code,
+    other errors become OperationTimeout. `Client.close` ends it at once with ClientClosed."""
 
     def __init__(self, client: Owner, what: str, timeout_ms: float) -> None:
         self.client = client
@@ -45,7 +45,7 @@ class Operation:
         self.timeout_ms = max(0.0, timeout_ms)
         self.deadline = 0.0  # loop time, from `async with` on
         self._attempts = 0
-        self._failure: Exception | None = None  # of the last attempt, here or in an operation inside this one
+        self._failure: Exception | None = None  # of the last attempt, also in an inner operation
         self._closed: Exception | None = None
         self._outer: Operation | None = None
         self._task: asyncio.Task[object] | None = None
@@ -60,7 +60,7 @@ class Operation:
         self._task = asyncio.current_task()
         self.deadline = asyncio.get_running_loop().time() + self.timeout_ms / 1000
         outer = _current.get()
-        if outer is not None and outer._task is self._task:  # a task inherits its maker's context, but not its time
+        if outer is not None and outer._task is self._task:  # a task inherits its creator's context, but not its time
             self._outer = outer
         if self._outer is not None and self._outer.deadline <= self.deadline:
             self.deadline = self._outer.deadline
@@ -84,13 +84,13 @@ class Operation:
             raise self._closed or self._ended() from None
 
     def end(self, error: Exception) -> None:
-        """Raise `error` in the operation on the next turn of the loop; once it ends by itself, do nothing."""
+        """Raise `error` in the operation on the next turn of the loop; nothing if it has ended by then."""
         if not self._timeout.expired():
             self._closed = error
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def again(self, error: ClientError | KafkaError) -> None:
-        """Pause before the next attempt, longer each time. Raises `error` where another attempt cannot help."""
+        """Pause before the next attempt, longer each time. Raises `error` if another attempt cannot help."""
         if not error.retriable:
             raise error
         operation: Operation | None = self

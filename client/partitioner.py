@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by key as Kafka's Java client does it, else sticky for a batch's length."""
+"""Chooses a record's partition: by key as Kafka's Java client, or, without a key, the same for a whole batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..protocol.primitives import ZERO_UUID
 from .accumulator import Accumulator
 from .cluster import TopicMetadata
 
-KEYS_REMEMBERED = 20_000  # of a topic, with their partitions
+KEYS_REMEMBERED = 20_000  # cached for each topic, with their partitions
 MASK = 0xFFFFFFFF
 M = 0x5BD1E995
 SEED = 0x9747B28C
@@ -37,7 +37,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class ProducerTopic:
-    """What the producer knows of a topic: `seen` is the client's metadata object that this was taken from."""
+    """The producer's view of a topic. `seen`: the client's metadata object from which it was made."""
 
     __slots__ = ("accumulators", "count", "key_partitions", "name", "seen", "sticky", "topic_id")
 
@@ -71,7 +71,7 @@ class ProducerTopic:
         return partition
 
     def partition(self, key: bytes | None, random: Random) -> int:
-        """Of a key always the same; without one, that of the batch which is being filled."""
+        """Always the same partition for a key; without a key, that of the batch that is being filled."""
         if key is not None:
             return self.of_key(key)
         if self.sticky is None or self.sticky >= self.count:

@@ -1,7 +1,7 @@
-"""The producer: batches by partition, idempotent by default, in order, each record's fate in a future.
+"""The producer: batches by partition, idempotent by default, in order; a future has the outcome of each record.
 
-Here records go into batches; `accumulator` knows the order and the sequences of a partition, `sender` sends. A broker
-that lost acknowledged data is told apart from one that merely failed: `DataLost`.
+This module puts records into batches. `accumulator` has the order and the sequences of a partition, `sender` sends.
+`DataLost` distinguishes a broker that lost acknowledged data from one that merely failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("isthmus.client")
 
 BATCH_BYTES = 128 << 10
 BUFFER_BYTES = 64 << 20
-RECORD_OVERHEAD_BYTES = 24  # most that a record takes besides key, value and headers
+RECORD_OVERHEAD_BYTES = 24  # upper limit for a record without key, value and headers
 LEARN_ATTEMPTS = 8
 
 __all__ = ["Producer", "partition_for_key"]
@@ -37,8 +37,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 class Producer:
     """Sends records through a started `Client`. linger_ms: how long a batch waits for more records; acks: -1 all, 1
-    leader, 0 none (then futures resolve with offset -1); buffer_bytes: most that is held; batch_bytes: before
-    compression."""
+    leader, 0 none (then futures resolve with offset -1); buffer_bytes: most bytes that are
+    buffered; batch_bytes: most bytes of a batch before compression."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Producer:
         self.buffered_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, ProducerTopic] = {}
-        self._waiting: dict[str, list[Any]] = {}  # records of topics that are still to be learnt
+        self._waiting: dict[str, list[Any]] = {}  # records that wait for their topic's metadata
         self._jobs: dict[asyncio.Task[None], None] = {}
-        self._room = asyncio.Event()
+        self._space_freed = asyncio.Event()
         self._producer_id, self._producer_epoch = -1, -1
         self._open = False
         self._sender = Sender(
@@ -85,7 +85,7 @@ class Producer:
     # --- For users ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Get a producer id, within delivery_timeout_ms, and begin to send."""
+        """Get a producer id, within delivery_timeout_ms, and start sending."""
         if self.idempotent:
             self._producer_id, self._producer_epoch = await self._new_producer_id()
         self._open = True
@@ -100,14 +100,14 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.room()` first.
+        """Put a record into its batch, without waiting. Raises BufferFull: `await producer.wait_for_space()` first.
 
-        A topic that the client does not know yet is asked for first, and made where the cluster does that.
+        Of a topic that is new to the client the metadata is fetched first; the cluster may create the topic then.
         """
         if self.buffered_bytes >= self.buffer_bytes:
-            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await room() before send()")
+            raise BufferFull(f"the producer holds {self.buffered_bytes} bytes: await wait_for_space() before send()")
         if not self._open:
-            raise ClientError("the producer is not started, or closed")
+            raise ClientError("the producer is not started, or is closed")
         if timestamp_ms is None:
             timestamp_ms = self.client.runtime.wall_ms()
         size = RECORD_OVERHEAD_BYTES
@@ -131,25 +131,25 @@ class Producer:
         return future
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         return self.buffered_bytes < self.buffer_bytes
 
-    async def room(self) -> None:
-        """Wait until the next `send` has room, or the producer is closed; lets the loop send what is full meanwhile."""
+    async def wait_for_space(self) -> None:
+        """Wait until the buffer takes the next `send`, or the producer is closed. Full batches are sent meanwhile."""
         if not self._sender.is_drained:
             await asyncio.sleep(0)
         while self.buffered_bytes >= self.buffer_bytes:
-            self._room.clear()
-            await self._room.wait()
+            self._space_freed.clear()
+            await self._space_freed.wait()
 
     async def flush(self) -> None:
-        """Send what there is now and wait until each record's fate is known; errors are in the futures."""
+        """Send everything now and wait until each record's outcome is known; errors are in the futures."""
         while self._waiting:
             await asyncio.wait(list(self._jobs), return_when=asyncio.FIRST_COMPLETED)
         batches = []
-        for each in list(self._sender.busy.values()):
+        for each in list(self._sender.active.values()):
             each.seal()
-            batches += each.undone()
+            batches += each.pending()
         self._sender.wake()
         for batch in batches:
             if not batch.done:
@@ -159,8 +159,8 @@ class Producer:
             batches += batch.parts
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """Flush for timeout_ms at most, then release everything. Records that are not delivered by then have a
-        ClientError in their futures; how many is in the log."""
+        """Flush for at most timeout_ms, then release everything. The futures of records that were not delivered get a
+        ClientError; their number is logged."""
         if not self._open:
             return
         try:
@@ -207,7 +207,7 @@ class Producer:
         if batch is None or not batch.builder.append(timestamp_ms, key, value, headers):  # type: ignore[union-attr]
             if each.error is not None:
                 future.set_exception(each.error)
-                future.exception()
+                future.exception()  # seen: asyncio logs one that nobody asks for
                 return
             if batch is not None:
                 each.seal()
@@ -215,10 +215,10 @@ class Producer:
                 self._sender.is_drained = False
                 self._sender.wake()
             builder = BatchBuilder(self.compression, max_bytes=self.batch_bytes)
-            builder.append(timestamp_ms, key, value, headers)  # raises before the batch is there
+            builder.append(timestamp_ms, key, value, headers)  # may raise: no batch has begun yet
             now = self._loop.time()
             batch = each.start(builder, now, now + self.delivery_timeout_s)
-            self._sender.busy[each.tp] = each
+            self._sender.active[each.tp] = each
             if self.linger_s:
                 self._sender.wake_at(now + self.linger_s)
             else:
@@ -234,7 +234,7 @@ class Producer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic.name} has {topic.count} partitions, and no partition {partition}",
             )
-        in_flight_max = IN_FLIGHT_MAX if self.idempotent else 1  # else a retry would change the order
+        in_flight_max = IN_FLIGHT_MAX if self.idempotent else 1  # otherwise a retry would change the order
         each = Accumulator(
             TopicPartition(topic.name, partition), self._producer_id, self._producer_epoch, in_flight_max
         )
@@ -242,7 +242,7 @@ class Producer:
         return each
 
     def _send_later(self, topic: str, record: Any) -> None:
-        """The topic is new to this client: learn it first, records kept in order. They count as buffered already."""
+        """The topic is new to this client: get its metadata first. Records are kept in order and count as buffered."""
         waiting = self._waiting.setdefault(topic, [])
         waiting.append(record)
         if len(waiting) == 1:
@@ -255,7 +255,7 @@ class Producer:
         error: Exception = no_topic(topic)
         try:
             async with self.client.operation(f"metadata of topic {topic}", self.delivery_timeout_s * 1000) as operation:
-                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can know an invalid one
+                for _ in range(0 if why_invalid(topic) else LEARN_ATTEMPTS):  # no broker can have an invalid one
                     await self.client.refresh_metadata([topic], create=True, timeout_ms=operation.remaining_ms)
                     if self._look_at(topic).count:
                         break
@@ -275,7 +275,7 @@ class Producer:
                 self._put(known, at, timestamp_ms, key, value, headers, size, future)
             except (KafkaError, ClientError, TypeError, ValueError) as wrong:
                 future.set_exception(wrong)
-                future.exception()
+                future.exception()  # seen
         self._released(0)
 
     def _fail_waiting(self, topic: str, error: Exception) -> None:
@@ -283,12 +283,12 @@ class Producer:
             self._released(size)
             if not future.done():
                 future.set_exception(error)
-                future.exception()
+                future.exception()  # seen
 
     def _released(self, size_bytes: int) -> None:
         self.buffered_bytes -= size_bytes
         if self.buffered_bytes < self.buffer_bytes:
-            self._room.set()
+            self._space_freed.set()
 
     async def _new_producer_id(self) -> tuple[int, int]:
         request = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60_000)

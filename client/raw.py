@@ -1,4 +1,4 @@
-"""Raw batches: record batches fetched and appended as bytes, never looked into; mirrors and consumers stand on it."""
+"""Raw batches: record batches fetched and appended as bytes, without decoding. Used by mirrors and consumers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IDS_FROM = 13  # versions of Fetch and Produce that name topics by id
 
 
 class RawFetch(NamedTuple):
-    """One partition of a fetch answer. records: whole batches, perhaps with a torn one at the end, as a view into the
-    answer. diverging_epoch: (epoch, end offset) where the log parts from the asker's, KIP-595. aborted: (producer id,
-    first offset) pairs where read_committed was asked for."""
+    """One partition of a fetch answer. records: whole batches, perhaps with an incomplete one at the end, as a view of
+    the answer. diverging_epoch: (epoch, end offset) where the log differs from the client's, KIP-595. aborted:
+    (producer id, first offset) pairs, for read_committed."""
 
     tp: TopicPartition
     error_code: int
@@ -44,10 +44,10 @@ async def fetch_raw(
     lane: str = "fetch",
     timeout_ms: float = REQUEST_TIMEOUT_MS,
 ) -> list[RawFetch]:
-    """One Fetch to one node, within max_wait_ms + timeout_ms, connecting included. positions: partition -> (offset,
-    epoch of the last batch had or -1, current leader epoch or -1). They are asked for in this order, which counts where
-    max_bytes leaves some out: a topic is named once for each run of its partitions, as Kafka's consumer does. Answers
-    in the order of `positions`; partition errors are in them, the request's raise KafkaError."""
+    """One Fetch to one node, within max_wait_ms + timeout_ms, including connecting. positions: partition -> (offset,
+    epoch of the last batch or -1, current leader epoch or -1). The request keeps their order, which matters if
+    max_bytes leaves some out: a topic is named once for each run of its partitions, as in Kafka's consumer. Answers are
+    in the order of `positions`, with partition errors; errors of the request raise KafkaError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (max_wait_ms + timeout_ms) / 1000
     connection = await client.connection(node_id, lane, timeout_ms)
@@ -107,8 +107,8 @@ def _one(tp: TopicPartition, each: Any) -> RawFetch:
 async def append_raw(
     client: Client, tp: TopicPartition, batches: Any, acks: int = -1, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> int:
-    """Produce batches as they are, within timeout_ms; the base offset they got. Raises KafkaError with the partition's
-    name."""
+    """Produce batches unchanged, within timeout_ms. Returns their base offset. Raises KafkaError that names the
+    partition."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
     node = await client.leader_of(tp, timeout_ms)

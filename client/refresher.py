@@ -1,5 +1,5 @@
-"""Asks for metadata in the background while partitions have no leader: one request at a time, with a pause before it
-that doubles up to BACKOFF_MAX_MS. What stays without a leader is named in the log, once."""
+"""Refreshes metadata in the background while partitions have no leader: one request at a time, after pauses that double
+up to BACKOFF_MAX_MS. A partition that stays without a leader is logged once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .types import TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-SAY_AFTER_S = 3.0  # without a leader: shorter times, such as an election or a restart, are not worth a line
+SAY_AFTER_S = 3.0  # without a leader: shorter times, such as an election or a restart, are not logged
 
 
 class Refresher:
@@ -33,12 +33,12 @@ class Refresher:
         self._is_wanted = is_wanted
         self._refreshed = refreshed
         self._since: dict[TopicPartition, float] = {}  # loop time at which `need` was first called
-        self._said: dict[str, None] = {}  # what the log has; of a topic that is not there one line
+        self._logged: dict[str, None] = {}  # messages that were logged; one for a topic that does not exist
         self._attempts = 0
         self._task: asyncio.Task[None] | None = None
 
     def need(self, tps: Iterable[TopicPartition]) -> None:
-        """The leaders of these are not known, or have changed: ask for their metadata soon."""
+        """The leaders of these partitions are unknown or have changed: refresh their metadata soon."""
         loop = asyncio.get_running_loop()
         for tp in tps:
             if tp not in self._since:
@@ -71,9 +71,9 @@ class Refresher:
             error = self.client.why_no_leader(tp) if self._is_wanted(tp) else None
             if error is None:
                 del self._since[tp]
-            elif now - since >= SAY_AFTER_S and error.message not in self._said:
-                self._said[error.message] = None
+            elif now - since >= SAY_AFTER_S and error.message not in self._logged:
+                self._logged[error.message] = None
                 log.warning("%s waits: %s", self.what, error.message)
-        if self._said and not self._since:
-            self._said.clear()
+        if self._logged and not self._since:
+            self._logged.clear()
             log.warning("%s no longer waits: all its partitions have leaders", self.what)

@@ -1,7 +1,7 @@
-"""The producer's sending side: full and lingered batches go to their leaders, answers decide what becomes of them.
+"""The producer's sending side: full and lingered batches go to their leaders; the answers decide the outcome.
 
-There is no sending task: `_drain` runs once a turn of the loop when there may be something to send (a batch is full or
-has lingered, an answer came, a connection was made, a pause is over), and one timer wakes it for the rest.
+There is no sending task. `_drain` runs at most once per turn of the loop, when there may be something to send: a batch
+is full or has lingered, an answer arrived, a connection was made, or a pause is over. One timer wakes it otherwise.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger("isthmus.client")
 REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
 REQUESTS_IN_FLIGHT_MAX = 5  # to one node
 RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
-TIMER_SLACK_S = 0.0005  # timers of some loops have steps of 1 ms
+TIMER_SLACK_S = 0.0005  # some loops have timers with a resolution of 1 ms
 LANE = "produce"
 CLOSED = "the producer was closed before this was delivered"
-ASK_S = 5.0  # for a broker to say what it has of a producer
+ASK_S = 5.0  # for a broker to answer what it has of a producer
 
 
 class Sender:
-    """Sends what is in `busy`. released: called with the bytes of each batch whose fate is known."""
+    """Sends what is in `active`. released: called with the bytes of each batch whose fate is known."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Sender:
         delivery_timeout_s: float,
     ) -> None:
         self.client = client
-        self.busy: dict[TopicPartition, Accumulator] = {}  # those that are not idle
+        self.active: dict[TopicPartition, Accumulator] = {}  # those that are not idle
         self.acks = acks
         self.linger_s = linger_s
         self.request_timeout_ms = request_timeout_ms
@@ -61,7 +61,7 @@ class Sender:
         self._under_way: dict[int, int] = {}  # node -> requests not yet answered
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._refresher = Refresher(client, "producer", lambda tp: tp in self.busy, self.wake)
+        self._refresher = Refresher(client, "producer", lambda tp: tp in self.active, self.wake)
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -70,13 +70,13 @@ class Sender:
     @property
     def undelivered(self) -> int:
         """Records whose fate is not known."""
-        return sum(batch.count for each in self.busy.values() for batch in each.undone())
+        return sum(batch.count for each in self.active.values() for batch in each.pending())
 
     async def close(self) -> None:
-        """Nothing is sent any more; what is not yet delivered is told so."""
+        """Stop sending; the futures of undelivered records get an error."""
         self._open = False
-        for each in list(self.busy.values()):
-            for batch in each.undone():
+        for each in list(self.active.values()):
+            for batch in each.pending():
                 doubt = "it may or may not be in the log" if batch.attempts else "it is not in the log"
                 batch.fail(ClientError(f"{each.where}: {CLOSED}; {doubt}"))
                 self._release(each, batch)
@@ -92,10 +92,10 @@ class Sender:
     def _task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._loop.create_task(work, name=f"{self.client.client_id} producer: {name}")
 
-    # --- Out ----------------------------------------------------------------------------------------
+    # --- Sending-------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Drain on the next turn."""
+        """Drain on the next turn of the loop."""
         if self._drain_handle is None and self._open:
             self._drain_handle = self._loop.call_soon(self._drain)
 
@@ -111,7 +111,7 @@ class Sender:
         self.wake()
 
     def _drain(self) -> None:
-        """Send what can be sent now; set the timer for what becomes sendable by itself."""
+        """Send what can be sent now; set the timer for what can be sent later."""
         self._drain_handle = None
         self.is_drained = True
         if not self._open:
@@ -119,7 +119,7 @@ class Sender:
         now = self._loop.time()
         by_node: dict[int, list[Accumulator]] = {}
         leaderless: list[TopicPartition] = []
-        for each in list(self.busy.values()):
+        for each in list(self.active.values()):
             if each.first_deadline() <= now:
                 self._expire(each, now)
             self._seal_due(each, now)
@@ -133,12 +133,12 @@ class Sender:
             self._drain_to(node, accumulators, now)
         if leaderless:
             self._refresher.need(leaderless)
-        next_at = min((self._next_at(each, now) for each in self.busy.values()), default=float("inf"))
+        next_at = min((self._next_at(each, now) for each in self.active.values()), default=float("inf"))
         if next_at < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
 
     def _seal_due(self, each: Accumulator, now: float) -> None:
-        """What has lingered may go, but takes records for as long as it could not go anyway."""
+        """A lingered batch may be sent, but takes records as long as it cannot be sent anyway."""
         batch = each.open
         if batch is None or each.ready or len(each.in_flight) >= each.in_flight_max:
             return
@@ -147,7 +147,7 @@ class Sender:
             self._topics[each.tp.topic].sticky = None
 
     def _next_at(self, each: Accumulator, now: float) -> float:
-        """When time alone changes something for a partition; answers and connections wake by themselves."""
+        """When time alone changes something for a partition. Answers and connections wake the sender themselves."""
         found = each.first_deadline()
         if each.ready and each.retry_at > now:
             return min(found, each.retry_at)
@@ -162,7 +162,7 @@ class Sender:
         return self.client.leader(each.tp)
 
     def _drain_to(self, node: int, accumulators: list[Accumulator], now: float) -> None:
-        """Requests of at most REQUEST_BYTES_MAX, one batch of each partition in each."""
+        """Requests of at most REQUEST_BYTES_MAX, each with one batch per partition."""
         connection = self.client.open_connection(node, LANE)
         if connection is None or not connection.is_writable:
             if node not in self._connecting:
@@ -178,7 +178,7 @@ class Sender:
                     assert batch.data is not None
                     size += len(batch.data)
                     batches.append((each, batch))
-                    self.busy[each.tp] = self.busy.pop(each.tp)  # the next request begins with others
+                    self.active[each.tp] = self.active.pop(each.tp)  # the next request begins with others
             if not batches:
                 return
             if not self._send_request(node, connection, batches):
@@ -190,7 +190,7 @@ class Sender:
             await connection.writable()
         except (ClientError, KafkaError, OSError):
             retry_at = self._retry_at(1)
-            led = [each for each in self.busy.values() if self.client.leader(each.tp) == node]
+            led = [each for each in self.active.values() if self.client.leader(each.tp) == node]
             for each in led:
                 each.backed_off(self._retry_at(each.failures))
             self.wake_at(retry_at)
@@ -200,7 +200,7 @@ class Sender:
             self.wake()
 
     def _send_request(self, node: int, connection: Connection, batches: list[tuple[Accumulator, Batch]]) -> bool:
-        """False when the connection takes no more."""
+        """False if the connection takes no more."""
         topics: dict[str, Any] = {}
         for each, batch in batches:
             topic = topics.get(each.tp.topic)
@@ -220,7 +220,7 @@ class Sender:
                     self._release(each, batch)
                 return True
             future = connection.send(produce.API, request, self.request_timeout_ms, version)
-        except (ClientError, ProtocolError) as error:  # too old a broker, or it went just now
+        except (ClientError, ProtocolError) as error:  # the broker is too old, or the connection was just lost
             for each, batch in batches:
                 self._try_again(each, batch, error)
             return False
@@ -241,14 +241,14 @@ class Sender:
         self._under_way[node] -= 1
         if done.cancelled():
             return
-        problem = done.exception()  # asked for in any case, or the loop complains that nobody did
+        problem = done.exception()  # always retrieved, or the loop logs that it never was
         if not self._open:
             return
         self.wake()
         if problem is not None:
             for each, batch in batches:
                 self._try_again(each, batch, problem)
-            self._refresher.need(each.tp for each, _ in batches if each.tp in self.busy)
+            self._refresher.need(each.tp for each, _ in batches if each.tp in self.active)
             return
         answers = {
             (names[topic.topic_id] if names else topic.name, p.index): p
@@ -265,7 +265,7 @@ class Sender:
                 self._refused(each, batch, answer)
 
     def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:
-        base_offset = answer.base_offset if not answer.error_code else -1  # a duplicate's place nobody says
+        base_offset = answer.base_offset if not answer.error_code else -1  # unknown for a duplicate
         error = each.acked(batch, base_offset)
         if batch.done:
             self._settle(each)
@@ -284,27 +284,27 @@ class Sender:
         elif answer.error_code not in OUT_OF_TURN:
             each.backed_off(self._retry_at(each.failures))
             self._refresher.need([each.tp])
-        elif batch.epoch == each.epoch:  # else it goes at once, numbered anew
+        elif batch.epoch == each.epoch:  # otherwise it is sent at once with new numbers
             each.retry_at = max(each.retry_at, self._retry_at(0))
         if each.asking and each.tp not in self._asking:
             self._asking[each.tp] = self._task(self._ask(each, answer.log_start_offset), f"ask about {each.where}")
 
     async def _ask(self, each: Accumulator, log_start_offset: int) -> None:
-        """The leader, how far it has what this producer wrote (DescribeProducers, KIP-664)."""
+        """Ask the leader what it has of this producer's records (DescribeProducers, KIP-664)."""
         try:
             async with asyncio.timeout(ASK_S):
                 last_sequence = await self._last_sequence(each)
             in_log, error = each.remembered(last_sequence, log_start_offset)
             if in_log:
                 count = sum(batch.count for batch in in_log)
-                log.warning("%s: %d records have no offset: the broker has them, but forgot where", each.where, count)
+                log.warning("%s: %d records have no offset: the broker has them, but not where", each.where, count)
             for batch in in_log:
                 batch.succeed(each.tp, -1, -1)
                 self._release(each, batch)
             if error is not None:
                 self._give_up(each, each.ready.popleft(), error)
         except (ClientError, KafkaError, ProtocolError, OSError):
-            # The batch goes again, and when it is refused again, so does the question.
+            # The batch is sent again; if it is refused again, the question is repeated.
             each.backed_off(self._retry_at(each.failures))
             self._refresher.need([each.tp])
         finally:
@@ -313,7 +313,7 @@ class Sender:
             self.wake()
 
     async def _last_sequence(self, each: Accumulator) -> int | None:
-        """Of this producer's epoch, as the leader has it; -1: it has none; None: it may not or cannot tell."""
+        """The leader's last sequence of this producer's epoch; -1: none; None: it cannot say, or must not."""
         topic = describe_producers.TopicRequest(name=each.tp.topic, partition_indexes=[each.tp.partition])
         request = describe_producers.Request(topics=[topic])
         try:
@@ -324,7 +324,7 @@ class Sender:
         if found is None:
             raise ClientError(f"the broker left {each.where} out of its answer")
         if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return None  # it takes the right to read
+            return None  # the right to read the topic is missing
         if found.error_code:
             raise KafkaError.of(found.error_code, f"{each.where}: its producers")
         return next(
@@ -350,7 +350,7 @@ class Sender:
         return self._loop.time() + self.client.runtime.jittered(ms) / 1000
 
     def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
-        """Tell the senders of a batch; where nothing more may be written, of all that wait behind it too."""
+        """Resolve the futures of a batch with an error; if nothing more may be written, of all later ones too."""
         batch.fail(error)
         self._release(each, batch)
         if each.error is not None:
@@ -378,4 +378,4 @@ class Sender:
 
     def _settle(self, each: Accumulator) -> None:
         if each.idle:
-            self.busy.pop(each.tp, None)
+            self.active.pop(each.tp, None)

@@ -1,4 +1,4 @@
-"""Small values that everyone who uses the client holds in hand."""
+"""Small values that users of the client handle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record is. offset: -1 where nobody says: without acks, or when a broker has the record but
-    forgot where, as Kafka does when it is killed. timestamp_ms: its own, or the broker's append time where the topic
-    says so."""
+    """The place of a produced record. offset: -1 if unknown: without acks, or if a broker has the record but does not
+    know where, as a Kafka that was killed. timestamp_ms: the record's own, or the broker's append time if the topic is
+    configured so."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumedRecord(NamedTuple):
-    """A record and where it is. headers: (name, value or None) pairs."""
+    """A record and its place. headers: (name, value or None) pairs."""
 
     topic: str
     partition: int

@@ -36,8 +36,8 @@ OPTIONS: dict[str, str] = {
     "maxOffsetsPerTrigger": "Most offsets of one micro-batch, shared out by backlog. Default: no limit.",
     "minPartitions": "At least so many Spark tasks: ranges of offsets are split. Default: no least number.",
     "maxRecordsPerPartition": "Most offsets of one Spark task. Default: no limit.",
-    "minRecordsPerPartition": "Ranges with fewer offsets share a Spark task, for each task costs about as much as so "
-    "many records; 1 gives each topic partition a task of its own. Default: 25000.",
+    "minRecordsPerPartition": "Ranges with fewer offsets share a Spark task, since starting a task costs about as much "
+    "as reading so many records; 1 gives each topic partition a task of its own. Default: 25000.",
     "includeHeaders": "true adds a column of record headers. Default: false.",
     "failOnDataLoss": "true (default) fails where offsets are gone that should have been read, or their topic is gone, "
     "or another one by the same name; false goes on.",
@@ -173,14 +173,14 @@ def _bound(options: Mapping[str, str], which: str, default: int) -> Bound:
     if (name := f"{which}Timestamp") in options:
         return Bound("timestamp", _number(options, name, 0))
     if (name := f"{which}OffsetsByTimestamp") in options:
-        return Bound("timestamp", each=_each(name, options[name]))
+        return Bound("timestamp", each=_offsets_of(name, options[name]))
     name = f"{which}Offsets"
     if name not in options:
         return Bound(everywhere=default)
     said = options[name].strip()
     if said.lower() in SPECIAL:
         return Bound(everywhere=SPECIAL[said.lower()])
-    return Bound(each=_each(name, said))
+    return Bound(each=_offsets_of(name, said))
 
 
 def _json(name: str, text: str) -> Any:
@@ -193,7 +193,7 @@ def _json(name: str, text: str) -> Any:
     return found
 
 
-def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
+def _offsets_of(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
     given = _json(name, text)
     try:
         found = tuple(
@@ -202,7 +202,7 @@ def _each(name: str, text: str) -> tuple[tuple[str, int, int], ...]:
             for partition, offset in sorted(each.items())
         )
     except (AttributeError, TypeError, ValueError):
-        raise SourceError(f'option {name} is to look like {{"topic": {{"0": 23}}}}, not {text[:100]}') from None
+        raise SourceError(f'option {name} must look like {{"topic": {{"0": 23}}}}, not {text[:100]}') from None
     if not given or not all(given.values()):
         raise SourceError(f"option {name} is '{text[:100]}': {_nothing_of(given)}")
     least = 0 if name.endswith("Timestamp") else EARLIEST
@@ -222,11 +222,11 @@ def _topics(text: str) -> tuple[str, ...]:
 def _assigned(text: str) -> tuple[tuple[str, int], ...]:
     given = _json("assign", text)
     if any(not isinstance(each, list) for each in given.values()):
-        raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}')
+        raise SourceError(f'option assign must look like {{"topic": [0, 1]}}, not {text[:100]}')
     try:
         found = tuple((topic, _whole(p)) for topic, each in sorted(given.items()) for p in sorted(each))
     except (TypeError, ValueError):
-        raise SourceError(f'option assign is to look like {{"topic": [0, 1]}}, not {text[:100]}') from None
+        raise SourceError(f'option assign must look like {{"topic": [0, 1]}}, not {text[:100]}') from None
     if not given or not all(given.values()):
         raise SourceError(f"option assign is '{text[:100]}': {_nothing_of(given)}")
     return found

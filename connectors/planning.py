@@ -57,8 +57,11 @@ class Patience:
         self._gone = 0
 
     async def again(self, what: str, trouble: object) -> None:
-        """Back off before the next attempt. Raises `trouble` if it does not pass, or is that a topic is gone and this
-        was said GONE_ANSWERS times; SourceError, which begins with `what`, when the time is over."""
+        """Back off before the next attempt.
+
+        Raises `trouble` where another attempt cannot help: it does not pass by itself, or the topic was gone
+        GONE_ANSWERS times in a row. Raises SourceError, which begins with `what`, when the time is over.
+        """
         is_gone = isinstance(trouble, KafkaError) and trouble.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._gone = self._gone + 1 if is_gone else 0
         passes = trouble.retriable if isinstance(trouble, KafkaError) else isinstance(trouble, ConnectionLost)

@@ -1,8 +1,9 @@
 """`format("isthmus")`: the PySpark data source, batch and stream, without a jar.
 
-Spark talks to these classes in three kinds of process: the driver's plans and offsets, and workers that read. All of
-them are pickled, so they hold options alone. Stream offsets are JSON: {"topic": {"partition": offset}}, keys sorted,
-as Spark's own Kafka source writes them, and the ids of the topics, by which one that was made anew is known.
+Spark uses these classes in three kinds of process: for plans and for offsets in the driver, and in workers that read.
+All of them are pickled, so they hold options and offsets, never a connection. Stream offsets are JSON with sorted keys,
+{"topic": {"partition": offset}}, as Spark's own Kafka source writes them. The topics' ids are beside them and show that
+a topic was deleted and created again.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Task(InputPartition):
 
 
 def read(options: SourceOptions, task: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Runs in a worker. Spark plans one empty task of its own where there is none."""
+    """Runs in a worker. Where there are no tasks, Spark gives it an empty InputPartition of its own."""
     return read_ranges(options, task.wanted, columns) if isinstance(task, Task) else iter(())
 
 
@@ -148,7 +149,7 @@ def columns_of(schema: StructType) -> list[str]:
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says why a stream cannot be at Spark's first call: of what `streamReader` itself raises Spark shows nothing."""
+    """Raises the error at Spark's first call: Spark hides what `streamReader` itself raises."""
 
     def __init__(self, error: SourceError) -> None:
         self.error = error
@@ -215,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(limited(starts, ends, most), ids_in(self.latest))
 
     def _starts(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-        """Where the partitions begin, from their beginnings those that `start` does not know."""
+        """Start offsets. Partitions that are not in `start` begin at their earliest offset."""
         ends, others = from_json(end), made_anew(start, end)
         starts = {tp: offset for tp, offset in from_json(start).items() if tp.topic not in others}
         return starts | self._earliest([tp for tp in ends if tp not in starts])
@@ -255,8 +256,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ask(self.options, last)
 
     def _earliest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """A partition that appears while a stream runs is read from its beginning. One that is gone again has none,
-        if it may be."""
+        """A partition that appears while a stream runs is read from its earliest offset. One that is gone again is left
+        out if failOnDataLoss is false."""
         if not partitions:
             return {}
 

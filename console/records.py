@@ -62,7 +62,7 @@ def produce(
                         key, found, value = value.partition(key_separator.encode())
                         if not found:
                             raise DeployError(f"line {count + 1} has no '{key_separator}' to part key and value")
-                    await producer.room()
+                    await producer.wait_for_space()
                     producer.send(topic, value, key, partition=partition).add_done_callback(raise_later)
                     count += 1
                     if failures:
@@ -161,8 +161,8 @@ class Printing:
     async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Until `ends`, where they are given, `maximum`, or for ever."""
         while True:
-            room = self.maximum - self.count if self.maximum else POLL_RECORDS
-            for tp, found in (await self.consumer.poll(POLL_MS, min(room, POLL_RECORDS))).items():
+            left = self.maximum - self.count if self.maximum else POLL_RECORDS
+            for tp, found in (await self.consumer.poll(POLL_MS, min(left, POLL_RECORDS))).items():
                 for record in found:
                     print(line_of(tp, record, self.as_json))
                     self.count += 1

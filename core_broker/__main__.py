@@ -1,10 +1,10 @@
-"""`python -m isthmus.core_broker`: one broker in the foreground. With `check DIR` in front: its data directory checked;
-with `to-kafka DIR`: handed over to Apache Kafka; with `options`: those of a file, which it reads from stdin, checked.
+"""`python -m isthmus.core_broker`: one broker in the foreground. Other uses: `check DIR` checks its data directory,
+`to-kafka DIR` hands it over to Apache Kafka, `options` checks options read from stdin.
 
-Prints `ready HOST:PORT` once it serves, and tells it by `readiness.py`. Ends in a controlled way on SIGTERM, SIGINT
-and, where that is not ignored, SIGHUP, within shutdown.timeout.ms, and at once on a second one. What is wrong with the
-command line or an option is one line and exit code 2; whatever else keeps it from starting, or from stopping in a
-controlled way, one line and exit code 1.
+Prints `ready HOST:PORT` when it serves, and reports that by `readiness.py`. SIGTERM, SIGINT and, unless it is ignored,
+SIGHUP stop it cleanly, within shutdown.timeout.ms; a second signal ends it at once. An error in the command line or in
+an option is reported in one line, with exit code 2. Any other error that prevents a start or a clean stop is reported
+in one line, with exit code 1.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ log = logging.getLogger("isthmus.core_broker.broker")
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 CONFIG_FILE_MAX_BYTES = 1 << 20
-VALUE_WIDTH = 32  # of a column; longer values are told in full beside it
-# A broker's objects live for a request or for ever: looking at the young ones often finds nothing.
+VALUE_WIDTH = 32  # of a column; longer values are not cut, but exceed it
+# A broker's objects live for one request or for ever: frequent collections of young objects find nothing.
 GC_THRESHOLDS = (50_000, 20, 100)
-# Of the files a process may open. What is left is for checkpoints, indexes and sockets that wait to be written to.
+# Shares of the process' file limit. The rest is for checkpoints, indexes and duplicated sockets.
 CONNECTIONS_SHARE = 0.75
 LOG_FILES_SHARE = 1 / 7
 
 
 def options(arguments: list[str] | None = None) -> tuple[dict[str, str], dict[str, str]]:
-    """The broker options that a command line gives, and what its file has beside them that no broker knows."""
+    """The broker options of a command line, and the options in its file that no broker knows."""
     parser = argparse.ArgumentParser(prog="isthmus broker", description="Run one broker in the foreground.")
-    parser.add_argument("--config", metavar="FILE", help="a server.properties of Kafka's; what the command line says "
-                        "counts where both say something")  # fmt: skip
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file as Kafka's; the command line takes "
+                        "precedence")  # fmt: skip
     parser.add_argument("--data", metavar="DIR", help="data directory (option log.dirs)")
     parser.add_argument("--listen", metavar="[NAME://]HOST:PORT", action="append", default=[],
                         help="address to listen on; several may be given; port 0 takes a free one")  # fmt: skip
@@ -79,19 +79,19 @@ def options(arguments: list[str] | None = None) -> tuple[dict[str, str], dict[st
         if value is None:
             continue
         if name in given:
-            raise ConfigError(f"both {option} and --set {name}: say it once")
-        if not value:  # of a variable that is not set: not to be taken for the option left out
+            raise ConfigError(f"both {option} and --set {name} are given: use one of them")
+        if not value:  # perhaps a shell variable that is not set; not the same as no option
             raise ConfigError(f"{option} is empty")
         given[name] = value
     in_file, unknown = ({}, {}) if parsed.config is None else read_file(parsed.config)
-    said = {OTHER_NAMES[name] for name in given if name in OTHER_NAMES}  # the file's other name of it counts no more
-    return {name: value for name, value in in_file.items() if name not in said} | given, unknown
+    overridden = {OTHER_NAMES[name] for name in given if name in OTHER_NAMES}  # also replaces the file's synonym
+    return {name: value for name, value in in_file.items() if name not in overridden} | given, unknown
 
 
 def read_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of a properties file: those that a broker of ours or Kafka's has, and all others.
+    """The options of a properties file: those that our broker or Kafka's has, and all others.
 
-    A name that is nearly one of an option is a slip, and refused.
+    A name that is almost that of an option is taken for a typing error, and refused.
     """
     try:
         with open(path, "rb") as file:
@@ -100,7 +100,7 @@ def read_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
         raise ConfigError(f"--config {path}: {error.strerror}") from None
     if len(data) > CONFIG_FILE_MAX_BYTES:
         raise ConfigError(
-            f"--config {path}: it has more than {CONFIG_FILE_MAX_BYTES >> 20} MiB: it is no file of options"
+            f"--config {path}: it has more than {CONFIG_FILE_MAX_BYTES >> 20} MiB: it is not a file of options"
         )
     found = properties.parse(data.decode("latin-1"), path)  # as Java reads it
     unknown = {name: value for name, value in found.items() if not is_known(name)}
@@ -111,7 +111,7 @@ def read_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def not_needed(config: BrokerConfig, unknown: dict[str, str]) -> str:
-    """A table of the options that were given and change nothing here; empty where there are none."""
+    """A table of the given options that have no effect here; empty if there are none."""
     rows = without_effect(BROKER_OPTIONS, config.given) + [
         (name, value, "no option of a broker") for name, value in sorted(unknown.items())
     ]
@@ -119,23 +119,25 @@ def not_needed(config: BrokerConfig, unknown: dict[str, str]) -> str:
         return ""
     names, values = max(len(row[0]) for row in rows), min(max(len(row[1]) for row in rows), VALUE_WIDTH)
     lines = [f"  {name:<{names}}  {value:<{values}}  {why}" for name, value, why in rows]
-    return "\n".join(["options that this broker does not need, and why:", *lines])
+    return "\n".join(["options without effect on this broker, and why:", *lines])
 
 
 async def serve(config: BrokerConfig, readiness: Readiness) -> str:
-    """Run a broker until a signal stops it; gives what it could not write then, in one line, or ""."""
+    """Run a broker until a signal stops it. Returns what it could not write, in one line, or ""."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
     def stop() -> None:
         if stopping.is_set():
-            end_at_once("a second signal came")
+            end_at_once("second signal")
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
-        loop.add_signal_handler(signal.SIGHUP, stopping.set)  # it is no second one: systemd may send it behind SIGTERM
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
+        loop.add_signal_handler(
+            signal.SIGHUP, stopping.set
+        )  # never the second signal: systemd may send it after SIGTERM
     files = RealFiles(
         config["file.pool.threads"],
         config["max.open.log.files"],
@@ -164,36 +166,36 @@ async def serve(config: BrokerConfig, readiness: Readiness) -> str:
         log.info("stopped before it was ready")
         starting.cancel()
         await asyncio.wait([starting])
-    await asyncio.to_thread(files.close)  # it waits for what the threads are at, which the watchdog must outlive
+    await asyncio.to_thread(files.close)  # waits for the threads, so the watchdog must still run
     watchdog.cancel()
     return unwritten
 
 
 def say_ready(address: str) -> None:
-    """On stdout; where nobody can be told there, the broker serves all the same."""
+    """Print the line to stdout. If that fails, the broker serves nevertheless."""
     try:
         print(f"ready {address}", flush=True)
     except OSError as error:
-        log.warning("stdout takes no word of being ready at %s: %s", address, error.strerror)
+        log.warning("cannot print to stdout: ready at %s: %s", address, error.strerror)
         with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)  # or the line, which is still there, would fail once more at the end
+            os.dup2(nowhere.fileno(), 1)  # else flushing the buffered line would fail again at exit
 
 
 def hold_standard_streams() -> None:
-    """Have something open as descriptors 0 to 2, or sockets and logs would get these, and what is printed with them."""
+    """Open descriptors 0 to 2 if they are closed. Otherwise sockets and logs would get them, and printed text."""
     while (held := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(held)
 
 
 def end_at_once(why: str) -> NoReturn:
-    """End the process without more ado: what is not on disk by now, the next start looks for."""
+    """End the process at once. The next start recovers what is not on disk."""
     print(f"isthmus broker: ended at once: {why}; the next start recovers its logs", file=sys.stderr, flush=True)
     os._exit(EXIT_FAILED)
 
 
 def raise_file_limit() -> int:
-    """Let this process have as many files and connections as the system allows; gives how many."""
+    """Raise the limit of open files and connections to the maximum. Returns the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -201,7 +203,7 @@ def raise_file_limit() -> int:
 
 
 def leave_files(given: dict[str, str], limit: int) -> None:
-    """Where the system allows few files, connections must not take those that the logs need."""
+    """With a low limit of open files, limit connections so that the logs have enough files."""
     if limit > 0:
         for name, share in (("max.connections", CONNECTIONS_SHARE), ("max.open.log.files", LOG_FILES_SHARE)):
             option = broker_option(name)

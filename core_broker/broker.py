@@ -1,7 +1,7 @@
-"""One broker: builds the rooms, joins them, starts and stops them in order. The only file that knows all of them.
+"""One broker: creates all rooms, connects them, and starts and stops them in order. Only this file knows all of them.
 
-It runs on whatever loop it is started in, with the files, clocks and random source it is given, so that a simulation
-can run a whole cluster of them in one process.
+It runs on any event loop, with the given files, clocks and random source, so that a simulation can run a whole cluster
+in one process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from .loading import Loading
 from .loggers import REQUESTS, Loggers
 from .purgatory import Purgatory
 from .replication.manager import ReplicaManager
+from .server._context import Context
+from .server._route import Route
 from .server.cold_sends import ColdSends
-from .server.context import Context, Services
-from .server.dispatch import Route, handler_modules
+from .server.dispatch import handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, host_and_port, parse_address
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
+from .server.services import Services
 from .storage.disk.errors import StorageError
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
@@ -46,12 +48,12 @@ log = logging.getLogger(__name__)
 requests = logging.getLogger(REQUESTS)
 
 
-UNWRITTEN_NAMED = 3  # of what a stop could not write; the broker's log has all
-DRAIN_TIMEOUT_S = 3.0  # for clients to take the answers that are due to them when the broker stops
+UNWRITTEN_NAMED = 3  # errors that a failed stop prints; the broker's log has all
+DRAIN_TIMEOUT_S = 3.0  # for clients to receive their answers when the broker stops
 
 
 class State(IntEnum):
-    """Kafka's numbers of what a broker does, as its metric BrokerState tells."""
+    """Kafka's numbers for the state of a broker, as in its metric BrokerState."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -61,11 +63,11 @@ class State(IntEnum):
 
 
 class StartError(Exception):
-    """The broker cannot start; the message is one line that names the thing and the way out."""
+    """The broker cannot start. The message is one line that names the cause and the solution."""
 
 
 class Broker:
-    """Options, clocks and files in; a serving broker out. `address` is HOST:PORT of the first listener."""
+    """A broker. `address` is HOST:PORT of its first listener."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, files: Files) -> None:
         self.config = config
@@ -85,7 +87,7 @@ class Broker:
         self._groups: GroupCoordinator | None = None
 
     async def start(self) -> None:
-        """Serve when this returns. Raises StartError, ConfigError; whatever was taken until then is let go."""
+        """When this returns, the broker serves. Raises StartError, ConfigError, after everything was released again."""
         try:
             await self._start()
         except BaseException as error:
@@ -101,7 +103,7 @@ class Broker:
             raise ConfigError("Invalid value for configuration log.dirs: exactly one directory")
         data_dir = config["log.dirs"][0].rstrip("/") or "/"
         self._state = State.STARTING
-        self.doing = f"it takes the data directory {data_dir}"
+        self.doing = f"it opens the data directory {data_dir}"
         sources = await self._start_monitor()
         self._logs = logs = LogManager(files, data_dir, runtime, manager_config(config))
         await logs.open(self.node_id)
@@ -112,10 +114,10 @@ class Broker:
         self._controller = controller = Controller(image, metadata_log, config, runtime)
         logs.removed = await metadata_log.replay(image)
         if metadata_log.is_new and (found := logs.found()):
-            # Each topic was on disk here before its partitions were: what there is would be set aside, all of it.
+            # A topic's record is synced before its partitions are created. Without records all would be set aside.
             raise StartError(
-                f"{data_dir}/{METADATA_DIRECTORY} has no records, so that no topic is known, though there are "
-                f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): put it back from a copy (of a Kafka with a "
+                f"{data_dir}/{METADATA_DIRECTORY} has no records, so that no topic is known, but there are "
+                f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): restore it from a backup (of a Kafka with a "
                 "metadata.log.dir: from there), or choose an empty directory"
             )
         self._take_options(image)
@@ -142,8 +144,8 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back, replicas.went_offline = groups.came_back, groups.went_offline
-        await groups.start()
+        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
+        await groups.host.start()
         logs.start()
         services = Services(
             config=config,
@@ -184,10 +186,10 @@ class Broker:
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
 
     async def _start_monitor(self) -> Sources | None:
-        """Serve metrics and health from now on, if that is asked for; gives what the metrics are read from."""
+        """Serve metrics and health if configured. Returns the sources of the metrics."""
         if self.config["metrics.listener"] is None:
             return None
-        from .metrics.monitor import Monitor  # what is not asked for is not loaded
+        from .metrics.monitor import Monitor  # loaded only if configured
         from .metrics.scrape import Sources
 
         address = parse_address(self.config["metrics.listener"], "metrics.listener")
@@ -208,25 +210,26 @@ class Broker:
         return sources
 
     def _follow_levels(self) -> None:
-        """Requests are told, and take their times, only where somebody asks for it."""
+        """Log and time requests only if the log level asks for it."""
         tells = requests.isEnabledFor(logging.DEBUG)
-        self._server.tell = tell_request if tells else None
-        self._server.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
+        shared = self._server.shared
+        shared.on_answered = log_request if tells else None
+        shared.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
 
     def _take_options(self, image: MetadataImage) -> None:
-        """Follow the options that are set while brokers run, for all of them or for this one."""
+        """Apply the options that were set dynamically, for all brokers or for this one."""
         options = image.broker_configs
         for error in self.config.set_dynamic(options.get("", {}), options.get(str(self.node_id), {})):
-            log.error("an option that was set while brokers ran is left out: %s", error.message)
+            log.error("a dynamic option is ignored: %s", error.message)
         if self._logs is not None:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
             self._logs.removals.delay_ms = self.config["log.segment.delete.delay.ms"]
 
     async def stop(self) -> str:
-        """Stop in a controlled way: no new requests, what waits is answered, logs synced, the clean marker left.
+        """Stop cleanly: refuse new requests, answer waiting ones, sync the logs, write the clean-shutdown marker.
 
-        Appends that wait for the disk have it; long polls and rebalances are answered as if their time were over.
-        Gives what could not be written, and what becomes of it, in one line; "" when all is on disk.
+        Appends that wait for a sync get it. Long polls and rebalances are answered as if their time were over. Returns
+        what could not be written, and the consequence, in one line; "" if everything is on disk.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -239,7 +242,7 @@ class Broker:
         self._purgatory.close()
         left = await self._server.drained(DRAIN_TIMEOUT_S)
         if left:
-            log.warning("%d clients did not take their answers within %.0f s", left, DRAIN_TIMEOUT_S)
+            log.warning("%d clients did not receive their answers within %.0f s", left, DRAIN_TIMEOUT_S)
         self._server.close_connections()
         unwritten = await self._undo()
         elapsed_s = loop.time() - began
@@ -247,14 +250,14 @@ class Broker:
         return _unwritten(unwritten) if unwritten else ""
 
     async def _undo(self) -> list[KafkaError]:
-        """Let go of everything; gives what could not be written."""
+        """Release everything. Returns the errors of writes that failed."""
         unwritten: list[KafkaError] = []
         self._server.stop_listening()
         self._loading.stop()
         if self._monitor is not None:
             self._monitor.sources.rooms = None
         if self._groups is not None:
-            await self._groups.stop()
+            await self._groups.host.stop()
             self._groups = None
         if self._controller is not None:
             if failure := await self._controller.close():
@@ -277,13 +280,13 @@ def _unwritten(failures: Sequence[KafkaError]) -> str:
     named = "; ".join(each.message for each in failures[:UNWRITTEN_NAMED])
     more = f"; and {len(failures) - UNWRITTEN_NAMED} more, see its log" if len(failures) > UNWRITTEN_NAMED else ""
     return (
-        f"it has stopped, but could not write all: {named}{more}; the next start reads each log past its recovery "
-        "point and keeps what is whole; a power cut before may lose what is not on disk"
+        f"stopped, but could not write everything: {named}{more}; the next start reads each log past its recovery "
+        "point and keeps the valid batches; a power cut before that may lose what is not on disk"
     )
 
 
 def log_without_effect(delta: Delta, image: MetadataImage) -> None:
-    """One line for each topic and broker whose options were changed, or that is new, and have some without effect."""
+    """Log a line for each topic and broker that is new or changed and has options without effect."""
     changed = [
         (f"topic {name}", without_effect(TOPIC_OPTIONS, image.topics[name].configs))
         for name in (*delta.created, *delta.reconfigured)
@@ -302,8 +305,8 @@ def log_without_effect(delta: Delta, image: MetadataImage) -> None:
             log.info("%s: options that have no effect here: %s", what, said)
 
 
-def tell_request(route: Route, correlation_id: int, context: Context, elapsed_ns: int) -> None:
-    """One line for a request that was answered."""
+def log_request(route: Route, correlation_id: int, context: Context, elapsed_ns: int) -> None:
+    """Log a line for an answered request."""
     facts = {
         "api": route.api.name,
         "version": route.version,
@@ -317,7 +320,7 @@ def tell_request(route: Route, correlation_id: int, context: Context, elapsed_ns
 
 
 def manager_config(config: BrokerConfig) -> ManagerConfig:
-    """What the data directory needs of the options."""
+    """The options that concern the data directory."""
     return ManagerConfig(
         recovery_threads=config["file.pool.threads"],
         checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
@@ -342,7 +345,7 @@ def cleaner_config(config: BrokerConfig) -> CleanerConfig:
 
 
 def _explain(error: BaseException) -> str | None:
-    """One line for what a user can do something about; None for a mistake of ours."""
+    """One line for an error that a user can correct; None for a bug."""
     if isinstance(error, ConfigError):
         return None
     if isinstance(error, StorageError):

@@ -1,4 +1,4 @@
-"""Options as DescribeConfigs tells them: the value in force, where it comes from, and what else was set."""
+"""Options as DescribeConfigs shows them: the value in force, its source, and where else it is set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .option import Option
 
 
 class Source(IntEnum):
-    """Where a value comes from, with the numbers DescribeConfigs gives them."""
+    """The source of a value, with the numbers of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -22,7 +22,7 @@ class Source(IntEnum):
 
 Synonym = tuple[str, str, Source]  # name, value, where it was set
 
-# Broker options that set the same thing in other units.
+# Broker options with the same meaning in other units.
 _SAME: dict[str, tuple[str, ...]] = {
     fallback[0][0]: tuple(name for name, _ in fallback) for fallback in TIME_FALLBACKS.values()
 }
@@ -31,7 +31,7 @@ _SAME |= {name: names for names in list(_SAME.values()) for name in names if nam
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """One option as DescribeConfigs tells it."""
+    """One option as DescribeConfigs shows it."""
 
     option: Option
     value: str | None
@@ -49,7 +49,7 @@ def broker_entries(config: BrokerConfig) -> list[Entry]:
 
 
 def cluster_entries(config: BrokerConfig) -> list[Entry]:
-    """The options that are set for all brokers while they run, by name."""
+    """The options that are set dynamically for all brokers, by name."""
     entries = []
     for name, text in sorted(config.of_all_brokers.items()):
         option = broker_option(name)
@@ -59,7 +59,7 @@ def cluster_entries(config: BrokerConfig) -> list[Entry]:
 
 
 def source_at_creation(option: Option, given: Mapping[str, str], config: BrokerConfig) -> Source:
-    """What CreateTopics tells of an option: unlike DescribeConfigs it minds broker options in other units."""
+    """The source that CreateTopics shows: unlike DescribeConfigs, it considers broker options in other units."""
     if option.name in given:
         return Source.TOPIC
     names = [name for name, _ in TIME_FALLBACKS.get(option.name, ((option.broker, 1),))]
@@ -70,7 +70,7 @@ def source_at_creation(option: Option, given: Mapping[str, str], config: BrokerC
 
 
 def topic_entries(overrides: Mapping[str, str], config: BrokerConfig) -> list[Entry]:
-    """All topic options, by name, as a topic with `overrides` has them."""
+    """All topic options, by name, of a topic with `overrides`."""
     entries = []
     for option in TOPIC_OPTIONS:
         synonyms = [] if option.broker is None else _synonyms(option.broker, config)
@@ -94,9 +94,9 @@ def _levels(config: BrokerConfig) -> list[tuple[Mapping[str, str], Source]]:
 
 
 def _synonyms(name: str, config: BrokerConfig) -> list[Synonym]:
-    """Where a broker option is set, or one that sets the same in another unit, by precedence.
+    """Where a broker option, or one with the same meaning in another unit, is set, by precedence.
 
-    As in Kafka nothing is told of the others where the option itself is not set at a higher level.
+    As in Kafka, the others are listed only if the option itself is set at a higher level.
     """
     names = _SAME.get(name, (name,))
     found: list[Synonym] = []

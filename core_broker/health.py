@@ -1,9 +1,9 @@
 """Is a broker ready? `python -m isthmus.core_broker.health [HOST:PORT]` asks it for its versions and its cluster.
 
-For the health checks of containers: exit code 0 and one line once the broker answers ApiVersions and Metadata and its
-cluster has a controller, else 1 and one line that says why not. It asks the given address only, never the advertised
-one, and needs a twentieth of a second of processor time, for it is started every few seconds: blocking sockets, and
-no more imports than the codec's.
+For the health checks of containers. Exit code 0 and one line if the broker answers ApiVersions and Metadata and its
+cluster has a controller; otherwise exit code 1 and one line with the reason. It connects only to the given address,
+never to the advertised one. It is started every few seconds, so it must be cheap (0.05 s of CPU time): it uses blocking
+sockets and imports only the codec.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..protocol.messages import api_versions, metadata
 from ..protocol.schema import Api
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
-TIMEOUT_S = 2.5  # of each wait; less than the image's health check gives the whole, so that the reason is seen
+TIMEOUT_S = 2.5  # of each wait; less than the timeout of the image's health check, so that the reason is printed
 ANSWER_MAX_BYTES = 16 << 20
 CLIENT_ID = "isthmus-health"
 
 
 class NotReady(Exception):
-    """Why a broker does not count as ready; one line."""
+    """Why a broker is not ready, in one line."""
 
 
 def check(address: str, timeout_s: float = TIMEOUT_S) -> str:
-    """What a ready broker says of itself. Raises NotReady."""
+    """The line for a ready broker. Raises NotReady."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
         raise NotReady(f"'{address}' is not HOST:PORT")
@@ -49,7 +49,7 @@ def check(address: str, timeout_s: float = TIMEOUT_S) -> str:
     except OSError as error:
         raise NotReady(f"{address} cannot be reached: {error.strerror or error}") from None
     except ProtocolError as error:
-        raise NotReady(f"{address} does not answer as a broker does: {error}") from None
+        raise NotReady(f"{address} does not answer like a broker: {error}") from None
     if cluster.controller_id < 0:
         raise NotReady(f"{address} answers, but its cluster has no controller yet")
     return f"ready {address}: {len(cluster.brokers)} broker(s) of cluster {cluster.cluster_id}"
@@ -60,7 +60,7 @@ def _ask(connection: socket.socket, api: Api, message: Any, version: int) -> Any
     connection.sendall(b"".join(frame_request(header, api.encode_request(message, version))))
     (size,) = struct.unpack(">i", _read(connection, 4))
     if not 0 < size <= ANSWER_MAX_BYTES:
-        raise NotReady(f"an answer of {size} bytes is no broker's")
+        raise NotReady(f"{size} is not a possible size of an answer")
     frame = _read(connection, size)
     _, body = decode_response_header(frame, api.response_header_version(version))
     return api.decode_response(frame, body, version)

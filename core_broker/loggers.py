@@ -1,8 +1,8 @@
-"""The broker's own log: as text or JSON lines, each part of the broker at a level that can be changed while it runs.
+"""The broker's own log, as text or JSON lines. The level of each logger can be changed while the broker runs.
 
-Levels are changed as Kafka's are (KIP-412): a request to alter the configs of the resource BROKER_LOGGER, such as
-`kafka-configs --entity-type broker-loggers` sends, until the broker stops. Parts are named like their modules; the
-level of a part holds for all below it that have none of their own.
+Levels are changed as in Kafka (KIP-412): by a request to alter the configs of the resource BROKER_LOGGER, for example
+by `kafka-configs --entity-type broker-loggers`. They last until the broker stops. Loggers are named like their modules;
+a logger's level also applies to all below it that have none of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from enum import IntEnum
 from ..protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"
-REQUESTS = "isthmus.core_broker.requests"  # at DEBUG a line for each request that is answered
-PARTS = (  # what is told even before it has said anything
+REQUESTS = "isthmus.core_broker.requests"  # at DEBUG, a line for each answered request
+PARTS = (  # listed even before they have logged anything
     "isthmus.core_broker",
     "isthmus.core_broker.broker",
     "isthmus.core_broker.cluster",
@@ -43,7 +43,7 @@ STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"
 
 
 class Operation(IntEnum):
-    """What is done to a level, numbered as in IncrementalAlterConfigs."""
+    """The operation on a level, numbered as in IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -52,7 +52,7 @@ class Operation(IntEnum):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, what `extra` gave, and a traceback if there is one."""
+    """One JSON object per line: time, level, logger, message, the fields of `extra`, and a traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -68,7 +68,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """For people: time, level, message."""
+    """For humans: time, level, message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -78,7 +78,7 @@ FORMATS: dict[str, Callable[[], logging.Formatter]] = {"text": TextFormatter, "j
 
 
 def configure(form: str) -> None:
-    """Log to stderr in one of FORMATS, from INFO on. For the process; once a start."""
+    """Log to stderr in one of FORMATS, from INFO on. Applies to the process; called once at the start."""
     logging.addLevelName(TRACE, "TRACE")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[form]())
@@ -89,13 +89,13 @@ def configure(form: str) -> None:
 
 
 class Loggers:
-    """The levels of a process' loggers, read and changed. changed: called after a change."""
+    """Reads and changes the levels of the process' loggers. changed: called after a change."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._changed = changed
 
     def describe(self) -> list[tuple[str, str]]:
-        """(logger, level that holds for it), by name."""
+        """(logger, effective level), by name."""
         known = logging.root.manager.loggerDict
         names = sorted(name for name in [*known, *PARTS] if isinstance(known.get(name, logging.root), logging.Logger))
         return [(name, _level(logging.getLogger(name))) for name in dict.fromkeys(names)] + [
@@ -103,7 +103,7 @@ class Loggers:
         ]
 
     def check(self, changes: Sequence[tuple[str, int, str | None]]) -> None:
-        """Whether (logger, operation, level) may be done. Raises KafkaError, as Kafka in its words."""
+        """Check (logger, operation, level) changes. Raises KafkaError with Kafka's messages."""
         known = dict(self.describe())
         for name, operation, level in changes:
             match operation:
@@ -130,7 +130,7 @@ class Loggers:
                     )
 
     def alter(self, changes: Sequence[tuple[str, int, str | None]]) -> None:
-        """Do all of them, or none. Raises KafkaError."""
+        """Make all changes, or none. Raises KafkaError."""
         self.check(changes)
         for name, operation, level in changes:
             logger = logging.root if name == ROOT else logging.getLogger(name)
@@ -144,6 +144,6 @@ def _check_exists(name: str, known: dict[str, str]) -> None:
 
 
 def _level(logger: logging.Logger) -> str:
-    """The nearest of our names at or above a logger's level: Python has numbers, and other programs' between ours."""
+    """The nearest level of ours at or above a logger's: Python's levels are numbers, and other code may use any."""
     number = logger.getEffectiveLevel()
     return NAMES[min((each for each in NAMES if each >= number), default=logging.CRITICAL)]

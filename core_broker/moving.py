@@ -1,9 +1,9 @@
-"""`isthmus broker to-kafka DIR`: the data directory of a stopped broker becomes one that Apache Kafka starts from.
+"""`isthmus broker to-kafka DIR`: converts the data directory of a stopped broker so that Apache Kafka can start on it.
 
-Logs, groups and checkpoints are Kafka's as they are. The metadata log is not: it tells no metadata.version, and may
-tell of mirror links and options that Kafka does not know. What the cluster holds is written beside it as a snapshot in
-Kafka's records alone (KIP-630), which both start from; only then is the log before it removed, so that whatever
-interrupts this leaves a directory of one kind or the other.
+Logs, groups and checkpoints have Kafka's formats already. The metadata log does not: it has no metadata.version, and
+may have mirror links and options that Kafka does not know. So a snapshot (KIP-630) with only Kafka's record types is
+written beside it; both brokers can start from that. Only then the log before it is removed. An interruption leaves a
+directory that one of the two can use.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from .storage.disk.small_files import (
 from .storage.log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
 from .storage.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, file_name, offset_of
 
-METADATA_VERSION = 25  # Kafka 4.0's last: any Kafka 4 starts from it and raises it by kafka-features.sh
+METADATA_VERSION = 25  # the last of Kafka 4.0: any Kafka 4 can start from it, and kafka-features.sh can raise it
 EXIT_DONE, EXIT_FAILED = 0, 1
-PARTITION_VERSION = 1  # the first that tells directories
+PARTITION_VERSION = 1  # the first with directories
 
 
 class CannotMove(Exception):
-    """The directory cannot be handed over; the message is one line that names it and the way out."""
+    """The directory cannot be converted. The message is one line that names the cause and the solution."""
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="isthmus broker to-kafka",
-        description="Make the data directory of a broker that was stopped one that Apache Kafka 4 starts from. "
-        "Work on a copy: there is no way back but Kafka's. The other way needs no step: start a broker on it.",
+        description="Convert the data directory of a stopped broker so that Apache Kafka 4 can start on it. "
+        "Work on a copy: only Kafka can use it afterwards. From Kafka to Isthmus no step is needed: start a broker.",
     )
     parser.add_argument("directory", metavar="DIR", help="the data directory, as in isthmus broker --data")
     given = parser.parse_args(arguments)
@@ -73,25 +73,25 @@ def main(arguments: list[str]) -> int:
 
 
 async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
-    """Do it; gives what there is to say. Raises CannotMove, KafkaError, InconsistentRecord, CorruptBatch, OSError."""
+    """Convert. Returns lines to print. Raises CannotMove, KafkaError, InconsistentRecord, CorruptBatch, OSError."""
     path = f"{data_dir}/{META_PROPERTIES}"
     try:
         if not files.exists(path):
-            raise CannotMove(f"{data_dir} is no data directory: it has no {META_PROPERTIES}")
+            raise CannotMove(f"{data_dir} is not a data directory: it has no {META_PROPERTIES}")
         lock = files.lock(f"{data_dir}/{LOCK_FILE}")
     except DirectoryLocked as error:
         raise CannotMove(f"{error}; stop the broker first") from None
     try:
         identity = parse_meta_properties(files.read(path), path)
         if FORMAT not in identity:
-            raise CannotMove(f"{data_dir} is Kafka's already: {META_PROPERTIES} has no {FORMAT}")
+            raise CannotMove(f"{data_dir} is already Kafka's: {META_PROPERTIES} has no {FORMAT}")
         if not files.exists(f"{data_dir}/{CLEAN_SHUTDOWN}"):
-            raise CannotMove(f"{data_dir} was not stopped in a controlled way: start a broker on it, and stop that")
+            raise CannotMove(f"{data_dir} was not shut down cleanly: start a broker on it, and stop it")
         image = MetadataImage(identity["cluster.id"])
         log = await MetadataLog.open(files, data_dir, clocks)
         if log.is_new:
             await log.close()
-            raise CannotMove(f"{data_dir}/{DIRECTORY} has no records: what topics there are is not known")
+            raise CannotMove(f"{data_dir}/{DIRECTORY} has no records: the topics are unknown")
         try:
             await log.replay(image)
         finally:
@@ -106,7 +106,7 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
         lock.release()
     partitions = sum(len(topic.partitions) for topic in image.topics.values())
     return [
-        *(f"left out, as Kafka does not know it: {each}" for each in left_out),
+        *(f"left out, because Kafka does not know it: {each}" for each in left_out),
         f"{data_dir}: {len(image.topics)} topics, {partitions} partitions; start Kafka 4 on it with "
         f"node.id={identity['node.id']} and process.roles=broker,controller",
     ]
@@ -115,13 +115,13 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
 def _records(
     files: Files, data_dir: str, image: MetadataImage, identity: dict[str, str], left_out: list[str]
 ) -> Iterator[Any]:
-    """The image in Kafka's records. Nobody leads anything: Kafka's controller elects, under new leader epochs."""
+    """The image in Kafka's records. No partition has a leader: Kafka's controller elects, under new leader epochs."""
     node_id, directory = int(identity["node.id"]), uuid_from_str(identity["directory.id"])
     yield r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
     for name, topic in image.topics.items():
         yield r.TopicRecord(name=name, topic_id=topic.id)
         for index, partition in topic.partitions.items():
-            # Mirrored batches bring the epochs of their source.
+            # Mirrored batches have the epochs of their source.
             epoch = max(partition.leader_epoch, _latest_epoch(files, f"{data_dir}/{name}-{index}"))
             yield r.PartitionRecord(
                 partition_id=index,
@@ -157,12 +157,12 @@ def _latest_epoch(files: Files, directory: str) -> int:
 
 
 def _replace(files: Files, directory: str, records: list[Any], end: int, epoch: int, wall_ms: int) -> None:
-    """Put a snapshot of what lies before offset `end` in the place of the log."""
+    """Replace the log before offset `end` by a snapshot."""
     name = snapshot_name(end, epoch)
     files.write_atomic(f"{directory}/{name}", framed([_encode(record) for record in records], epoch, wall_ms))
     files.open(f"{directory}/{file_name(end, LOG_SUFFIX)}").close()
     files.sync_directory(directory)
-    for name in files.listdir(directory):  # ascending: what an interruption leaves has no gap
+    for name in files.listdir(directory):  # ascending: an interruption leaves no gap
         offset = offset_of(name)
         is_before = offset is not None and offset < end and name.endswith((*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX))
         if is_before or name == EPOCH_CHECKPOINT:

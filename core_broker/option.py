@@ -1,4 +1,4 @@
-"""What an option is: its type, its bounds, and how a text becomes a value. The table of all of them is `config.py`."""
+"""The definition of an option: its type, its limits, and how text becomes a value. `config.py` has all options."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..protocol.option_notes import NO_EFFECT
 MAX_SHORT = 2**15 - 1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
-HIDDEN = "[hidden]"  # in the place of a password, as in Kafka
+HIDDEN = "[hidden]"  # shown in place of a password, as in Kafka
 
-_INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
-_SPACES = "".join(map(chr, range(33)))  # what Java trims
+_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as in Java
+_SPACES = "".join(map(chr, range(33)))  # the characters that Java trims
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Type(IntEnum):
-    """Types of values, with the numbers DescribeConfigs gives them."""
+    """Types of values, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,7 +38,7 @@ LIMITS = {Type.SHORT: MAX_SHORT, Type.INT: MAX_INT, Type.LONG: MAX_LONG}
 
 
 class ConfigError(KafkaError):
-    """A value that an option cannot take, or a name that no option has."""
+    """A value that an option does not accept, or an unknown option name."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, message)
@@ -46,10 +46,10 @@ class ConfigError(KafkaError):
 
 @dataclass(slots=True, frozen=True)
 class Option:
-    """One row. `default` is the text a user would write; None is "not set".
+    """One row. `default` is the text that a user would write; None means "not set".
 
-    `inert` says why an option of Kafka's changes nothing here. It is taken, kept and described as Kafka does.
-    `refused` says why an option of Kafka's cannot be honoured here. Only its default is taken: to ignore another value
+    `inert`: why an option of Kafka's has no effect here. It is accepted, stored and described as in Kafka.
+    `refused`: why an option of Kafka's cannot be supported here. Only its default is accepted: ignoring another value
     would break a promise, such as encryption or a limit.
     """
 
@@ -60,18 +60,18 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
-    any_case: bool = False  # of the choices
+    any_case: bool = False  # the choices ignore case
     part: str = ""  # lists: the regular expression that each part must match, unless `*` is the only one
-    never: tuple[int, ...] = ()  # within the bounds, and yet no value
+    never: tuple[int, ...] = ()  # forbidden values within the bounds
     broker: str | None = None  # topic options: the broker option that gives the default
     inert: str = ""
     refused: str = ""
     own: bool = False  # Kafka has no such option
-    sealed: bool = False  # topic options: set at creation only
+    sealed: bool = False  # topic options: can be set only at creation
     dynamic: bool = False  # broker options: may be changed while the broker runs
 
     def parse(self, text: str) -> Any:
-        """The value of `text`; ConfigError names the option, the value and what it takes."""
+        """The value of `text`. ConfigError names the option, the value and what is accepted."""
         value = self._typed(text)
         if self.type is Type.LIST:
             wrong = [part for part in value if self.choices and part not in self.choices]
@@ -87,21 +87,21 @@ class Option:
         elif self.high is not None and value > self.high:
             raise self.invalid(text, f"Value must be no more than {self.high}")
         elif value in self.never:
-            raise self.invalid(text, "Value is none that it can take")
+            raise self.invalid(text, "this value is not allowed")
         return value
 
     def check(self, text: str) -> Any:
-        """`parse`, and ConfigError for a value that cannot be honoured here."""
+        """Like `parse`; also raises ConfigError for a value that is not supported here."""
         value = self.parse(text)
         if self.refused and value != (None if self.default is None else self.parse(self.default)):
-            raise self.invalid(text, f"it cannot be honoured here: {self.refused}")
+            raise self.invalid(text, f"this value is not supported: {self.refused}")
         return value
 
     @property
     def documentation(self) -> str:
-        """What DescribeConfigs tells of the option, where asked for it."""
+        """The documentation that DescribeConfigs returns."""
         notes = [NO_EFFECT + self.inert] if self.inert else []
-        notes += [f"Takes its default only: {self.refused}"] if self.refused else []
+        notes += [f"Only the default is supported: {self.refused}"] if self.refused else []
         return ". ".join(each for each in (self.doc, *notes) if each)
 
     def invalid(self, text: str, reason: str) -> ConfigError:
@@ -110,7 +110,7 @@ class Option:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {reason}")
 
     def text(self, value: Any) -> str | None:
-        """A value as DescribeConfigs tells it."""
+        """A value as DescribeConfigs shows it."""
         if value is None:
             return None
         if self.type is Type.BOOLEAN:

@@ -1,7 +1,7 @@
-"""Java's properties files, which Kafka's `server.properties` is one of: options by name, as text.
+"""Java's properties files, such as Kafka's `server.properties`: options by name, as text.
 
-Follows java.util.Properties.load: comments begin with `#` or `!`, a name ends at `=`, `:` or a space, a line that ends
-in an odd number of backslashes goes on in the next one. Of a name that stands twice the last value counts.
+Follows java.util.Properties.load: comments begin with `#` or `!`; a name ends at `=`, `:` or a space; a line that ends
+with an odd number of backslashes continues on the next line. If a name appears twice, the last value counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse(text: str, path: str) -> dict[str, str]:
-    """The options of a file, which is called `path`. ConfigError names the line that is none."""
+    """The options of the file `path`. A ConfigError names the invalid line."""
     options = {}
     for number, line in _logical_lines(text):
         found = _NAME.match(line)
@@ -32,7 +32,7 @@ def parse(text: str, path: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Number of the first line and text of each that is neither blank nor a comment, with those that go on joined."""
+    """(number of its first line, text) of each logical line that is neither blank nor a comment."""
     found: list[tuple[int, str]] = []
     goes_on = False
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):

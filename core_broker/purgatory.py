@@ -1,7 +1,7 @@
 """Answers that must wait: a `Pending` is completed by an event or by its deadline, whichever comes first.
 
-Nothing here polls. All deadlines of a broker share one heap and one loop timer, and their number is bounded
-(`max.pending.requests`): past the bound a pending is answered at once as if its deadline had passed.
+Nothing here polls. All deadlines of a broker share one heap and one loop timer. Their number is limited
+(`max.pending.requests`): above the limit a pending is answered at once, as if its deadline had passed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Answer = Any  # a response message of the protocol, or None for "no answer"
 
 
 class Pending:
-    """One answer in the making. `on_expire` makes the answer for a passed deadline; the first completion wins.
+    """One answer that is not ready. `on_expire` makes the answer after the deadline; the first completion counts.
 
     `on_expire` and whatever completes the pending run on the loop and must not block.
     """
@@ -27,17 +27,17 @@ class Pending:
         self.answer: Answer = None
         self.deadline = 0.0  # loop time; set by Purgatory.add
         self._on_expire = on_expire
-        self._cleanup = cleanup  # takes the pending off whatever it waits on
+        self._cleanup = cleanup  # removes the pending from what it waits on
         self._callback: Callable[[Answer], object] | None = None
 
     def complete(self, answer: Answer) -> bool:
-        """Give the answer; False when it was given before."""
+        """Complete with this answer; False if there is an answer already."""
         if self.done:
             return False
         self.done = True
         cleanup, self._cleanup = self._cleanup, None
         callback, self._callback = self._callback, None
-        self._on_expire = _no_answer  # a done pending stays in the heap for a while: it holds nothing
+        self._on_expire = _no_answer  # a done pending stays in the heap for a while and must not keep objects alive
         if cleanup is not None:
             cleanup()
         if callback is not None:
@@ -51,12 +51,12 @@ class Pending:
             self.complete(self._on_expire())
 
     def abandon(self) -> None:
-        """The connection is gone: forget the answer, release what is held."""
+        """The connection is closed: drop the answer, release what is held."""
         self._callback = None
         self.complete(None)
 
     def when_done(self, callback: Callable[[Answer], object]) -> None:
-        """Call `callback(answer)` once; at once when the answer is already there. One callback at most."""
+        """Call `callback(answer)` once; at once if there is an answer already. Only one callback is allowed."""
         if self.done:
             callback(self.answer)
         else:
@@ -123,10 +123,10 @@ class Purgatory:
         try:
             while heap and (heap[0][2].done or heap[0][0] <= now):
                 heapq.heappop(heap)[2].expire()
-        finally:  # whatever becomes of one, the others' time comes
+        finally:  # even if one raises, the others must expire
             if heap and self._timer is None:
                 self._arm(loop)
 
     def _drop_done(self) -> None:
-        self._heap[:] = [entry for entry in self._heap if not entry[2].done]  # in place: `_tick` may be at work on it
+        self._heap[:] = [entry for entry in self._heap if not entry[2].done]  # in place: `_tick` may be using the list
         heapq.heapify(self._heap)

@@ -1,8 +1,8 @@
-"""`python -m isthmus.core_broker options`: which options would be refused, for whoever has them in a file and can say
-where. Nothing is started.
+"""`python -m isthmus.core_broker options`: finds options that a broker would refuse. The caller, who has read them from
+a file, can then say where they are. Nothing is started.
 
-stdin: a JSON array of ["broker" or "topic", {name: value}] each. stdout: one of [index, name, what is wrong] each; name
-is "" where options do not fit together.
+stdin: a JSON array with entries ["broker" or "topic", {name: value}]. stdout: a JSON array of [index, name, problem];
+name is "" if options contradict each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from .config import BrokerConfig, ConfigError, validate_topic_options
 from .server.listener import addresses, parse_address
 
-ADDRESSES = ("advertised.listeners", "metrics.listener")  # else looked into when sockets are opened
+ADDRESSES = ("advertised.listeners", "metrics.listener")  # a broker checks these only when it opens sockets
 
 Options = Mapping[str, str]
 
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
-    """Name and reason of each that would be refused."""
+    """Name and reason of each option that would be refused."""
     check: Callable[[Options], None] = _check_broker if kind == "broker" else validate_topic_options
     each_is_right = True
     for name, text in options.items():
@@ -40,7 +40,7 @@ def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
 
 
 def _check_listeners(options: Options) -> None:
-    """Where listeners are among the options: whether they fit the others."""
+    """If there are listeners, check them together with the other options."""
     if "listeners" in options:
         addresses(BrokerConfig(options))
 

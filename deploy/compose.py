@@ -131,13 +131,13 @@ def place(worker: Worker, file: Path, beside: Path) -> Place:
 
 def packaged(app: Path) -> str | None:
     """The import name of a file of this package."""
-    room = app.resolve().parent
+    folder = app.resolve().parent
     steps = [app.stem]
-    while room.parent != room:
-        steps.append(room.name)
-        room = room.parent
+    while folder.parent != folder:
+        steps.append(folder.name)
+        folder = folder.parent
         name = ".".join(["isthmus", *reversed(steps)])
-        if (room / steps[-1] / "__init__.py").exists() and _is(name, app):
+        if (folder / steps[-1] / "__init__.py").exists() and _is(name, app):
             return name
     return None
 

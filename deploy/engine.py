@@ -175,7 +175,7 @@ def explain(said: str, code: int = 1) -> str:
         )
     if _FULL.search(said):
         return (
-            f"{line}: make room (`docker system df` shows what takes it, `docker system prune` removes what is unused)"
+            f"{line}: free some space (`docker system df` shows what is used, `docker system prune` removes leftovers)"
         )
     if _API.search(said):
         return f"{_PREFIXES.sub('', line)}: client and engine are too far apart, install matching versions"

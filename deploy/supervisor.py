@@ -1,10 +1,10 @@
 """The local supervisor: runs processes, keeps a log of each, restarts what crashes with back-off, and stops all.
 
-It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process tells that it works by the file
-that ISTHMUS_READY names (`isthmus/readiness.py`); what it prints goes to its log. What dies is started again, once all
-that it left behind is ended; what exits with `EXIT_CONFIG` is not, for it would say the same again. Children die with
-their supervisor, however it ended (PR_SET_PDEATHSIG); what they leave then, the next supervisor of the folder ends.
-State is kept in `supervisor.json`.
+It knows command lines only, nothing of brokers or mirrors (`launch.py` does). A process says that it is ready through
+the file that ISTHMUS_READY names (`isthmus/readiness.py`); what it prints goes to its log. A process that dies is
+started again once its leftover children are killed; one that exits with `EXIT_CONFIG` is not, since it would fail
+again. Processes are killed when the supervisor dies (PR_SET_PDEATHSIG); their own children are killed by the next
+supervisor of the folder. State is kept in `supervisor.json`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from ..readiness import TEXT_MAX_BYTES
 from ..readiness import VARIABLE as READY_VARIABLE
 from . import leftovers
 from .errors import SupervisorError
 from .output import Log, Output
 from .whole import write_whole
 
-EXIT_CONFIG = 2  # a process that exits so was told something wrong: restarting it cannot help
+EXIT_CONFIG = 2  # the process was configured wrongly: restarting it cannot help
 BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 10.0
 STEADY_S = 30.0  # ready for so long: the next crash starts at the smallest back-off again
 STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
-READY_MAX_BYTES = 4096  # of what a process tells when it works
 PR_SET_PDEATHSIG = 1
 
 
@@ -47,11 +47,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What to run. A `job` ends well by exiting 0; a service that exits is started again."""
+    """What to run. One of kind `job` ends well by exiting 0; any other that exits is started again."""
 
     name: str
     command: tuple[str, ...]
-    kind: str = "service"  # broker, mirror, worker: shown to people; "job" also changes what exit 0 means
+    kind: str = "service"  # broker, mirror, worker, job: shown to people; those of a kind are stopped together
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None  # working directory
     stop_timeout_s: float = 0.0  # from SIGTERM to SIGKILL, where it needs more than STOP_TIMEOUT_S
@@ -89,7 +89,7 @@ class Process:
         self.supervisor = supervisor
         self.log = supervisor.folder / "logs" / f"{spec.name}.log"
         self.status = Status(spec.name, spec.kind, State.STARTING, log=str(self.log))
-        self.line: Callable[[str], None] | None = None  # sees each line of stdout
+        self.on_stdout_line: Callable[[str], None] | None = None
         self.changed = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None
         self.stopping = False
@@ -128,10 +128,10 @@ class Process:
         self._set(State.STOPPED)
 
     async def _run_once(self) -> int:
-        """Run it until it is dead, and all that it left behind; gives its exit code. OSError: it cannot be run."""
+        """Run it until it and what it left behind are dead; gives its exit code. Raises OSError: it cannot be run."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         log = Log(self.log)
-        outputs = [Output(log.write, self._said_line), Output(log.write, self._last)]
+        outputs = [Output(log.write, self._take_stdout_line), Output(log.write, self._last)]
         fifo = self._make_fifo()
         loop = asyncio.get_running_loop()
         try:
@@ -154,12 +154,13 @@ class Process:
             finally:
                 for each in outputs:
                     each.begin()
-            loop.add_reader(fifo, self._told, fifo)
+            loop.add_reader(fifo, self._read_ready, fifo)
             self.status.pid = self.child.pid
             self.supervisor.save()
-            if self.stopping:  # was told so before there was a process to tell
+            if self.stopping:  # `stop` was called before there was a process to signal
                 self._kill_group()
-            code = await self.child.wait()  # no pipe is its own, so that its death alone ends this
+            # Its death alone ends this: asyncio has none of its pipes, which a child of its own may hold open.
+            code = await self.child.wait()
             pid = self.child.pid
             await leftovers.end(lambda: leftovers.of_process(pid, self._mark))
             return code
@@ -174,25 +175,25 @@ class Process:
         return (self.supervisor.folder / "ready" / self.spec.name).absolute()
 
     def _make_fifo(self) -> int:
-        """A new one for each start: what is told of an earlier one counts no more."""
+        """A new one for each start, so that a late write of the process before is ignored."""
         path = self._fifo_path
         path.parent.mkdir(exist_ok=True)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
-        return os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for writing too: else it would be at its end at once
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK)  # O_RDWR: else reads are at EOF while it has no writer
 
-    def _told(self, fifo: int) -> None:
+    def _read_ready(self, fifo: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            text = os.read(fifo, READY_MAX_BYTES).decode(errors="replace").partition("\n")[0]
+            text = os.read(fifo, TEXT_MAX_BYTES + 1).decode(errors="replace").partition("\n")[0]
             if not self._ready_at:
                 self._ready_at = time.monotonic()
                 self.status.address = text
                 self._set(State.READY)
 
-    def _said_line(self, line: str) -> None:
+    def _take_stdout_line(self, line: str) -> None:
         self._last(line)
-        if self.line:
-            self.line(line)
+        if self.on_stdout_line:
+            self.on_stdout_line(line)
 
     def _last(self, line: str) -> None:
         if line.strip():
@@ -213,7 +214,7 @@ class Process:
                 os.killpg(self.child.pid, signal.SIGKILL)
 
     async def kill(self) -> None:
-        """SIGKILL, and not started again: who wants to see what others do meanwhile starts it when they have."""
+        """SIGKILL, without a restart: the caller starts it again."""
         self.stopping = True
         if self.status.state is State.BACKOFF:
             self.task.cancel()
@@ -227,7 +228,7 @@ class Process:
         if self.status.state is State.BACKOFF:
             self.task.cancel()
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # what somebody has paused would only see it then
+        self.signal(signal.SIGCONT)  # a paused process gets SIGTERM only then
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait_for(asyncio.shield(self.task), max(STOP_TIMEOUT_S, self.spec.stop_timeout_s))

@@ -329,24 +329,24 @@ DIFFERENCE_HEAD = ("| key | what differs |", "|---|---|")
 DIFFERENCES_PAGE = """
 # What differs from Apache Kafka
 
-## Where the disk refuses
+## Disk errors
 
-Kafka takes a log directory offline, with all of its partitions, at the first error of any kind, and ends if it has no
-other. Here the partition alone whose file it is has to bear it, and clients are answered KAFKA_STORAGE_ERROR for it:
+At the first error of any kind Kafka takes a log directory offline, with all of its partitions, and ends if it has no
+other. Here only the partition of the file is affected; its clients get KAFKA_STORAGE_ERROR:
 
-* EIO and the like at any call: it is offline until the next start.
-* No room (ENOSPC, EDQUOT, EMFILE) for an append: the append is refused. The partition is told as offline, by
-  `isthmus_partition_offline` and in the log, and read as ever. It takes appends again as soon as there is room.
-* No room to make or open it: it is offline, and comes back by itself when there is some.
-* No room at a sync: it is offline, and comes back by itself when there is some, after all that the disk may not have
-  was read again, found valid and put on disk as a copy. If something that was served is lost, it waits for a start.
+* EIO and similar errors at any call: the partition is offline until the next start.
+* No space (ENOSPC, EDQUOT, EMFILE) for an append: the append is refused. `isthmus_partition_offline` and the log
+  report the partition, and reads are served. It takes appends again as soon as there is space.
+* No space to create or open it: it is offline, and comes back by itself when there is space.
+* No space for a sync: it is offline, and comes back by itself when there is space, after everything that may not be
+  on disk was read again, checked and written as a copy. If something that was served is lost, it waits for a start.
 
-Metadata tells of no leader while a partition is offline (LEADER_NOT_AVAILABLE), as Kafka's does: clients ask again
-until there is one, and Java's producers leave it out when they choose a partition. One that only takes no appends has
-its leader. The leader epoch stays what it was, since no other broker has the records and they may come back:
-ElectLeaders has nothing to do (ELECTION_NOT_NEEDED), where Kafka says PREFERRED_LEADER_NOT_AVAILABLE or
-ELIGIBLE_LEADERS_NOT_AVAILABLE. DescribeLogDirs has KAFKA_STORAGE_ERROR for Kafka's directory, where ours tells the
-sizes of all partitions.
+While a partition is offline, metadata names no leader (LEADER_NOT_AVAILABLE), as Kafka's does: clients ask again
+until there is one, and Java's producers do not choose the partition. A partition that only takes no appends has its
+leader. The leader epoch does not change, because no other broker has the records and they may come back: ElectLeaders
+has nothing to do (ELECTION_NOT_NEEDED), where Kafka answers PREFERRED_LEADER_NOT_AVAILABLE or
+ELIGIBLE_LEADERS_NOT_AVAILABLE. DescribeLogDirs returns KAFKA_STORAGE_ERROR for Kafka's directory, but the sizes of
+all partitions for ours.
 
 `OfflineLogDirectoryCount` is 1 while any partition is offline. [More](../how-to/operate-a-broker.md).
 

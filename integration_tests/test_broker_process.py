@@ -123,7 +123,7 @@ def test_a_data_directory_without_its_metadata_log_is_left_as_it_is(make_broker:
     (data / "__cluster_metadata-0").rename(broker.folder / "copy")
     code, line = refused(broker)
     assert code == 1
-    assert f"{data}/__cluster_metadata-0 has no records" in line and "put it back" in line
+    assert f"{data}/__cluster_metadata-0 has no records" in line and "restore it" in line
     assert not list(data.glob("*-stray"))
 
     (data / "__cluster_metadata-0").rename(broker.folder / "made anew")

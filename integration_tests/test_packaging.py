@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OURS = {"isthmus", "pyspark_isthmus"}
 NOT_SOURCES = shutil.ignore_patterns(
-    ".venv", ".git", "build", "*.egg-info", "*.so", "__pycache__", ".*_cache", ".hypothesis"
+    ".venv", ".git", "build", "*.egg-info", "*.so", "*.pxd", "__pycache__", ".*_cache", ".hypothesis"
 )
 COMPILED = re.findall(r'^    "((?:.*/)?_[a-z_]*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE)
 USE = """
@@ -99,6 +99,7 @@ def test_a_wheel_claims_our_names_only_and_holds_the_compiled_modules(tmp_path: 
     assert {"isthmus/py.typed", "isthmus/protocol/_records.py", "isthmus/core_broker/__init__.py"} <= set(names)
     assert {"isthmus/testing/plugin.py", "isthmus/testing/keeper/__main__.py"} <= set(names)
     assert not [name for name in names if "test" in name.partition("/")[0]]
+    assert not [name for name in names if name.endswith((".pxd", ".c"))]
     assert modules_that_failed(said) == []
     assert use(wheel, tmp_path).endswith(".so")
 
@@ -116,7 +117,7 @@ def test_an_installed_wheel_builds_the_image_as_the_checkout_does(tmp_path: Path
 def test_a_failing_compiler_costs_a_warning_a_module_and_the_plain_form_works(tmp_path: Path) -> None:
     wheel, said = build_wheel(tmp_path, CC="/bin/false")
     assert modules_that_failed(said) == sorted(name.replace("/", ".") for name in COMPILED)
-    assert len(COMPILED) == 20
+    assert len(COMPILED) == 22
     assert claimed(wheel) == OURS
     assert use(wheel, tmp_path).endswith("_records.py")
 

@@ -6,6 +6,8 @@ same in a `.pxd` file, which other modules' C code reads, too: setup.py writes i
 * A field is an annotation in its class: `size: cython.Py_ssize_t`, `parts: list[bytes]`, `log: LogTail | None`. Its C
   type is that of the annotation; what names no C type, builtin container or compiled class is an object. Python code
   does not see it, unless it is marked `Readonly[...]` or `Public[...]`.
+* A field `rows: Annotated[list[cython.int], ROWS]` is a C array of so many, a list in the plain form; `ROWS = 8` is the
+  module's own. A field `__weakref__: object` allows weak references.
 * A C function is decorated by `cython.cfunc` or `cython.ccall`. The containers of its signature are bare (`list`), as
   the compiler wants them. One outside a class is declared only if another module uses it.
 * A C constant is an annotation with a value: `_OVERHEAD: cython.longlong = 12`. One of a module that is not compiled is
@@ -28,7 +30,7 @@ T = TypeVar("T")
 Readonly = Annotated[T, "Python code reads the field"]
 Public = Annotated[T, "Python code reads and sets the field"]
 
-FIRST_LINE = "# Made by setup.py from {}. Not to be edited.\n"
+_FIRST_LINE = "# Made by setup.py from {}. Not to be edited.\n"
 _VISIBILITY = {"Readonly": "readonly ", "Public": "public "}
 _WORDS = {
     "bint": "bint",
@@ -69,13 +71,11 @@ class _Module:
 def write(source: Path, names: Sequence[str]) -> list[Path]:
     """Writes the `.pxd` of each module in `names` ("isthmus/_clock") under `source`; gives those that have changed.
 
-    A `.pxd` without the first line of a written one is left as it is. Raises DeclarationError.
+    Raises DeclarationError.
     """
     changed = []
     for path, text in declarations(source, names).items():
-        old = path.read_text() if path.exists() else None
-        is_ours = old is None or old.startswith(FIRST_LINE.format(path.with_suffix(".py").name))
-        if is_ours and old != text:
+        if not path.exists() or path.read_text() != text:
             path.write_text(text)
             changed.append(path)
     return changed
@@ -134,7 +134,7 @@ class _Writer:
         parts += [self._class(node) for node in self._module.classes.values()]
         lent = [self._module.functions[name] for name in sorted(self._module.lent)]
         parts.append("".join(f"{self._function(node)}\n" for node in lent))
-        first = FIRST_LINE.format(self._module.path.name)
+        first = _FIRST_LINE.format(self._module.path.name)
         return "\n".join(part for part in (first, "".join(sorted(self._cimports)), *parts) if part)
 
     def _imports(self) -> Iterator[tuple[str, str]]:
@@ -184,15 +184,35 @@ class _Writer:
         lines = [f"cdef class {node.name}{f'({bases[0]})' if bases else ''}:\n"]
         for each in node.body:
             if isinstance(each, ast.AnnAssign):
-                lines.append(f"    cdef {self._field(each.annotation)} {ast.unparse(each.target)}\n")
+                lines.append(f"    cdef {self._field(each)}\n")
             elif isinstance(each, ast.FunctionDef) and _decorators(each) & _C_FUNCTION.keys():
                 lines.append(f"    {self._function(each)}\n")
         return "".join(lines if len(lines) > 1 else [*lines, "    pass\n"])
 
-    def _field(self, annotation: ast.expr) -> str:
-        if isinstance(annotation, ast.Subscript) and (mark := _VISIBILITY.get(ast.unparse(annotation.value))):
-            return mark + self._type(annotation.slice)
-        return self._type(annotation)
+    def _field(self, node: ast.AnnAssign) -> str:
+        name = ast.unparse(node.target)
+        match node.annotation:
+            case ast.Subscript(value=ast.Name(id=mark), slice=inner) if mark in _VISIBILITY:
+                return f"{_VISIBILITY[mark]}{self._type(inner)} {name}"
+            case ast.Subscript(
+                value=ast.Name(id="Annotated"),
+                slice=ast.Tuple(elts=[ast.Subscript(value=ast.Name(id="list"), slice=each), length]),
+            ):
+                if not isinstance(each, ast.Attribute):
+                    self._refuse(node, f"an array of {ast.unparse(each)}, which is no C type")
+                return f"{self._type(each)} {name}[{self._length(length)}]"
+        return f"{self._type(node.annotation)} {name}"
+
+    def _length(self, length: ast.expr) -> int:
+        """The integer that the module gives to a name."""
+        found: dict[str, int] = {}
+        for node in self._module.tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))):
+                    found[name] = number
+        if ast.unparse(length) not in found:
+            self._refuse(length, f"{ast.unparse(length)} is no name of an integer")
+        return found[ast.unparse(length)]
 
     def _function(self, node: ast.FunctionDef) -> str:
         [kind] = [word for name, word in _C_FUNCTION.items() if name in _decorators(node)]

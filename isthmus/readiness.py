@@ -1,8 +1,8 @@
-"""How a process tells whoever started it that it works: by a file that was named to it, never by what it prints.
+"""How a process tells whoever started it that it is ready: through a file, never by what it prints.
 
-The environment variable ISTHMUS_READY names the file. It is a FIFO where somebody waits at its other end, as the local
-supervisor does, and a plain file where somebody looks for it, as a container's health check does. Without the variable
-nobody is told. What is printed belongs to the process, and to whatever it runs.
+The environment variable ISTHMUS_READY names the file. It is a FIFO where the other end waits, as the local supervisor
+does, and a plain file where somebody looks for it, as a container's health check does. Without the variable nothing is
+written. Its output belongs to the process, and to whatever it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import stat
 
 VARIABLE = "ISTHMUS_READY"
-TEXT_MAX_BYTES = 1024  # of what is told; less than a FIFO takes in one piece
+TEXT_MAX_BYTES = 1024  # of what it says, before a line feed; less than a FIFO takes in one piece
 
 
 class Readiness:

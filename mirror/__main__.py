@@ -22,7 +22,7 @@ EXIT_FAILED, EXIT_CONFIG = 1, 2
 
 
 async def serve(link: MirrorLink, source_address: str, target_address: str, readiness: Readiness) -> None:
-    """Mirror until cancelled; raises what the worker cannot live with."""
+    """Mirror until cancelled; raises errors that the worker cannot recover from."""
     source = Client(source_address, client_id=f"mirror-{link.name}")
     target = Client(target_address, client_id=f"mirror-{link.name}")
     worker = MirrorWorker(link, source, target)
@@ -41,7 +41,7 @@ async def serve(link: MirrorLink, source_address: str, target_address: str, read
 
 
 async def run(link: MirrorLink, source_address: str, target_address: str, readiness: Readiness) -> None:
-    """Mirror until SIGTERM or SIGINT, which end a start that still waits for its brokers, too."""
+    """Mirror until SIGTERM or SIGINT. The signals also end a start that still waits for its brokers."""
     loop = asyncio.get_running_loop()
     serving = loop.create_task(serve(link, source_address, target_address, readiness))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--source-alias", required=True, help="what {source} in --rename stands for")
     parser.add_argument("--source", required=True, metavar="HOST:PORT")
     parser.add_argument("--target", required=True, metavar="HOST:PORT")
-    parser.add_argument("--topics", required=True, help="regular expressions of whole names, with commas between")
+    parser.add_argument("--topics", required=True, help="comma-separated regular expressions of whole names")
     parser.add_argument("--rename", default="{source}.{topic}")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

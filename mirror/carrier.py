@@ -1,9 +1,9 @@
-"""Carries batches: one loop for each source node fetches raw batches and begins appends in the target.
+"""Copies batches: one loop for each source node fetches raw batches and starts appends in the target.
 
-Batches are never decoded: only their headers are walked. Exactly once needs no lease and no clock: each append names
-the offset at which it must land (`range_from`), and the target's log answers where it really ends. Appends follow each
-other without waiting for answers, in order on one connection; whatever goes wrong makes the partition doubtful, and
-then the target is asked where its log ends.
+Batches are never decoded; only their headers are read. Exactly-once needs no lease and no clock: each append names the
+offset at which it must land (`range_from`), and the target answers where its log ends. Appends follow each other in
+order on one connection, without waiting for answers. After any error the partition is in doubt, and the target is asked
+where its log ends.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .partition import PartitionMirror, Run, State, longer
 from .verify import batch_at, difference
 
 MODE_MIRROR = 0
-LANE = "mirror"  # a connection of its own: an append of 16 MiB must not stand before a heartbeat
-# The target will say the same to the same bytes again: the partition is held until a person has looked.
+LANE = "mirror"  # a connection of its own: a heartbeat must not wait behind an append of 16 MiB
+# The target would give the same answer again: the partition is held until a person acts.
 FINAL = {
     ErrorCode.CORRUPT_MESSAGE: State.FAILED,
     ErrorCode.MESSAGE_TOO_LARGE: State.FAILED,
@@ -39,21 +39,21 @@ FINAL = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: State.SOURCE_RECREATED,
 }
 TROUBLE = (KafkaError, ClientError, ProtocolError, OSError, TimeoutError)
-# Retriable by Kafka's book, and yet a disk's or a right's state, which seldom passes by itself.
+# Kafka calls these retriable, but a person must mostly mend what is behind them: a disk, or damaged records.
 LASTING = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Parcel(NamedTuple):
-    """A run of one partition on its way; `doubts` and the source's log start as they were when it was fetched."""
+    """A run of one partition that is being appended; `doubts` and the source's log start are from the time of fetch."""
 
-    each: PartitionMirror
+    partition: PartitionMirror
     run: Run
     log_start_offset: int
     doubts: int
 
 
 class Carrier:
-    """`partitions` and the link's epoch are shared with the worker, which fills and shows them."""
+    """`partitions` and the link's epoch are shared with the worker, which fills them and shows their state."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
         self.link = link
@@ -63,16 +63,16 @@ class Carrier:
         self.partitions: dict[TopicPartition, PartitionMirror] = {}  # by source topic and partition
         self.link_epoch = 0
         self.under_way_bytes = 0  # fetched or asked for, not yet acknowledged; bounded by limits.budget_bytes
-        self.room = asyncio.Event()
+        self.budget_freed = asyncio.Event()
         self.work = asyncio.Event()  # something became fetchable
         self.appends: dict[asyncio.Task[None], None] = {}
-        self.mismatches_total = 0  # appends that found the target's log elsewhere
+        self.mismatches_total = 0  # appends that found another end of the target's log
         self._served = 0  # how often a partition got data
 
     # --- Source ---------------------------------------------------------------------------------------
 
     async def run(self, node: int) -> None:
-        """Carry what one source node leads, for ever."""
+        """Copy what one source node leads, for ever."""
         limits = self.link.limits
         while True:
             mine = [each for tp, each in self.partitions.items() if self.source.leader(tp) == node]
@@ -83,7 +83,7 @@ class Carrier:
             if not ready:
                 await self._wait(self.work)
             elif free_bytes < min(limits.fetch_partition_max_bytes, limits.budget_bytes):
-                await self._wait(self.room)
+                await self._wait(self.budget_freed)
             else:
                 ready.sort(key=lambda each: each.served)
                 asked_bytes = min(limits.fetch_max_bytes, free_bytes)
@@ -92,7 +92,7 @@ class Carrier:
                     parcels = await self._fetch(node, ready, asked_bytes)
                 except TROUBLE as error:
                     for each in ready:
-                        self._source_refuses(each, error)
+                        self._back_off_source(each, error)
                     await self._refresh_source({each.topic: error for each in ready})
                     continue
                 finally:
@@ -100,7 +100,7 @@ class Carrier:
                 await self._dispatch(parcels)
 
     async def _compare(self, node: int, mine: list[PartitionMirror]) -> None:
-        """Hold partitions whose target does not end as the source goes there."""
+        """Compare the target's last batch with the source's, and hold partitions where they differ."""
         for each in mine:
             doubts, last = each.doubts, each.next_offset - 1
             theirs = ours = None
@@ -108,7 +108,7 @@ class Carrier:
                 try:
                     theirs = await batch_at(self.source, TopicPartition(each.topic, each.index), node, last)
                 except TROUBLE as error:
-                    self._source_refuses(each, error)
+                    self._back_off_source(each, error)
                     await self._refresh_source({each.topic: error})
                     continue
                 tp = TopicPartition(each.target_topic, each.index)
@@ -116,7 +116,7 @@ class Carrier:
                     leader = await self.target.leader_of(tp, self.link.limits.request_timeout_ms)
                     ours = await batch_at(self.target, tp, leader, last)
                 except TROUBLE as error:
-                    self._target_trouble(each, error)
+                    self._back_off_target(each, error)
                     await self._refresh_target()
                     continue
             if each.doubts != doubts or each.held:
@@ -143,22 +143,22 @@ class Carrier:
         for answer in answers:
             each, doubts = asked[answer.tp]
             if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
-                continue  # an append failed meanwhile: what was fetched does not follow the target's log
+                continue  # an append failed meanwhile: the fetched data does not continue the target's log
             if answer.records:
                 self._served += 1
                 each.served = self._served
             try:
                 if run := await self._look_at(each, answer):
                     parcels.append(Parcel(each, run, answer.log_start_offset, doubts))
-            except TROUBLE as error:  # of this partition: the others go on
+            except TROUBLE as error:  # only of this partition
                 if each.doubts == doubts:
-                    self._source_refuses(each, error)
+                    self._back_off_source(each, error)
                     refused[each.topic] = error
         await self._refresh_source(refused)
         return parcels
 
     async def _look_at(self, each: PartitionMirror, answer: RawFetch) -> Run | None:
-        """What of a fetch answer goes to the target; problems become states. Raises what the source refuses it for."""
+        """What of a fetch answer goes to the target; problems become states. Raises the source's error."""
         now_ms = self.runtime.wall_ms()
         where = f"{each.topic}-{each.index}"
         if self.source.topic_id(each.topic) not in (each.topic_id, None):
@@ -192,7 +192,7 @@ class Carrier:
         try:
             run = each.fetched(memoryview(answer.records))
         except KafkaError as error:
-            each.hold(State.FAILED, f"{where}: what the source holds from offset {expected} on: {error}", now_ms)
+            each.hold(State.FAILED, f"{where}: the source's data from offset {expected} on: {error}", now_ms)
             return None
         if run and follows and run.first_offset < expected:
             each.hold(
@@ -205,7 +205,7 @@ class Carrier:
         return run
 
     async def _out_of_range(self, each: PartitionMirror) -> None:
-        """The fetch offset is not in the source's log: before its start, or past its end."""
+        """The fetch offset is outside the source's log: before its start or past its end."""
         now_ms = self.runtime.wall_ms()
         tp = TopicPartition(each.topic, each.index)
         where = f"{each.topic}-{each.index}"
@@ -216,7 +216,7 @@ class Carrier:
             return
         if each.fetch_offset < start:
             if each.target_is_empty:
-                each.fetch_offset = start  # a new mirror begins where the source does
+                each.fetch_offset = start  # a new mirror begins at the source's log start
             else:
                 each.hold(
                     State.GAP,
@@ -235,44 +235,44 @@ class Carrier:
     # --- Target ---------------------------------------------------------------------------------------
 
     async def _dispatch(self, parcels: list[Parcel]) -> None:
-        """Begin the appends of what was fetched; waits while as many as allowed are under way."""
+        """Start to append what was fetched. Waits while the maximum number of appends is in flight."""
         by_target: dict[int | None, list[Parcel]] = {}
         for parcel in parcels:
-            leader = self.target.leader(TopicPartition(parcel.each.target_topic, parcel.each.index))
+            leader = self.target.leader(TopicPartition(parcel.partition.target_topic, parcel.partition.index))
             by_target.setdefault(leader, []).append(parcel)
         for leader, some in by_target.items():
-            held_bytes = sum(len(parcel.run.data) for parcel in some)
-            self.under_way_bytes += held_bytes
+            size_bytes = sum(len(parcel.run.data) for parcel in some)
+            self.under_way_bytes += size_bytes
             try:
-                sent = await self._send(leader, some, held_bytes)
+                sent = await self._send(leader, some, size_bytes)
             except TROUBLE as error:
                 sent = False
-                self._unsent(some, error)
+                self._back_off_unsent(some, error)
                 await self._refresh_target()
             if not sent:
-                self._landed(held_bytes)
+                self._release(size_bytes)
 
-    def _unsent(self, parcels: list[Parcel], error: BaseException) -> None:
+    def _back_off_unsent(self, parcels: list[Parcel], error: BaseException) -> None:
         for each, _, _, doubts in parcels:
             if each.doubts == doubts:
-                self._target_trouble(each, error)
+                self._back_off_target(each, error)
 
-    async def _send(self, leader: int | None, parcels: list[Parcel], held_bytes: int) -> bool:
-        """Write one append request, after which nothing of the order is left to chance. False: nothing was to send."""
+    async def _send(self, leader: int | None, parcels: list[Parcel], size_bytes: int) -> bool:
+        """Send one append request; requests of one connection keep their order. False: there was nothing to send."""
         while len(self.appends) >= self.link.limits.appends_in_flight:
             await asyncio.wait(self.appends, return_when=asyncio.FIRST_COMPLETED)
         connection = await self.target.connection(leader, LANE)
         await connection.writable()
-        # Whatever failed while this waited: what followed it must not go.
-        parcels = [parcel for parcel in parcels if parcel.doubts == parcel.each.doubts and not parcel.each.held]
+        # Drop parcels whose partition was reset while this waited.
+        parcels = [each for each in parcels if each.doubts == each.partition.doubts and not each.partition.held]
         if not parcels:
             return False
-        request = self._request([(parcel.each, self._part(parcel)) for parcel in parcels])
+        request = self._request([(parcel.partition, self._part(parcel)) for parcel in parcels])
         answered = connection.send(mirror_append.API, request, self.link.limits.request_timeout_ms)
         for each, run, _, _ in parcels:
             each.append_offset, each.append_epoch = run.next_offset, run.epoch
             each.in_flight += 1
-        task = asyncio.get_running_loop().create_task(self._append(answered, parcels, held_bytes))
+        task = asyncio.get_running_loop().create_task(self._append(answered, parcels, size_bytes))
         self.appends[task] = None
         task.add_done_callback(lambda done: self.appends.pop(done, None))
         return True
@@ -308,9 +308,9 @@ class Carrier:
         )
 
     async def _append(
-        self, answered: asyncio.Future[mirror_append.Response], parcels: list[Parcel], held_bytes: int
+        self, answered: asyncio.Future[mirror_append.Response], parcels: list[Parcel], size_bytes: int
     ) -> None:
-        """See to the answer of one append request."""
+        """Wait for the answer of one append request, and tell its partitions."""
         answers: dict[tuple[str, int], mirror_append.MirrorAppendPartitionResponse] = {}
         problem: BaseException = KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "the target left it out of its answer")
         try:
@@ -321,7 +321,7 @@ class Carrier:
         except TROUBLE as error:
             problem = error
         finally:
-            self._landed(held_bytes)
+            self._release(size_bytes)
         now_ms = self.runtime.wall_ms()
         for each, run, _, doubts in parcels:
             if each.doubts != doubts:
@@ -329,25 +329,26 @@ class Carrier:
             each.in_flight -= 1
             answer = answers.get((each.target_topic, each.index))
             if answer is None:
-                self._target_trouble(each, problem)
+                self._back_off_target(each, problem)
             elif not answer.error_code:
                 each.appended(answer.next_offset, run.epoch, now_ms)
             elif answer.error_code in FINAL:
-                self._refused(each, run, answer, now_ms)
+                self._hold_refused(each, run, answer, now_ms)
             elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.mismatches_total += 1  # another worker of the link was here: its log ends elsewhere
+                self.mismatches_total += 1  # another worker of the link has appended: the log ends elsewhere
                 each.doubt()
                 each.retry_at = self._retry_at(self.link.limits.backoff_min_ms)
             else:
                 code = ErrorCode(answer.error_code).name
-                self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+                self._back_off_target(each, KafkaError.of(answer.error_code, answer.error_message or code))
         self.work.set()
 
-    def _landed(self, held_bytes: int) -> None:
-        self.under_way_bytes -= held_bytes
-        self.room.set()
+    def _release(self, size_bytes: int) -> None:
+        """Give these bytes back to the budget."""
+        self.under_way_bytes -= size_bytes
+        self.budget_freed.set()
 
-    def _refused(
+    def _hold_refused(
         self,
         each: PartitionMirror,
         run: Run | None,
@@ -355,21 +356,21 @@ class Carrier:
         now_ms: int,
     ) -> None:
         code = ErrorCode(answer.error_code)
-        what = "to say where its log ends"
+        what = "to report where its log ends"
         if run:
             last = run.next_offset - 1
             what = f"offsets {run.first_offset} to {last}" if run.data else f"to begin at offset {run.next_offset}"
         epochs = ""
         if code == ErrorCode.FENCED_LEADER_EPOCH and run:
             epochs = (
-                f"the target ends at offset {answer.next_offset} of leader epoch {answer.next_epoch}, the source "
+                f"the target ends at offset {answer.next_offset} of leader epoch {answer.next_epoch}, but the source "
                 f"writes leader epoch {run.epoch}: "
             )
         reason = f"{each.target_topic}-{each.index}: {epochs}the target refused {what}: {code.name}: "
         each.hold(FINAL[code], reason + (answer.error_message or ""), now_ms)
 
     async def _probe(self, mine: list[PartitionMirror]) -> None:
-        """Ask the target where the logs of doubtful partitions end; an empty append is the question."""
+        """Ask the target where the logs of partitions in doubt end, by an empty append."""
         now = asyncio.get_running_loop().time()
         wanted = [e for e in mine if not e.held and (e.asking or (not e.probed and e.retry_at <= now))]
         by_leader: dict[int | None, list[PartitionMirror]] = {}
@@ -389,28 +390,28 @@ class Carrier:
                     raise KafkaError.of(response.error_code, f"the target refuses link {self.link.name}")
             except TROUBLE as error:
                 for each in asked:
-                    self._target_trouble(each, error)
+                    self._back_off_target(each, error)
                 await self._refresh_target()
                 continue
             answers = {(topic.name, p.index): p for topic in response.topics for p in topic.partitions}
             for each, before in zip(asked, doubts, strict=True):
                 if each.doubts == before:
-                    self._probed(each, answers.get((each.target_topic, each.index)))
+                    self._take_probe(each, answers.get((each.target_topic, each.index)))
 
-    def _probed(self, each: PartitionMirror, answer: mirror_append.MirrorAppendPartitionResponse | None) -> None:
+    def _take_probe(self, each: PartitionMirror, answer: mirror_append.MirrorAppendPartitionResponse | None) -> None:
         if answer is None:
-            self._target_trouble(each, ClientError("the target left it out of its answer"))
+            self._back_off_target(each, ClientError("the target left it out of its answer"))
         elif answer.error_code in FINAL:
-            self._refused(each, None, answer, self.runtime.wall_ms())
+            self._hold_refused(each, None, answer, self.runtime.wall_ms())
         elif answer.error_code:
             code = ErrorCode(answer.error_code).name
-            self._target_trouble(each, KafkaError.of(answer.error_code, answer.error_message or code))
+            self._back_off_target(each, KafkaError.of(answer.error_code, answer.error_message or code))
         else:
             self.link_epoch = max(self.link_epoch, answer.link_epoch)
-            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.fetch_epoch):
+            if each.probed and (answer.next_offset, answer.next_epoch) == (each.append_offset, each.append_epoch):
                 each.asking = False  # as it was thought to be; a fetch under way stays good
             elif each.probed and each.in_flight:
-                each.asking = False  # its log moves: the appends themselves will tell
+                each.asking = False  # its log is growing: the answers to the appends show its end
             else:
                 if each.probed:
                     each.doubt()
@@ -418,17 +419,17 @@ class Carrier:
 
     # --- Trouble --------------------------------------------------------------------------------------
 
-    def source_trouble(self, error: BaseException) -> None:
-        """The source does not answer for any partition."""
+    def mark_source_unreachable(self, error: BaseException) -> None:
+        """Show it on all partitions. Nothing is doubted: their fetches find out for themselves."""
         now_ms = self.runtime.wall_ms()
         for each in self.partitions.values():
             if not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, f"the source does not answer: {error}", now_ms)
 
-    def _source_refuses(self, each: PartitionMirror, error: BaseException) -> None:
-        """The source does not give this partition; it is asked again after a while that grows.
+    def _back_off_source(self, each: PartitionMirror, error: BaseException) -> None:
+        """The source does not give this partition: show it, doubt, and ask again after a back-off that grows.
 
-        What a person must mend (rights, disks) is asked for seldom, what passes by itself often.
+        The back-off may grow long where a person must mend something (rights, disks), and stays short otherwise.
         """
         if each.held:
             return
@@ -442,32 +443,30 @@ class Carrier:
         reason = f"{each.topic}-{each.index}: the source {what}: {error}"
         next_try_ms = -1 if passes else now_ms + round(each.source_backoff_ms)
         each.turn(State.SOURCE_UNAVAILABLE, reason, now_ms, next_try_ms)
-        each.compared = False  # the source may come back as another one
+        each.compared = False  # the source may have been replaced when it comes back
         each.doubt()
 
-    def target_trouble(self, error: BaseException) -> None:
+    def mark_target_unreachable(self, error: BaseException) -> None:
+        """Show it on all partitions. Nothing is doubted: their appends find out for themselves."""
         now_ms = self.runtime.wall_ms()
         for each in self.partitions.values():
             if not each.held:
                 each.turn(State.CATCHING_UP, f"the target does not answer: {error}", now_ms)
 
-    def _target_trouble(self, each: PartitionMirror, error: BaseException) -> None:
-        """What is under way is lost or not: ask, after a while."""
+    def _back_off_target(self, each: PartitionMirror, error: BaseException) -> None:
+        """Whether pending appends arrived is not known: show it, doubt, and probe again after a back-off."""
         if not each.held:
             each.turn(State.CATCHING_UP, f"{each.target_topic}-{each.index}: {error}", self.runtime.wall_ms())
-        self._back_off(each)
-        each.doubt()
-
-    def _back_off(self, each: PartitionMirror) -> None:
         limits = self.link.limits
         each.backoff_ms = longer(each.backoff_ms, limits.backoff_min_ms, limits.backoff_max_ms)
         each.retry_at = self._retry_at(each.backoff_ms)
+        each.doubt()
 
     def _retry_at(self, backoff_ms: float) -> float:
         return asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000
 
     async def _wait(self, event: asyncio.Event) -> None:
-        """Until the event, or until a back-off of some partition may be over."""
+        """Wait until the event, or until the back-off of a partition may be over."""
         event.clear()
         try:
             async with asyncio.timeout(self.link.limits.backoff_min_ms / 1000):
@@ -476,18 +475,18 @@ class Carrier:
             pass
 
     async def _refresh_source(self, refused: Mapping[str, BaseException]) -> None:
-        """Ask where these topics are now, if that may be why they were refused."""
+        """Refresh the metadata of these topics, if they may have been refused because it is outdated."""
         topics = sorted(t for t, error in refused.items() if not isinstance(error, KafkaError) or error.retriable)
         if not topics:
             return
         try:
             await self.source.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
-            pass  # the next fetch says so
+            pass  # the next fetch reports it
 
     async def _refresh_target(self) -> None:
         try:
             topics = sorted({each.target_topic for each in self.partitions.values()})
             await self.target.refresh_metadata(topics, timeout_ms=self.link.limits.request_timeout_ms)
         except TROUBLE:
-            pass  # the next probe says so
+            pass  # the next probe reports it

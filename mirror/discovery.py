@@ -1,9 +1,8 @@
-"""Finds the topics of a link in the source and makes, grows and checks their counterparts in the target.
+"""Finds the topics of a link in the source, and creates, grows and checks their counterparts in the target.
 
-A mirrored topic is owned by its link: the target's topic options say so, and say of which source topic it is. The
-options that say what the data means and how long it is kept follow the source's. Discovery looks again and again; what
-is as it was costs two requests to the source and one to the target. A topic that the source refuses is a problem of
-that topic alone.
+A mirrored topic is owned by its link: options of the target's topic name the link and the source topic. Options that
+define the meaning of the data, and how long it is kept, follow the source's. Discovery is repeated; without changes it
+costs two requests to the source and one to the target. If the source refuses a topic, only that topic is affected.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from .partition import State, longer
 
 log = logging.getLogger("isthmus.mirror")
 
-TOPIC_CONFIG_SET = 1  # DescribeConfigs: the value is the topic's own
+TOPIC_CONFIG_SET = 1  # DescribeConfigs: the value is set on the topic
 READ_OPTIONS = (*COPIED_OPTIONS, PATH_OPTION, SOURCE_CLUSTER_OPTION)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A topic of the link and its counterpart (target_id None: not there), or what is wrong with it.
+    """A topic of the link and its counterpart (target_id None: it does not exist), or the problem with it.
 
-    next_try_ms: wall time at which the source is asked again what it refused; -1: it refused nothing.
+    next_try_ms: wall time of the next try of what the source refused; -1: it refused nothing.
     """
 
     topic: str
@@ -47,8 +46,8 @@ class Found:
 
 @dataclass(frozen=True)
 class SourceTopic:
-    """What the source's options say of a topic. path: ids of the clusters its records came through before the source.
-    options: those of COPIED_OPTIONS that are set on it."""
+    """The options of a source topic. path: ids of the clusters that its records passed before the source. options:
+    those of COPIED_OPTIONS that are set on it."""
 
     topic_id: bytes
     path: tuple[str, ...]
@@ -57,7 +56,7 @@ class SourceTopic:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why the source does not let the options of a topic be read. retry_at: loop time; next_try_ms: wall time."""
+    """Why the source does not allow reading a topic's options. retry_at: loop time; next_try_ms: wall time."""
 
     topic_id: bytes
     reason: str
@@ -68,7 +67,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Checked:
-    """What source and target were when a counterpart was found to be right."""
+    """Source and target as they were when a counterpart was last found correct."""
 
     source: SourceTopic
     count: int
@@ -76,22 +75,22 @@ class Checked:
 
 
 class Discovery:
-    """`source_topics` asks the source, `settle` the target; each raises what its own side is troubled by."""
+    """`source_topics` asks the source, `reconcile_target` the target; each raises errors of its own side only."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime) -> None:
         self.link = link
         self.source = source
         self.target = target
         self.runtime = runtime
-        self.selected: list[str] = []  # topics of the source that the link selects, as last listed
+        self.selected: list[str] = []  # source topics that the link selected at the last listing
         self.checked: dict[str, Checked] = {}
-        self.known: dict[str, SourceTopic] = {}  # in the order in which their options are read again
+        self.known: dict[str, SourceTopic] = {}  # in the order in which their options are re-read
         self.refused: dict[str, Refusal] = {}
 
     async def source_topics(self, known: Iterable[str]) -> dict[str, tuple[bytes, int]]:
-        """Topic of the link -> its id and number of partitions. `known` are looked at, too: they may be gone.
+        """Topics of the link: name -> id and number of partitions. `known` topics are checked too: they may be deleted.
 
-        What came through the target is left out: links that point both ways, or in a ring, would carry it for ever.
+        Topics that came through the target are left out: links in both directions, or in a ring, would copy for ever.
         """
         self.selected = [name for name in await Admin(self.source).list_topics() if self.link.selects(name)]
         asked = sorted({*self.selected, *known})
@@ -106,19 +105,19 @@ class Discovery:
         return {name: what for name, what in found.items() if self.has(name)}
 
     def has(self, topic: str) -> bool:
-        """Whether the source had a topic of the link by this name when it was last asked."""
+        """Whether the source had a topic of this name, selected by the link, when it was last asked."""
         if topic in self.known:
             return self.target.cluster_id not in self.known[topic].path
         return topic in self.refused
 
     async def _read_options(self, topics: Mapping[str, bytes]) -> None:
-        """Ask the source for the options of topics it did not have before, and of some others in turn."""
+        """Ask the source for the options of new topics, and of some others in turn."""
         self.known = {name: topic for name, topic in self.known.items() if topics.get(name) == topic.topic_id}
         self.refused = {name: why for name, why in self.refused.items() if topics.get(name) == why.topic_id}
         now = asyncio.get_running_loop().time()
-        asked = [name for name in topics if name not in self.known] + list(self.known)[
-            : self.link.limits.options_topics
-        ]
+        new = [name for name in topics if name not in self.known]
+        in_turn = list(self.known)[: self.link.limits.options_topics]  # `_learn` puts each at the end
+        asked = [*new, *in_turn]
         asked = [name for name in asked if name not in self.refused or self.refused[name].retry_at <= now]
         if not asked:
             return
@@ -128,7 +127,7 @@ class Discovery:
                 continue
             if not result.error_code:
                 self._learn(name, topics[name], result.configs)
-            elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else it was deleted just now
+            elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # else it was just deleted
                 self._refuse(name, topics[name], KafkaError.of(result.error_code, result.error_message or ""))
 
     def _learn(self, topic: str, topic_id: bytes, entries: Iterable[Any]) -> None:
@@ -138,18 +137,18 @@ class Discovery:
         path = values.get(PATH_OPTION) or values.get(SOURCE_CLUSTER_OPTION) or ""
         self.known[topic] = SourceTopic(topic_id, tuple(path.split(",")) if path else (), _set_options(entries))
         if is_new and self.target.cluster_id in self.known[topic].path:
-            log.info("link %s: %s came from the target and is not carried back", self.link.name, topic)
+            log.info("link %s: %s came from the target and is not mirrored back", self.link.name, topic)
 
     def _refuse(self, topic: str, topic_id: bytes, error: KafkaError) -> None:
-        """Ask again after a while that grows. A topic whose options were read before goes on with those."""
+        """Ask again at growing intervals. A topic whose options were read before keeps using those."""
         limits = self.link.limits
         before = self.refused.get(topic)
         backoff_ms = longer(
             before.backoff_ms if before else 0, limits.discovery_interval_ms, limits.refused_backoff_max_ms
         )
         reason = (
-            f"the source does not let the options of {topic} be read: {error}: allow the mirror DescribeConfigs on the "
-            "topic; without them it is not known whether its records came from the target"
+            f"the source refuses to describe the options of {topic}: {error}: allow the mirror DescribeConfigs on the "
+            "topic; without them it is unknown whether its records came from the target"
         )
         retry_at = asyncio.get_running_loop().time() + self.runtime.jittered(backoff_ms) / 1000
         next_try_ms = self.runtime.wall_ms() + round(backoff_ms)
@@ -159,8 +158,8 @@ class Discovery:
             if before is None:
                 log.warning("link %s: %s; its copy keeps the options it has", self.link.name, reason)
 
-    async def settle(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
-        """Make the counterparts as they must be. A topic whose counterpart is not there yet is left out."""
+    async def reconcile_target(self, topics: dict[str, tuple[bytes, int]]) -> list[Found]:
+        """Make, check and grow the counterparts of these topics. Left out: those whose counterpart is not there yet."""
         if topics:
             wanted = sorted(self.link.target_name(topic) for topic in topics)
             await self.target.refresh_metadata(wanted, timeout_ms=self.link.limits.request_timeout_ms)
@@ -180,7 +179,7 @@ class Discovery:
                     problem = await self._counterpart(topic, target_topic, source, count)
                 except KafkaError as error:
                     state = State.CATCHING_UP if error.retriable else State.FAILED
-                    problem = state, f"the target's topic {target_topic} cannot be made or looked at: {error}"
+                    problem = state, f"the target's topic {target_topic} cannot be created or described: {error}"
             target_id = self.target.topic_id(target_topic)
             if not problem:
                 if len(self.target.partitions(target_topic)) < count:
@@ -192,7 +191,7 @@ class Discovery:
     async def _counterpart(
         self, topic: str, target_topic: str, source: SourceTopic, count: int
     ) -> tuple[State, str] | None:
-        """Make, check, grow or alter one; what is wrong with it."""
+        """Create, check, grow or alter one counterpart. Returns the problem, if any."""
         have = len(self.target.partitions(target_topic))
         if not have:
             await self._create(target_topic, source, count)
@@ -222,7 +221,7 @@ class Discovery:
                 raise
 
     async def _follow_options(self, target_topic: str, wanted: Mapping[str, str], present: Mapping[str, str]) -> None:
-        """Give the counterpart the options that the source's topic has now. A refusal is logged: records go on."""
+        """Set the source topic's current options on the counterpart. A refusal is logged; records are still copied."""
         changes: dict[str, str | None] = {name: None for name in present if name not in wanted}
         changes |= {name: value for name, value in wanted.items() if present.get(name) != value}
         if not changes:
@@ -242,11 +241,11 @@ class Discovery:
     def _problem(
         self, topic: str, target_topic: str, topic_id: bytes, entries: Iterable[Any]
     ) -> tuple[State, str] | None:
-        """Why the target's topic, whose options these are, cannot be this link's; None when it is."""
+        """Why the target's topic, which has these options, cannot belong to this link; None if it does."""
         options = {entry.name: entry.value for entry in entries}
         owner = options.get(LINK_OPTION) or ""
         if owner != self.link.name:
-            by = f"is owned by link {owner}" if owner else "was not made by a mirror"
+            by = f"is owned by link {owner}" if owner else "was not created by a mirror"
             return State.FAILED, (
                 f"the target's topic {target_topic} {by}: delete it, or give link {self.link.name} another rename"
             )
@@ -262,7 +261,7 @@ class Discovery:
 
 
 async def _described(client: Client, topics: Iterable[str]) -> list[Any]:
-    """`describe_configs.DescribeConfigsResult` of each topic, its own error in it. Raises ClientError."""
+    """`describe_configs.DescribeConfigsResult` of each topic, with its own error. Raises ClientError."""
     resources = [
         describe_configs.DescribeConfigsResource(
             resource_type=TOPIC, resource_name=name, configuration_keys=list(READ_OPTIONS)
@@ -275,7 +274,7 @@ async def _described(client: Client, topics: Iterable[str]) -> list[Any]:
 
 
 def _set_options(entries: Iterable[Any]) -> dict[str, str]:
-    """Those of a topic's options that a mirror copies and that are set on the topic itself."""
+    """The options that are set on the topic itself and that a mirror copies."""
     return {
         entry.name: entry.value
         for entry in entries
@@ -288,4 +287,4 @@ def recreated(topic: str, target_topic: str) -> str:
 
 
 def way_out(target_topic: str) -> str:
-    return f"delete {target_topic} in the target to mirror again what the source has"
+    return f"delete {target_topic} in the target to mirror the source again from its start"

@@ -1,4 +1,4 @@
-"""Errors of the mirror that a person must act on; each names the link or topic and the way out."""
+"""Errors of the mirror that a person must act on; each names the link or topic and the solution."""
 
 
 class MirrorError(Exception):

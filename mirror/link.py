@@ -1,5 +1,5 @@
-"""What a mirror link is told to do: which topics of which source go into which target, under which names, within
-which bounds. Pure: knows no connection."""
+"""The configuration of a mirror link: which topics of which source are copied to which target, under which names, and
+with which limits. Pure: it has no connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ..protocol.topic_names import why_invalid
 from .errors import MirrorError
 
-# Topic options a mirrored topic takes over from its source when it is made: those that say what the data means, and
-# those that say how long it is kept. Never placement or durability: these are the target's own business.
+# Topic options that a mirrored topic copies from its source: those that define the meaning of the data, and those that
+# define how long it is kept. Placement and durability belong to the target.
 COPIED_OPTIONS = (
     "cleanup.policy",
     "max.message.bytes",
@@ -27,43 +27,43 @@ COPIED_OPTIONS = (
 LINK_OPTION = "mirror.link"
 SOURCE_CLUSTER_OPTION = "mirror.source.cluster.id"
 SOURCE_TOPIC_OPTION = "mirror.source.topic.id"
-PATH_OPTION = "mirror.source.path"  # ids of the clusters the records came through, with commas between
+PATH_OPTION = "mirror.source.path"  # comma-separated ids of the clusters that the records passed
 
 
 def patterns(text: str) -> list[str]:
-    """The regular expressions of a list with commas between; blanks around each are dropped, as in Kafka's lists. A
-    topic's name holds no comma, so that one inside an expression can only be that of `{m,n}`."""
+    """Split a comma-separated list of regular expressions; spaces around each are dropped, as in Kafka's lists. Topic
+    names have no commas, so a comma inside an expression can only be that of `{m,n}`."""
     return re.split(r"\s*,\s*(?![^{}]*\})", text.strip())
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises MirrorError where a pattern can select no topic."""
+    """Raises MirrorError if a pattern cannot match any topic."""
     if not pattern:
-        raise MirrorError("an empty one selects no topic: write a name or a regular expression, `.*` for all topics")
+        raise MirrorError("an empty one matches no topic: write a name or a regular expression, `.*` for all topics")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise MirrorError(f"'{pattern}' is no regular expression: {error}") from None
+        raise MirrorError(f"'{pattern}' is not a regular expression: {error}") from None
 
 
 def check_rename(rename: str) -> None:
-    """Raises MirrorError where a rename gives no name, or two topics the same one."""
+    """Raises MirrorError if a rename gives an invalid name, or the same name to two topics."""
     try:
         parts = list(string.Formatter().parse(rename))
     except ValueError as error:
-        raise MirrorError(f"'{rename}' may hold only {{source}} and {{topic}}: {error}") from None
+        raise MirrorError(f"'{rename}' may contain only {{source}} and {{topic}}: {error}") from None
     fields = [part[1:] for part in parts if part[1] is not None]  # name, format and conversion of each
     if any(name not in ("source", "topic") or form or conversion for name, form, conversion in fields):
-        raise MirrorError(f"'{rename}' may hold only {{source}} and {{topic}}, each as it stands here")
+        raise MirrorError(f"'{rename}' may contain only {{source}} and {{topic}}, written exactly so")
     if not any(name == "topic" for name, _, _ in fields):
-        raise MirrorError(f"'{rename}' gives all topics one name: it must hold {{topic}}")
+        raise MirrorError(f"'{rename}' gives all topics the same name: it must contain {{topic}}")
     if reason := why_invalid(rename.format(source="s", topic="t")):
-        raise MirrorError(f"'{rename}' gives no topic a name: {reason}")
+        raise MirrorError(f"'{rename}' gives no topic a valid name: {reason}")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one link. All bytes fetched and not yet acknowledged by the target stay under `budget_bytes`."""
+    """Limits of one link. `budget_bytes` limits the bytes that are fetched and not yet acknowledged by the target."""
 
     budget_bytes: int = 64 << 20
     fetch_max_bytes: int = 16 << 20
@@ -75,15 +75,15 @@ class Limits:
     status_interval_ms: int = 1_000
     stop_timeout_ms: int = 5_000
     backoff_min_ms: int = 100
-    backoff_max_ms: int = 2_000  # also how long a second worker may wait before it sees that the first is gone
-    options_topics: int = 200  # whose options are read again at each look of the discovery, in turn
-    refused_backoff_max_ms: int = 30_000  # between tries of what the source refuses: this does not pass by itself
+    backoff_max_ms: int = 2_000  # also the time in which a second worker notices that the first has ended
+    options_topics: int = 200  # topics whose options are re-read in each round of discovery, in turn
+    refused_backoff_max_ms: int = 30_000  # between tries of what the source refuses, which rarely changes by itself
 
 
 @dataclass(frozen=True)
 class MirrorLink:
-    """One link. topics: regular expressions that match whole names, each as `patterns` gives it. rename: the target's
-    name of {source}, {topic}. Raises MirrorError for what cannot work."""
+    """One link. topics: regular expressions that match whole names, as `patterns` returns them. rename: the target's
+    name, made of {source} and {topic}. Raises MirrorError for invalid values."""
 
     name: str
     source_alias: str
@@ -107,7 +107,7 @@ class MirrorLink:
         return not topic.startswith("__") and any(re.fullmatch(pattern, topic) for pattern in self.topics)
 
     def unused(self, topics: Iterable[str]) -> list[str]:
-        """The expressions that select none of these topics."""
+        """The expressions that match none of these topics."""
         names = [topic for topic in topics if not topic.startswith("__")]
         return [pattern for pattern in self.topics if not any(re.fullmatch(pattern, name) for name in names)]
 

@@ -1,6 +1,6 @@
-"""One mirrored partition: how far the target's log has come, what is under way, and the state people are shown.
+"""One mirrored partition: how far the target's log has come, what is in flight, and the state that is reported.
 
-Pure: the worker tells it what was fetched and answered, it says what to fetch and append next. The target log is the
+Pure: the worker reports what was fetched and answered, and asks what to fetch and append next. The target's log is the
 checkpoint: `next_offset` and `epoch` come from the target's own answers, and are asked for again after any doubt.
 """
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from ..protocol import records
 
-CATCHING_UP_AFTER_MS = 10_000  # not at the source's high watermark for so long
+CATCHING_UP_AFTER_MS = 10_000  # behind the source's high watermark for this long
 
 
 class State(StrEnum):
@@ -21,19 +21,19 @@ class State(StrEnum):
     GAP = "GAP"  # the source deleted records before they were mirrored
     DIVERGED = "DIVERGED"  # the target holds records that the source no longer has
     SOURCE_RECREATED = "SOURCE_RECREATED"  # the source topic is another one by the same name
-    FAILED = "FAILED"  # the target refuses what comes, or the source to say what a topic is; `reason` names it
+    FAILED = "FAILED"  # the target rejects the data, or the source does not describe the topic: see `reason`
     NO_TOPICS = "NO_TOPICS"  # of a link: one of its expressions selects no topic of the source
 
 
-# In these nothing more is appended until a person has decided.
+# In these states nothing is appended until a person acts.
 HELD = frozenset({State.GAP, State.DIVERGED, State.SOURCE_RECREATED, State.FAILED})
 
 
 @dataclass(frozen=True)
 class Run:
-    """Whole batches in a row, as fetched. first, next: offsets; epoch: of the last batch; data: their bytes.
+    """Consecutive whole batches, as fetched. first, next: offsets; epoch: of the last batch; data: their bytes.
 
-    Without data: the target's log is to begin at `next_offset`, where the source's does, though there is no record yet.
+    Without data: the target's log must begin at `next_offset`, like the source's, which has no record yet.
     """
 
     first_offset: int
@@ -43,12 +43,12 @@ class Run:
 
 
 def longer(backoff_ms: float, least_ms: float, most_ms: float) -> float:
-    """The next back-off after `backoff_ms`: twice as long, within bounds."""
+    """The back-off that follows `backoff_ms`: twice as long, within limits."""
     return min(max(2 * backoff_ms, least_ms), most_ms)
 
 
 class PartitionMirror:
-    """State of one partition. Offsets are the source's, which are the target's too."""
+    """State of one partition. Offsets are those of the source, and the same in the target."""
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class PartitionMirror:
         self.state = State.CATCHING_UP
         self.reason = ""
         self.since_ms = now_ms
-        self.probed = False  # the target was asked where its log ends since the last doubt
+        self.probed = False  # since the last doubt, the target was asked where its log ends
         self.next_offset = 0  # end of the target's log: acknowledged
         self.epoch = -1  # leader epoch of the target's last batch
-        self.append_offset = 0  # end of the target's log once all under way is acknowledged
-        self.append_epoch = -1  # leader epoch of what ends there
+        self.append_offset = 0  # end of the target's log when all appends in flight are acknowledged
+        self.append_epoch = -1  # leader epoch of the last batch in flight
         self.fetch_offset = 0
         self.fetch_epoch = -1
         self.quiet_at = -1  # `append_offset` at the last discovery
-        self.compared = False  # its last batch was found to be the source's, since the source was last away
-        self.asking = False  # the target is to be asked again, without doubt so far
-        self.served = 0  # when it last got data, as a count: who waits longest is asked for first
+        self.compared = False  # since the source was last unavailable, its last batch was compared with the source's
+        self.asking = False  # the target is to be asked again, without a doubt
+        self.served = 0  # when it last got data, as a counter: the partition that has waited longest is fetched first
         self.in_flight = 0  # appends
-        self.doubts = 0  # counts resets: answers to what was sent before one are ignored
+        self.doubts = 0  # counts resets: answers to requests sent before a reset are ignored
         self.source_high_watermark = -1
         self.at_high_watermark_ms = now_ms
         self.retry_at = 0.0  # loop time
@@ -96,7 +96,7 @@ class PartitionMirror:
         return max(0, self.source_high_watermark - self.next_offset) if self.source_high_watermark >= 0 else 0
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long the target has not been at the source's high watermark."""
+        """How long the target has been behind the source's high watermark."""
         return now_ms - self.at_high_watermark_ms if self.lag_records else 0
 
     def hold(self, state: State, reason: str, now_ms: int, next_try_ms: int = -1) -> None:
@@ -104,32 +104,32 @@ class PartitionMirror:
         self.doubt()
 
     def turn(self, state: State, reason: str, now_ms: int, next_try_ms: int = -1) -> None:
-        """next_try_ms: wall time at which the source is asked again what it refused; -1: it refused nothing."""
+        """next_try_ms: wall time of the next try of what the source refused; -1: it refused nothing."""
         if state != self.state:
             self.since_ms = now_ms
         self.state, self.reason, self.next_try_ms = state, reason, next_try_ms
 
     def doubt(self) -> None:
-        """Forget what is under way; the target must be asked again where its log ends."""
+        """Forget what is in flight; the target must be asked again where its log ends."""
         self.probed = self.asking = False
         self.doubts += 1
         self.in_flight = 0
 
     def probe_answered(self, next_offset: int, epoch: int) -> None:
-        """The target's log ends at `next_offset`, its last batch has `epoch` (-1: it is empty)."""
+        """The target's log ends at `next_offset`; its last batch has `epoch` (-1: it is empty)."""
         self.probed, self.asking = True, False
         self.next_offset = self.append_offset = self.fetch_offset = next_offset
         self.epoch = self.append_epoch = self.fetch_epoch = epoch
 
     @property
     def target_is_empty(self) -> bool:
-        """Nothing was ever appended. An epoch alone does not tell: retention may have emptied the target."""
+        """Nothing was ever appended. The epoch alone does not show that: retention may have emptied the target."""
         return self.next_offset == 0 and self.append_offset == 0
 
     def fetched(self, data: memoryview) -> Run | None:
-        """Whole batches that go to the target next; None when there is none. Moves the fetch position on.
+        """The whole batches that go to the target next; None if there are none. Advances the fetch position.
 
-        A first batch may begin before the fetch offset (a log start in mid-batch): it goes whole.
+        A first batch may begin before the fetch offset (if the log start is within a batch); it is copied whole.
         """
         end, first, last = 0, -1, None
         for position, header in records.walk(data):
@@ -144,9 +144,9 @@ class PartitionMirror:
         return Run(first, last.next_offset, last.partition_leader_epoch, data[begin:end])
 
     def begins_at(self, log_start_offset: int) -> Run | None:
-        """What makes the target's log begin where the source's does, when the source has no record to be carried.
+        """A run without data: it makes the target's log begin where the source's does, when the source has no records.
 
-        None where it begins there already, or has held records. Moves the fetch position on.
+        None if it begins there already, or has had records. Advances the fetch position.
         """
         if not self.target_is_empty or log_start_offset <= 0:
             return None
@@ -154,14 +154,14 @@ class PartitionMirror:
         return Run(log_start_offset, log_start_offset, -1, memoryview(b""))
 
     def appended(self, next_offset: int, epoch: int, now_ms: int) -> None:
-        """The target acknowledged up to `next_offset`."""
+        """The target has acknowledged everything up to `next_offset`."""
         self.backoff_ms = 0.0
         if next_offset > self.next_offset:
             self.next_offset, self.epoch = next_offset, epoch
         self.observe(now_ms)
 
     def observe(self, now_ms: int) -> None:
-        """Look at the lag and name the state that follows from it."""
+        """Derive the state from the lag."""
         if not self.lag_records:
             self.at_high_watermark_ms = now_ms
         if not self.held:

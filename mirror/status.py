@@ -1,6 +1,6 @@
-"""What mirrors say of themselves: a record a partition in the target's `__mirror_status` topic, the last one holds.
+"""The status that mirrors report: one record per partition in the target's topic `__mirror_status`; the last counts.
 
-A link as a whole has a record, too, while there is something to say of it: with topic "" and partition -1.
+A link as a whole has a record too, if there is something to report, with topic "" and partition -1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..protocol.errors import ErrorCode, KafkaError
 STATUS_TOPIC = "__mirror_status"
 STATUS_OPTIONS = {"cleanup.policy": "compact", "retention.ms": "-1"}
 STATUS_PARTITION = TopicPartition(STATUS_TOPIC, 0)
-WRITE_TIMEOUT_MS = 10_000  # then a record counts as not written, and is written again
+WRITE_TIMEOUT_MS = 10_000  # after this a record counts as not written, and is written again
 LINK = TopicPartition("", -1)  # in place of a partition: the link as a whole
-TIMES = ("updated_ms", "lag_ms")  # of a status; they alone are no change
+TIMES = ("updated_ms", "lag_ms")  # fields that do not count as a change
 POLL_MS = 500
 POLL_RECORDS_MAX = 10_000
 
@@ -29,20 +29,18 @@ def status_key(link: str, topic: str, partition: int) -> bytes:
 
 
 class StatusWriter:
-    """Keeps the records of one link in `__mirror_status` as its worker's states are. `target` is started.
+    """Keeps the records of one link in `__mirror_status` up to date. `target` is started.
 
-    The topic is made, and made again where it is gone. All is written again where it may have lost something. `start`
+    The topic is created, also if it was deleted meanwhile. If it may have lost records, all are written again. `start`
     and `write` raise KafkaError, ClientError.
     """
 
     def __init__(self, link: str, target: Client) -> None:
         self.link = link
         self.target = target
-        # A status doubled is harmless; a producer that stops because the target lost an older one would not be.
+        # A duplicate status is harmless. A producer that stops because the target lost an older one is not.
         self._producer = Producer(target, linger_ms=0, idempotent=False, delivery_timeout_ms=WRITE_TIMEOUT_MS)
-        self._written: dict[
-            TopicPartition, dict[str, Any] | None
-        ] = {}  # None: it is there, but what it says is unknown
+        self._written: dict[TopicPartition, dict[str, Any] | None] = {}  # None: it exists, but its content is unknown
         self._incarnation: tuple[bytes | None, int] = None, -1  # topic id, leader epoch
 
     async def start(self) -> None:
@@ -63,11 +61,11 @@ class StatusWriter:
             self._written = dict.fromkeys(self._written)
 
     def known(self, tp: TopicPartition) -> None:
-        """The topic has a record of this partition that this worker did not write."""
+        """The topic has a record of this partition that another worker wrote."""
         self._written.setdefault(tp, None)
 
     async def write(self, rows: Mapping[TopicPartition, dict[str, Any]]) -> None:
-        """Write what changed, and take away what is not among the rows; all others are as they were."""
+        """Write the rows that changed, and remove the records that are not among the rows."""
         await self._look()
         sent = []
         for tp in [*rows, *(tp for tp in self._written if tp not in rows)]:
@@ -76,7 +74,7 @@ class StatusWriter:
             if what is not None and self._written.get(tp) == what:
                 continue
             self._written[tp] = None
-            await self._producer.room()
+            await self._producer.wait_for_space()
             value = None if row is None else json.dumps(row).encode()
             key = status_key(self.link, *tp)
             sent.append((tp, what, self._producer.send(STATUS_TOPIC, value, key, partition=0)))
@@ -99,9 +97,9 @@ class StatusWriter:
 
 
 async def read_status(target: Client) -> list[dict[str, Any]]:
-    """The last status of each link, topic and partition, sorted by them; none where no mirror has written yet.
+    """The last status of each link, topic and partition, sorted by these; empty if no mirror has written yet.
 
-    What is said of a link as a whole has topic "" and partition -1, and no offsets.
+    The status of a link as a whole has topic "" and partition -1, and no offsets.
     """
     if STATUS_TOPIC not in await Admin(target).list_topics():
         return []
@@ -114,7 +112,7 @@ async def read_status(target: Client) -> list[dict[str, Any]]:
         while (consumer.position(tp) or 0) < end:
             polled = (await consumer.poll(POLL_MS, POLL_RECORDS_MAX)).get(tp, ())
             if not polled:
-                end = min(end, await _end(target, tp))  # a target may have lost what it held, with its power
+                end = min(end, await _end(target, tp))  # after a power cut the target may have lost records
             for record in polled:
                 link, topic, partition = bytes(record.key or b"").decode().rsplit("/", 2)
                 where = (link, topic, int(partition))

@@ -1,8 +1,8 @@
-"""Whether source and target hold the same last batch: what leader epochs alone cannot tell.
+"""Compares the last batch of source and target, because leader epochs do not show every difference.
 
-A source that was restored from an older copy goes on under the epoch that its lost records had, too; once it has
-outgrown the target, no fetch shows that the two logs differ. So each partition is compared before the first append, and
-again whenever its source was away.
+A source that was restored from an older copy continues under the epoch that its lost records had. Once it has more
+records than the target, no fetch shows that the two logs differ. So each partition is compared before its first append,
+and again whenever its source was unavailable.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .partition import PartitionMirror
 
 
 def difference(ours: BatchHeader | None, theirs: BatchHeader | None, each: PartitionMirror) -> str | None:
-    """How the target's batch that holds its last offset differs from the source's; None when nothing shows that.
+    """How the target's last batch differs from the source's batch at this offset; None if no difference is known.
 
-    None for a batch: it was deleted. If it is the source's, the fetch from `next_offset` on shows what that means.
+    ours or theirs None: the batch was deleted. If it is the source's, the fetch from `next_offset` on shows the effect.
     """
     if ours is None or theirs is None:
         return None
@@ -29,13 +29,13 @@ def difference(ours: BatchHeader | None, theirs: BatchHeader | None, each: Parti
         return None
     return (
         f"the target ends at offset {each.next_offset} of leader epoch {each.epoch}, with a batch of offsets "
-        f"{ours.base_offset} to {ours.last_offset} and CRC {ours.crc:#010x}, where the source holds offsets "
+        f"{ours.base_offset} to {ours.last_offset} and CRC {ours.crc:#010x}, but the source has offsets "
         f"{theirs.base_offset} to {theirs.last_offset} with CRC {theirs.crc:#010x}: the source's log was replaced"
     )
 
 
 async def batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -> BatchHeader | None:
-    """The batch that holds an offset; None where there is none. Raises KafkaError, ClientError."""
+    """The batch with this offset; None if there is none. Raises KafkaError, ClientError."""
     [answer] = await fetch_raw(client, {tp: (offset, -1, -1)}, node_id=node, max_wait_ms=0, partition_max_bytes=1)
     if answer.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
         raise KafkaError.of(answer.error_code)
@@ -46,5 +46,5 @@ async def batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -
 
 
 def _cleaned(header: BatchHeader) -> bool:
-    """Compaction has rewritten it, or may have: its CRC need not be what it was."""
+    """Whether compaction may have rewritten the batch: then its CRC may differ."""
     return header.records_count != header.last_offset_delta + 1 or bool(header.attributes & DELETE_HORIZON)

@@ -1,8 +1,8 @@
-"""The mirror worker: finds what a link carries, has it carried, and says in `__mirror_status` how far it came.
+"""The mirror worker: finds the topics of a link, has them copied, and reports the progress in `__mirror_status`.
 
-Any number of workers may run on one link: the target takes each batch once, whoever brings it (see `carrier`). What is
-not as it should be becomes a state of its partition, with its reason, and never stops the others; what concerns no
-partition becomes a state of the link.
+Any number of workers may run on one link: the target takes each batch once, whoever brings it (see `carrier`). A
+problem becomes the state of its partition, with its reason, and never stops the others. A problem of no partition
+becomes the state of the link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ log = logging.getLogger("isthmus.mirror")
 
 class MirrorWorker:
     """Carries one link. Clients are started and closed by the caller; `start` returns once the target is known to
-    speak the mirror's requests, `stop` waits for what is under way. `failed` is done only by a defect of ours."""
+    speak the mirror's requests, `stop` waits for appends under way. `failed` gets an exception only by a bug of this
+    package."""
 
     def __init__(self, link: MirrorLink, source: Client, target: Client, runtime: Runtime | None = None) -> None:
         self.link = link
@@ -41,8 +42,8 @@ class MirrorWorker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._carriers: dict[int, asyncio.Task[None]] = {}  # by source node
         self._tasks: list[asyncio.Task[None]] = []
-        self._troubled: dict[str, None] = {}  # topics whose last discovery found a problem
-        self._trouble: tuple[State, str] | None = None  # of the last discovery, as a whole
+        self._held_topics: dict[str, None] = {}  # their last discovery found a problem that holds their partitions
+        self._link_problem: tuple[State, str] | None = None  # why the last discovery failed as a whole
         self._link_state: tuple[State, int] | None = None  # what the link's own status says, and since when
         self._logged: dict[TopicPartition, tuple[str, str]] = {}  # state and reason, as the log has them
         self._looked = asyncio.Event()  # what the source has is known
@@ -58,8 +59,8 @@ class MirrorWorker:
             )
         if self.source.cluster_id is not None and self.source.cluster_id == self.target.cluster_id:
             raise MirrorError(
-                f"link {self.link.name}: source and target are one cluster, {self.source.cluster_id}: a cluster is not "
-                "mirrored into itself"
+                f"link {self.link.name}: source and target are one cluster, {self.source.cluster_id}: a cluster cannot "
+                "be mirrored into itself"
             )
         await self._status.start()
         self._tasks = [
@@ -78,7 +79,7 @@ class MirrorWorker:
             self.failed.set_exception(error)
 
     async def stop(self) -> None:
-        """Stop fetching, let appends under way finish, publish the last status; all within the stop timeout."""
+        """Stop fetching, wait for appends in flight, write the last status; all within the stop timeout."""
         tasks = [*self._tasks, *self._carriers.values()]
         for task in tasks:
             task.cancel()
@@ -92,7 +93,7 @@ class MirrorWorker:
                     await self._publish_changes()
                 await self._status.close()
         except TROUBLE:
-            pass  # the status is for people; what counts is in the target's logs
+            pass  # the status is only informative; the target's logs are what counts
         for task in appends:
             task.cancel()
         await asyncio.gather(*appends, return_exceptions=True)
@@ -100,19 +101,19 @@ class MirrorWorker:
             self.failed.exception()  # seen
 
     def status(self) -> list[dict[str, object]]:
-        """The state of each partition, as `__mirror_status` has it, with its topic and partition."""
+        """The state of each partition as in `__mirror_status`, with topic and partition."""
         now_ms = self.runtime.wall_ms()
         return [
             {"link": self.link.name, "topic": each.topic, "partition": each.index, **each.status(now_ms)}
             for each in self.partitions.values()
         ]
 
-    # --- What there is to mirror --------------------------------------------------------------------
+    # --- Topics to mirror ---------------------------------------------------------------------------
 
     async def _discover(self) -> None:
         while True:
             await self._look()
-            self.carrier.room.set()
+            self.carrier.budget_freed.set()
             self.carrier.work.set()
             await asyncio.sleep(self.link.limits.discovery_interval_ms / 1000)
 
@@ -121,27 +122,27 @@ class MirrorWorker:
         try:
             topics = await self.discovery.source_topics(known)
         except TROUBLE as error:
-            self.carrier.source_trouble(error)
-            self._trouble = State.SOURCE_UNAVAILABLE, f"the source does not say which topics it has: {error}"
+            self.carrier.mark_source_unreachable(error)
+            self._link_problem = State.SOURCE_UNAVAILABLE, f"the source does not say which topics it has: {error}"
             return
         for tp, each in self.partitions.items():
-            # A topic that may not be described any more has its metadata still: fetches say what they are refused for.
+            # Metadata lists a topic still of which only Describe was denied: there the fetches' errors give the reason.
             if tp.topic not in topics and not self.source.partitions(tp.topic) and not each.held:
                 each.turn(State.SOURCE_UNAVAILABLE, gone(tp.topic, each.target_topic), self.runtime.wall_ms())
         try:
-            for found in await self.discovery.settle(topics):
+            for found in await self.discovery.reconcile_target(topics):
                 self._adopt(found)
         except TROUBLE as error:
-            self.carrier.target_trouble(error)
-            self._trouble = State.CATCHING_UP, f"the target's topics cannot be looked at: {error}"
+            self.carrier.mark_target_unreachable(error)
+            self._link_problem = State.CATCHING_UP, f"the target's topics cannot be looked at: {error}"
             return
-        self._trouble = None
+        self._link_problem = None
         self._assign()
         self._ask_the_quiet()
         self._looked.set()
 
     async def _recall(self) -> None:
-        """Topics that went while no worker ran: what the last one wrote of them must not stay for ever."""
+        """Correct the last worker's status of topics that were deleted, or left the link, while no worker ran."""
         while True:
             try:
                 rows = await read_status(self.target)
@@ -155,7 +156,7 @@ class MirrorWorker:
             if row["link"] != self.link.name:
                 continue
             if tp == LINK or not self.link.selects(tp.topic):
-                self._status.known(tp)  # taken away, unless there is something to say of it now
+                self._status.known(tp)  # the next `write` removes it, unless there is a status for it now
             elif tp not in self.partitions and not self.discovery.has(tp.topic):
                 each = PartitionMirror(tp.topic, tp.partition, row["target_topic"], ZERO_UUID, now_ms)
                 each.next_offset, each.epoch = row["next_offset"], row["epoch"]
@@ -163,21 +164,21 @@ class MirrorWorker:
                 self.partitions[tp] = each
 
     def _adopt(self, found: Found) -> None:
-        """Take up the partitions of a topic; begin again where source or target topic is another one than before."""
+        """Add the partitions of a topic; start over if the source or target topic was replaced."""
         now_ms = self.runtime.wall_ms()
         holds = found.problem is not None and found.problem[0] in HELD
-        healed = found.topic in self._troubled and found.problem is None
+        healed = found.topic in self._held_topics and found.problem is None
         if holds:
-            self._troubled[found.topic] = None
+            self._held_topics[found.topic] = None
         elif healed:
-            del self._troubled[found.topic]
+            del self._held_topics[found.topic]
         for index in found.partitions:
             tp = TopicPartition(found.topic, index)
             each = self.partitions.get(tp)
             changed = each is not None and (each.topic_id, each.target_id) != (found.topic_id, found.target_id)
             if each is None or healed or (changed and found.problem is None):
                 if each is not None:
-                    each.doubt()  # whatever is under way for the old one
+                    each.doubt()  # appends in flight belong to the old topic
                 each = self.partitions[tp] = PartitionMirror(
                     found.topic, index, found.target_topic, found.topic_id, now_ms, found.target_id
                 )
@@ -189,13 +190,13 @@ class MirrorWorker:
                     each.hold(*found.problem, now_ms, found.next_try_ms)
 
     def _assign(self) -> None:
-        """One carrier for each broker that leads something."""
+        """Run one carrier for each source broker that leads a partition."""
         for node in dict.fromkeys(self.source.leader(tp) for tp in self.partitions):
             if node is not None and (node not in self._carriers or self._carriers[node].done()):
                 self._carriers[node] = self._task(self.carrier.run(node), f"carrier {node}")
 
     def _ask_the_quiet(self) -> None:
-        """A target that lost its power may have lost what it acknowledged; without appends nothing else shows that."""
+        """Have partitions without appends probed: a target whose power was cut may have lost what it acknowledged."""
         for each in self.partitions.values():
             if each.probed and not each.held and not each.in_flight and each.append_offset == each.quiet_at:
                 each.asking = True
@@ -213,10 +214,10 @@ class MirrorWorker:
             except TROUBLE as error:
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("link %s: its status cannot be written into the target: %s", self.link.name, problem)
+                    log.warning("link %s: cannot write its status to the target: %s", self.link.name, problem)
 
     async def _publish_changes(self) -> None:
-        """Log the states that changed, whether or not the target takes the status; then write that."""
+        """Log the states that changed, even if the target refuses the status; then write the status."""
         rows = self._rows()
         for tp, row in rows.items():
             said = row["state"], row["reason"]
@@ -229,14 +230,14 @@ class MirrorWorker:
         await self._status.write(rows)
 
     def _rows(self) -> dict[TopicPartition, dict[str, Any]]:
-        """The status of each partition, and of the link where there is something to say of it."""
+        """The status of each partition, and of the link if there is something to report."""
         now_ms = self.runtime.wall_ms()
         rows = {tp: each.status(now_ms) for tp, each in self.partitions.items()}
-        trouble = self._trouble or self._unused()
-        if trouble is None:
+        problem = self._link_problem or self._unused()
+        if problem is None:
             self._link_state = None
             return rows
-        state, reason = trouble
+        state, reason = problem
         if self._link_state is None or self._link_state[0] != state:
             self._link_state = state, now_ms
         rows[LINK] = {
@@ -245,7 +246,7 @@ class MirrorWorker:
         return rows
 
     def _unused(self) -> tuple[State, str] | None:
-        """What is to be said of expressions that select nothing."""
+        """The state for expressions that match nothing."""
         if not self._looked.is_set():
             return None
         topics = {**dict.fromkeys(self.discovery.selected), **dict.fromkeys(tp.topic for tp in self.partitions)}

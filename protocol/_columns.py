@@ -2,7 +2,7 @@
 """The memory that Arrow's columns of records are read into, in the two forms of `_records.py`.
 
 Each record's bytes are put here by `_records.read_columns`, whose loop is where the cursor over a batch is: the
-compiler inlines nothing from another module. What is rare is here: room for more keys, headers, the cut at the end.
+compiler inlines nothing from another module. What is rare is here: more space for keys, headers, the cut at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ColumnBuffers:
     capacity: cython.Py_ssize_t
     data_capacity: cython.Py_ssize_t
     data_used: cython.Py_ssize_t
-    key_room: cython.Py_ssize_t
+    key_capacity: cython.Py_ssize_t
     key_size: Readonly[cython.Py_ssize_t]
     value_size: Readonly[cython.Py_ssize_t]
     key_nulls: Readonly[cython.Py_ssize_t]
@@ -72,8 +72,9 @@ class ColumnBuffers:
         self.timestamps = array("q", (0,)) * rows
         self.key_offsets = array("i", (0,)) * (rows + 1)
         self.value_offsets = array("i", (0,)) * (rows + 1)
-        self.key_room = data_bytes // 8  # grows; room for all twice over would be given back and faulted in each time
-        self.key_data = _blank(self.key_room)
+        # Grows: space for all data, as values have it, would be faulted in and given back each time.
+        self.key_capacity = data_bytes // 8
+        self.key_data = _blank(self.key_capacity)
         self.value_data = _blank(data_bytes)
         self.key_valid = bytearray(b"\xff") * ((rows + 7) // 8)
         self.value_valid = bytearray(b"\xff") * ((rows + 7) // 8)
@@ -81,12 +82,12 @@ class ColumnBuffers:
 
     @cython.cfunc
     def grow_keys(self, needed: cython.Py_ssize_t):
-        room: cython.Py_ssize_t = min(max(needed, 2 * self.key_room), self.data_capacity)
+        capacity: cython.Py_ssize_t = min(max(needed, 2 * self.key_capacity), self.data_capacity)
         if cython.compiled:
-            PyByteArray_Resize(self.key_data, room)
+            PyByteArray_Resize(self.key_data, capacity)
         else:
-            self.key_data.extend(bytes(room - self.key_room))
-        self.key_room = room
+            self.key_data.extend(bytes(capacity - self.key_capacity))
+        self.key_capacity = capacity
 
     @cython.cfunc
     def add_headers(self, headers: list, row: cython.Py_ssize_t):

@@ -243,7 +243,7 @@ def rewrite_records(
     section: Section, marks: bytearray, kept: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, has_base: cython.bint,
     base_timestamp: cython.longlong,
 ) -> tuple[bytearray, int, int]:  # fmt: skip
-    """(61 bytes of room and the marked records, their base timestamp, their largest timestamp).
+    """(61 empty bytes and the marked records, their base timestamp, their largest timestamp).
 
     kept: how many are marked, at least one. size_bytes: of all the section's records. Offset deltas stay; timestamp
     deltas count from `base_timestamp` if `has_base`, else from the first record that is kept.
@@ -253,7 +253,7 @@ def rewrite_records(
     at: cython.Py_ssize_t = HEADER_SIZE
     rest: cython.Py_ssize_t
     body: cython.Py_ssize_t
-    room: cython.Py_ssize_t = len(out)
+    capacity: cython.Py_ssize_t = len(out)
     stamp: cython.longlong
     delta: cython.longlong
     top: cython.longlong = 0
@@ -276,8 +276,8 @@ def rewrite_records(
         delta = _minus(stamp, base_timestamp)
         rest = section.p - section.key_at
         body = 1 + _varint_size(delta) + _varint_size(section.delta) + _varint_size(section.key_size) + rest
-        if body + 5 > room - at:
-            raise ValueError(f"record {section.row} does not fit in {room} bytes with {kept} records")
+        if body + 5 > capacity - at:
+            raise ValueError(f"record {section.row} does not fit in {capacity} bytes with {kept} records")
         at = _put_varint(o, at, body)
         o[at] = 0
         at = _put_varint(o, at + 1, delta)

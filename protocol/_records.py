@@ -464,7 +464,7 @@ def read_columns(section: Section, columns: ColumnBuffers) -> None:
         n = section.key_size
         at = section.key_at
         if n > 0:
-            if n > columns.key_room - key_end:
+            if n > columns.key_capacity - key_end:
                 columns.grow_keys(key_end + n)
                 if cython.compiled:
                     key_data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(columns.key_data))

@@ -103,8 +103,8 @@ class BatchScan:
         self.epochs = []
         self.producers = []
 
-    def take(self, buf: Buffer, room: cython.longlong, crc: cython.longlong = -1) -> None:
-        """Go on with `buf`, whose first byte is at `end`; `room` bytes are left of the file there.
+    def take(self, buf: Buffer, left: cython.longlong, crc: cython.longlong = -1) -> None:
+        """Go on with `buf`, whose first byte is at `end`; `left` bytes are left of the file there.
 
         crc: the first batch's checksum where it is too large to be given whole; `buf` needs its header alone then.
         """
@@ -153,7 +153,7 @@ class BatchScan:
                 batch = length + LENGTH_OVERHEAD
                 if (
                     batch < HEADER_SIZE
-                    or batch > room
+                    or batch > left
                     or magic != MAGIC
                     or delta < 0
                     or base <= self.last_offset
@@ -199,7 +199,7 @@ class BatchScan:
                 self.batches += 1
                 self.end += batch
                 p += batch
-                room -= batch
+                left -= batch
         finally:
             if cython.compiled:
                 PyBuffer_Release(cython.address(view))

@@ -149,7 +149,7 @@ def _append_varint(out: bytearray, v: cython.longlong):
 
 @cython.cclass
 class RecordsWriter:
-    """Records of one batch as they are appended, behind room for the batch's header.
+    """Records of one batch as they are appended, behind space for the batch's header.
 
     max_bytes: bound of the batch before compression, header included; the first record goes in whatever its size.
     size_bytes: that size so far. count: records so far. base_timestamp is the first record's, max_timestamp the

@@ -250,7 +250,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 def _unlz4(data: memoryview, piece_bytes: int, max_bytes: int) -> Plain | Iterator[Plain]:
     """The first frame. As in Kafka's reader, what follows it is not looked at."""
     size = _lz4_content_size(data)
-    if size > len(data) * _LZ4_RATIO_MAX:  # the library would make room for it
+    if size > len(data) * _LZ4_RATIO_MAX:  # the library would allocate so much
         raise CompressionError(f"lz4 data of {len(data)} bytes claims to hold {size}")
     if _lz4_at_most(data) <= piece_bytes:
         return lz4.frame.decompress(data)  # three times as fast as the bounded reader
@@ -377,7 +377,7 @@ def _zstd_frame(data: memoryview, start: int) -> _ZstdFrame:
         position += 3 + (1 if kind == 1 else size)
     position += 4 if descriptor & 4 else 0  # checksum
     if size_bytes:
-        if content_bytes > at_most:  # the library would make room for it
+        if content_bytes > at_most:  # the library would allocate so much
             raise CompressionError(f"zstd frame of {position - start} bytes claims to hold {content_bytes}")
         at_most = content_bytes
     return _ZstdFrame(start, position, at_most)

@@ -1,8 +1,8 @@
-"""The Kafka wire's variable-length pieces: varints, UUIDs in text form, and the skipping of tagged fields.
+"""The Kafka wire's variable-length pieces: unsigned varints, UUIDs in text form, and the skipping of tagged fields.
 
 Generated codecs inline the common short cases and come here for the rest. Readers take (buffer, position) and give
 (value, next position); running off the end shows as IndexError, which the codecs turn into DecodeError.
-KIP-482 (flexible versions), and zigzag varints as in record batches v2.
+KIP-482 (flexible versions). The zigzag varints of records are in the compiled modules.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from typing import Any
 from .errors import DecodeError
 
 ZERO_UUID = bytes(16)
-
-UVARINT_MAX_BYTES = 5  # of 32 bits
-UVARLONG_MAX_BYTES = 10
 
 
 def uuid_to_str(raw: bytes) -> str:
@@ -72,26 +69,6 @@ def read_uvarint_rest(buf: Any, position: int, first: int) -> tuple[int, int]:
                 break
             return value, position
     raise DecodeError(f"varint of more than 32 bits at byte {position}")
-
-
-def write_varint(value: int) -> bytes:
-    """A signed (zigzag) varint, of 32 or 64 bits as the value needs."""
-    return write_uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def read_varint(buf: Any, position: int) -> tuple[int, int]:
-    """A signed (zigzag) varint of at most 64 bits."""
-    value = shift = 0
-    for _ in range(UVARLONG_MAX_BYTES):
-        byte = buf[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value > 0xFFFFFFFFFFFFFFFF:
-                break
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    raise DecodeError(f"varint of more than 64 bits at byte {position}")
 
 
 def skip_tagged_fields(buf: Any, position: int) -> int:

@@ -26,19 +26,19 @@ from .errors import AppError, StreamsError
 from .runtime.worker import StreamWorker
 
 EXIT_FAILED, EXIT_CONFIG = 1, 2
-STOP_S = 5.0  # after a signal, for the event in hand and the last checkpoint
+STOP_S = 5.0  # after a signal, for the current event and the last checkpoint
 
 
 def find(name: str) -> App:
     """The app that `path/to/file.py:app` or `module:app` names."""
     where, colon, attribute = name.rpartition(":")
     if not colon:
-        raise AppError(f"'{name}' names no object: write path/to/file.py:app or module:app")
+        raise AppError(f"'{name}' does not name an object: write path/to/file.py:app or module:app")
     if where.endswith(".py"):
         path = Path(where)
         if not path.is_file():
             raise AppError(f"there is no file {where}")
-        sys.path.insert(0, str(path.parent))  # as python itself does: the app's own modules lie beside it
+        sys.path.insert(0, str(path.parent))  # as Python does for a script: the app's own modules are in that folder
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.loader
         module = importlib.util.module_from_spec(spec)
@@ -57,7 +57,7 @@ def find(name: str) -> App:
 
 @contextlib.contextmanager
 def loading(where: str) -> Iterator[None]:
-    """An app that cannot be loaded will not be by trying again: AppError names the line, ISTHMUS_DEBUG=1 shows all."""
+    """An app that cannot be loaded now cannot be loaded later: AppError names the line; ISTHMUS_DEBUG=1 shows all."""
     try:
         yield
     except AppError:
@@ -66,7 +66,7 @@ def loading(where: str) -> Iterator[None]:
         if os.environ.get("ISTHMUS_DEBUG"):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name and where.startswith(error.name):
-            raise AppError(f"there is no module {error.name}, which '{where}' needs") from None
+            raise AppError(f"module {error.name}, which '{where}' imports, does not exist") from None
         if isinstance(error, SyntaxError):
             place, words = f"{error.filename}:{error.lineno}", error.msg
         else:
@@ -79,7 +79,7 @@ def loading(where: str) -> Iterator[None]:
 async def serve(
     app: App, bootstrap: str, working: asyncio.Event, stopping: asyncio.Event, readiness: Readiness
 ) -> None:
-    """Run until `stopping`, then checkpoint and leave; when cancelled, or when something fails, just leave."""
+    """Run until `stopping`, then write a checkpoint and leave. If cancelled, or after an error, just leave."""
     client = Client(bootstrap, client_id=app.id)
     try:
         await client.start()
@@ -108,7 +108,7 @@ async def _stop_when(stopping: asyncio.Event, worker: StreamWorker) -> None:
 
 
 async def run(app: App, bootstrap: str, readiness: Readiness) -> None:
-    """Run until SIGTERM or SIGINT. What is not done within STOP_S is left to the next run."""
+    """Run until SIGTERM or SIGINT. What is not done within STOP_S is done by the next run."""
     loop = asyncio.get_running_loop()
     working, stopping = asyncio.Event(), asyncio.Event()
     serving = loop.create_task(serve(app, bootstrap, working, stopping, readiness))
@@ -127,7 +127,7 @@ async def run(app: App, bootstrap: str, readiness: Readiness) -> None:
 
 
 def main() -> int:
-    readiness = Readiness.take()  # before anything of the app's runs
+    readiness = Readiness.take()  # before any code of the app runs
     parser = argparse.ArgumentParser(prog="python -m isthmus.streams", description=__doc__.splitlines()[0])
     parser.add_argument("app", help="path/to/file.py:app or module:app")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")

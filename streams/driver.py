@@ -1,4 +1,4 @@
-"""`TestDriver`: runs an app without a broker or a clock, for users' own tests and ours.
+"""`TestDriver`: runs an app without a broker or a clock, for tests.
 
 driver = TestDriver(app)
 await driver.send("orders", key=b"a", value=b"1", timestamp_ms=0)
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..client import FetchedBatches, TopicPartition
 from ..protocol import records
 from .api.app import App
-from .engine.checkpoint import ChangelogRecord, Restorer
+from .engine.changelog import ChangelogRecord, Restorer
 from .engine.task import Task
 from .errors import AppError, RecordError
 from .runtime.agents import BATCH_EVENTS_MAX, TaskRun
@@ -41,9 +41,9 @@ class Record(NamedTuple):
 
 
 class TestDriver:
-    """One task of an app. Use it inside a running loop, and close it. Records go the worker's way: as fetched batches,
-    of which an agent has many events at once, and those of a topic with on_error='skip' that cannot be decoded are
-    left out, into `skipped`."""
+    """One task of an app. Use it inside a running loop, and close it. Records are processed as in a worker: as fetched
+    batches, so that an agent has many events at once. Records that cannot be decoded, of a topic with on_error='skip',
+    go to `skipped`."""
 
     __test__ = False  # pytest: not a test of its own
 
@@ -55,14 +55,14 @@ class TestDriver:
         self.task = Task(app.id, partition, app.tables.values(), run)
         self._topics = app.input_topics()
         self._run: TaskRun | None = None
-        self._turn = asyncio.Lock()  # one `send` after the other
+        self._turn = asyncio.Lock()  # serializes `send`
 
     async def send(self, topic: str, *, value: bytes | None, key: bytes | None = None, timestamp_ms: int = 0) -> None:
-        """Give the app one record and return when it has processed it."""
+        """Give the app one record and wait until it is processed."""
         await self.send_batch(topic, [Record(value, key, timestamp_ms)])
 
     async def send_batch(self, topic: str, given: Iterable[Record]) -> None:
-        """Give the app records that a worker would have fetched together; return when it has processed all of them."""
+        """Give the app records as one fetch, and wait until all are processed."""
         reads = self._topics.get(topic)
         if reads is None:
             raise AppError(f"app {self.app.id} reads no topic {topic}; it reads {', '.join(self._topics)}")
@@ -84,17 +84,17 @@ class TestDriver:
         return self.task.tables[name].rows
 
     def checkpoint(self) -> None:
-        """Write what changed to `changelog`, closed by a marker. Raises AppError within an event and after an agent has
-        failed, where a worker writes no checkpoint."""
+        """Write what changed to `changelog`, closed by a marker. Raises AppError during an event and after an agent has
+        failed; a worker writes no checkpoint then."""
         if self._run is not None and not self._run.is_whole:
-            raise AppError(f"app {self.app.id}: no checkpoint is written within an event, or after an agent failed")
+            raise AppError(f"app {self.app.id}: no checkpoint can be written during an event, or after an agent failed")
         rows, marker, _ = self.task.checkpoint()
         self.changelog += [*rows, marker]
-        for tombstones in self.task.counted():
+        for tombstones in self.task.confirm_checkpoint():
             self.changelog += tombstones
 
     def restarted(self, run: bytes) -> TestDriver:
-        """A new driver that has restored what this one's changelog committed."""
+        """A new driver that is restored from this one's changelog."""
         restorer = Restorer(self.app.id, self.app.changelog_topic)
         for record in self.changelog:
             restorer.feed(*record)

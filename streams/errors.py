@@ -1,12 +1,12 @@
-"""Errors of a stream app; each names the app, topic, partition or table concerned and what to do."""
+"""Errors of a stream app; each names the app, topic, partition or table, and the solution."""
 
 
 class StreamsError(Exception):
-    """Base of this room's errors."""
+    """Base class of the errors of this package."""
 
 
 class AppError(StreamsError):
-    """The app is written or configured in a way that cannot run."""
+    """The app's code or configuration is wrong, so it cannot run."""
 
 
 class RecordError(StreamsError):
@@ -14,4 +14,4 @@ class RecordError(StreamsError):
 
 
 class ChangelogError(StreamsError):
-    """A changelog does not hold what its markers say."""
+    """A changelog does not have what its markers say."""

@@ -53,7 +53,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "isthmus.connectors": _OUTSIDE,
     "isthmus.examples": ("isthmus.deploy", "isthmus.testing", *_PEOPLE),
     "isthmus.console": ("isthmus.deploy", "isthmus.examples", *_PEOPLE),
-    "isthmus.deploy": ("isthmus.console", *_PEOPLE),
+    "isthmus.deploy": _PEOPLE,
     "isthmus.testing": ("isthmus.deploy", *_PEOPLE),
     "pyspark_isthmus": ("isthmus.connectors",),
     _BROKER: (),

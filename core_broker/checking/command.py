@@ -1,7 +1,7 @@
 """`isthmus broker check DIR [--repair] [--json]`.
 
-One line a partition, and a line for each thing that is wrong with it. Exit code 0: nothing is wrong, or not any more;
-1: something is; 2: the command line is wrong.
+Prints one line for each partition, and one for each problem. Exit code 0: no problem, or all were repaired; 1: problems
+remain; 2: the command line is wrong.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="isthmus broker check",
         description="Find what is wrong with the data directory of a broker that does not run: broken CRCs, torn "
-        "batches, gaps and overlaps of offsets, falling leader epochs, indexes and checkpoints that do not fit.",
+        "batches, gaps and overlaps of offsets, decreasing leader epochs, wrong indexes and checkpoints.",
     )
     parser.add_argument("directory", metavar="DIR", help="the data directory, as in isthmus broker --data")
-    parser.add_argument("--repair", action="store_true", help="cut logs before their first broken batch, make indexes "
-                        "and checkpoints anew; see the plain check first: what is cut off is gone")  # fmt: skip
+    parser.add_argument("--repair", action="store_true", help="cut logs before their first broken batch, rebuild "
+                        "indexes and checkpoints; check without it first, since what is cut off is lost")  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
     given = parser.parse_args(arguments)
-    logging.getLogger("isthmus").addHandler(logging.NullHandler())  # what a recovery says is printed as done
+    logging.getLogger("isthmus").addHandler(logging.NullHandler())  # messages of a recovery are printed as done
     files = RealFiles(1)
     check = DirectoryCheck(files, given.directory, runtime.system())
     try:
@@ -112,7 +112,7 @@ def _repaired(checked: Checked) -> Iterator[str]:
 
 def _summary(check: DirectoryCheck, mended: bool) -> Iterator[str]:
     yield from check.done
-    stopped = "stopped in a controlled way" if check.clean else "not stopped in a controlled way"
+    stopped = "after a clean shutdown" if check.clean else "not shut down cleanly"
     partitions = f"{len(check.checked)} partition" + ("" if len(check.checked) == 1 else "s")
     if not check.wrong:
         yield f"{check.data_dir}, {stopped}: {partitions}, nothing is wrong"
@@ -129,7 +129,7 @@ def _summary(check: DirectoryCheck, mended: bool) -> Iterator[str]:
         touched = [one for one in check.checked.values() if not one.stays]
         mendable = [*check.problems, *(each for one in touched for each in one.report.problems)]
         count = sum(each.kind not in STAYS for each in mendable)
-        way_out = f"; --repair mends {count} of them" if count else ""
+        way_out = f"; --repair repairs {count} of them" if count else ""
         yield f"{check.data_dir}, {stopped}: {partitions}, {check.wrong} wrong{way_out}"
 
 

@@ -1,7 +1,7 @@
-"""A whole data directory checked and mended: its partitions, their checkpoints, and what the cluster's metadata says.
+"""Checks and repairs a whole data directory: its partitions, their checkpoints, and the cluster's metadata.
 
-The metadata tells which directories should be there and which topics may have holes in their offsets. A directory of
-Kafka's own is checked without it, since its metadata is not ours to judge. The directory's lock is held throughout.
+The metadata says which directories should exist and which topics may have holes in their offsets. A directory written
+by Kafka is checked without it. The directory's lock is held all the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..cluster.topic_names import CLUSTER_METADATA
 from ..config import BrokerConfig, topic_config
 from ..replication.manager import log_config
 from ..storage.check.findings import STAYS, Finding, Kind, Known, PartitionReport, file_of, unread, unreadable
-from ..storage.check.partition import check_partition
+from ..storage.check.partition_check import check_partition
 from ..storage.check.repair import repair_partition
 from ..storage.disk.files import DirectoryLocked, Files, Held
 from ..storage.disk.small_files import (
@@ -48,10 +48,10 @@ from ..storage.startup.checkpoints import CHECKPOINTS
 from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX
 
 METADATA = (CLUSTER_METADATA, 0)
-# Its lock is taken, and logs are opened as a broker opens them, so that a check must be able to write.
+# A check takes the lock and opens logs as a broker does, so it must be able to write.
 WAYS_OUT = {
-    errno.EACCES: "; run this as the user whose it is",
-    errno.EPERM: "; run this as the user whose it is",
+    errno.EACCES: "; run this as the owner of the directory",
+    errno.EPERM: "; run this as the owner of the directory",
     errno.EROFS: "; check a copy of it, or make the file system writable",
 }
 
@@ -59,42 +59,42 @@ Key = tuple[str, int]  # topic, partition
 
 
 class CannotCheck(Exception):
-    """The directory cannot be looked at; the message is one line that names it and the way out."""
+    """The directory cannot be checked. The message is one line that names the cause and the solution."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """One partition: what was found and, after a repair, what was done and what is wrong still."""
+    """One partition: what was found and, after a repair, what was done and what is still wrong."""
 
     report: PartitionReport
     known: Known
-    stray: bool = False  # of no topic of the cluster: whatever is wrong with it, it is not ours to touch
-    late: list[Finding] = field(default_factory=list)  # found once the cluster's metadata was mended
+    stray: bool = False  # belongs to no topic of the cluster: it is never repaired
+    late: list[Finding] = field(default_factory=list)  # found after the cluster's metadata was repaired
     done: list[str] = field(default_factory=list)
     left: list[Finding] = field(default_factory=list)
 
     @property
     def stays(self) -> bool:
-        """Whether a repair leaves it alone."""
+        """Whether a repair leaves the partition as it is."""
         return self.stray or self.report.has(Kind.UNREADABLE) or self.report.has(Kind.FOREIGN)
 
 
 class DirectoryCheck:
-    """Call `begin`, then exhaust `partitions`, then `repair` if it is wanted, at last `end`."""
+    """Call `begin`, then exhaust `partitions`, then call `repair` if wanted, and finally `end`."""
 
     def __init__(self, files: Files, data_dir: str, runtime: Runtime) -> None:
         self.files = files
         self.data_dir = data_dir.rstrip("/") or "/"
         self.runtime = runtime
         self.identity: dict[str, str] = {}
-        self.clean = False  # stopped in a controlled way
+        self.clean = False  # after a clean shutdown
         self.problems: list[Finding] = []  # of the directory itself
         self.notes: list[str] = []
-        self.done: list[str] = []  # by a repair, to the directory itself
+        self.done: list[str] = []  # what a repair did to the directory itself
         self.left: list[Finding] = []
         self.checked: dict[Key, Checked] = {}
         self._saved: dict[str, Offsets] = {}
-        self._broken: dict[str, None] = {}  # checkpoints that cannot be used
+        self._broken: dict[str, None] = {}  # damaged checkpoints
         self._image: MetadataImage | None = None
         self._lock: Held | None = None
 
@@ -102,12 +102,12 @@ class DirectoryCheck:
         return f"{self.data_dir}/{name}"
 
     def begin(self) -> None:
-        """Take the directory. Raises CannotCheck: it is no data directory, of an unknown format, or in use."""
+        """Lock the directory. Raises CannotCheck: not a data directory, unknown format, or in use."""
         path = self._path(META_PROPERTIES)
         try:
-            self.files.listdir(self.data_dir)  # or what this user may not look into would seem to be no directory
+            self.files.listdir(self.data_dir)  # without permission it would look as if the directory did not exist
             if not self.files.exists(path):
-                raise CannotCheck(f"{self.data_dir} is no data directory: it has no {META_PROPERTIES}")
+                raise CannotCheck(f"{self.data_dir} is not a data directory: it has no {META_PROPERTIES}")
             self.identity = parse_meta_properties(self.files.read(path), path)
             self._lock = self.files.lock(self._path(LOCK_FILE))
         except CheckpointError as error:
@@ -142,11 +142,11 @@ class DirectoryCheck:
     # --- Check --------------------------------------------------------------------------------------------------------
 
     def partitions(self) -> Iterator[Checked]:
-        """Check partition after partition, the metadata first; afterwards what should be there besides."""
+        """Check one partition after the other, the metadata first; then look for what is missing."""
         names = self.files.listdir(self.data_dir)
         for name in names:
             if name.endswith(DELETE_SUFFIX):
-                self.notes.append(f"{name} is of a deleted topic; the next start removes it")
+                self.notes.append(f"{name} belongs to a deleted topic; the next start removes it")
             elif name.endswith(STRAY_SUFFIX):
                 self.notes.append(f"{name} belongs to no topic; it is kept until you remove it")
         found = {key: None for name in names if (key := partition_of(name)) is not None}
@@ -155,12 +155,12 @@ class DirectoryCheck:
             checked = self._check(METADATA)
             has_metadata = checked.report.log_end_offset > 0 or checked.stays
             if has_metadata and checked.report.problems and FORMAT in self.identity:
-                self.notes.append("the metadata log is damaged or unreadable: what topics there should be is not known")
+                self.notes.append("the metadata log is damaged or unreadable: the topics of the cluster are unknown")
             elif has_metadata:
                 self._read_metadata()
             yield checked
         if not has_metadata and FORMAT in self.identity and found:
-            text = "no records of what topics there are: put it back from a copy; without it no broker starts here"
+            text = "it has no records, so no topic is known: restore it from a backup; no broker starts without it"
             self.problems.append(Finding(Kind.MISSING, f"{METADATA[0]}-{METADATA[1]}", text))
         for key in sorted(found):
             if key != METADATA:
@@ -169,7 +169,7 @@ class DirectoryCheck:
         for name, offsets in self._saved.items():
             for topic, index in sorted(offsets):
                 if (topic, index) not in found:
-                    self.notes.append(f"{name} names {topic}-{index}, which is not here; the next start forgets it")
+                    self.notes.append(f"{name} names {topic}-{index}, which does not exist; the next start drops it")
 
     def _check(self, key: Key) -> Checked:
         name = f"{key[0]}-{key[1]}"
@@ -186,7 +186,7 @@ class DirectoryCheck:
             else:
                 report.notes.append(text)
         elif self.clean and known.recovery_point is None and RECOVERY_POINT_CHECKPOINT not in self._broken:
-            report.add(Kind.CHECKPOINT, RECOVERY_POINT_CHECKPOINT, "it does not name this partition")
+            report.add(Kind.CHECKPOINT, RECOVERY_POINT_CHECKPOINT, "it has no entry for this partition")
         return checked
 
     def _known(self, key: Key) -> Known:
@@ -209,9 +209,9 @@ class DirectoryCheck:
         return known
 
     def _read_metadata(self) -> None:
-        """Fold the metadata log, which must be sound, into an image, unless it is Kafka's."""
+        """Build the image from the metadata log, which must be sound, unless it is Kafka's."""
         if FORMAT not in self.identity:
-            self.notes.append("the directory is Kafka's own: its metadata is not read, holes in offsets are not judged")
+            self.notes.append("Kafka wrote the directory: its metadata is not read, holes in offsets are accepted")
             return
         directory = self._path(f"{METADATA[0]}-{METADATA[1]}")
         image = MetadataImage(self.identity.get("cluster.id", ""))
@@ -227,7 +227,7 @@ class DirectoryCheck:
                         data = file.pread(header[1] + LENGTH_OVERHEAD, position)
                         fold.apply(decode_batch(data), header[2])
         except (InconsistentRecord, CorruptBatch) as error:
-            self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be understood: {error}")
+            self.checked[METADATA].report.add(Kind.METADATA, "", f"it cannot be decoded: {error}")
         except OSError as error:
             self.checked[METADATA].report.refused(file_of(error, directory), error)
         else:
@@ -240,30 +240,30 @@ class DirectoryCheck:
         for name, topic in sorted(self._image.topics.items()):
             for index, partition in topic.partitions.items():
                 if (name, index) not in self.checked and node in partition.replicas:
-                    text = "the cluster's metadata has this partition, but its directory is not here"
+                    text = "the cluster's metadata has this partition, but it has no directory"
                     if self.clean:
                         self.problems.append(Finding(Kind.MISSING, f"{name}-{index}", text))
                     else:
-                        self.notes.append(f"{name}-{index}: {text}; the next start makes it")
+                        self.notes.append(f"{name}-{index}: {text}; the next start creates it")
 
     # --- Repair -------------------------------------------------------------------------------------------------------
 
     @property
     def wrong(self) -> int:
-        """How many things were found wrong."""
+        """The number of problems found."""
         return len(self.problems) + sum(len(each.report.problems) for each in self.checked.values())
 
     @property
     def still_wrong(self) -> int:
-        """How many are after a repair."""
+        """The number of problems left after a repair."""
         return len(self.left) + sum(len(each.left) for each in self.checked.values())
 
     async def repair(self) -> Iterator[Checked]:
-        """Mend what can be mended, then check that again; gives the partitions that were touched."""
+        """Repair what can be repaired and check it again. Returns the partitions that were changed."""
         touched = []
         marker = self._path(CLEAN_SHUTDOWN)
         if self.clean:
-            self.files.unlink(marker)  # until all is done nobody may believe the rest
+            self.files.unlink(marker)  # until the repair is complete, a start must not trust the files
             self.files.sync_directory(self.data_dir)
         for key in list(self.checked):
             checked = self.checked[key]
@@ -286,7 +286,7 @@ class DirectoryCheck:
         return iter(touched)
 
     def _check_by_mended_metadata(self) -> None:
-        """What topics there should be is known now, and with it what is wrong with partitions besides."""
+        """Now the topics are known: find the problems that depend on them."""
         mended = self.checked[METADATA]
         if check_partition(self.files, self._path(f"{METADATA[0]}-{METADATA[1]}"), mended.known).problems:
             return
@@ -331,7 +331,7 @@ class DirectoryCheck:
                 saved[name][key] = offset
 
     def _save_checkpoints(self) -> None:
-        """Write the checkpoints anew. One that was lost is made of the logs, which were read to their ends."""
+        """Write the checkpoints. A damaged one is rebuilt from the logs, which were read to their ends."""
         stay = unread(self.problems)
         for name in [each for each in CHECKPOINTS if each not in stay]:
             if name in self._broken:
@@ -339,7 +339,7 @@ class DirectoryCheck:
                     for key, checked in self.checked.items():
                         if key != METADATA:
                             self._saved[name].setdefault(key, checked.report.log_end_offset)
-                price = "; what DeleteRecords had hidden is served again" if name == LOG_START_CHECKPOINT else ""
+                price = "; records deleted by DeleteRecords may be served again" if name == LOG_START_CHECKPOINT else ""
                 self.done.append(f"wrote {name} from the logs{price}")
             if self._saved[name] or name in self._broken:
                 self.files.write_atomic(self._path(name), render_offsets(self._saved[name]))

@@ -1,1 +1,1 @@
-"""What the cluster agrees on: the metadata log, its image, and the controller that decides."""
+"""The cluster's metadata: its log, its image, and the controller that decides about changes."""

@@ -1,8 +1,8 @@
-"""The metadata image: what the cluster has agreed on, as a pure fold over the records of `__cluster_metadata`.
+"""The metadata image: the cluster's state, as a pure fold over the records of `__cluster_metadata`.
 
-`MetadataImage.apply` is the only writer, and the same records give the same image. Values inside are never changed,
-only replaced, so a reader may keep a `TopicImage`; rooms react to the `Delta` of an apply rather than look for
-changes. Semantics of the records are those of Kafka's KRaft (KIP-500, KIP-631).
+`MetadataImage.apply` is the only writer, and the same records give the same image. Values inside are replaced, never
+changed, so a reader may keep a `TopicImage`. Other parts of the broker react to the `Delta` of an apply. The semantics
+of the records are those of Kafka's KRaft (KIP-500, KIP-631).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BROKER_RESOURCE = 4
 
 
 class InconsistentRecord(Exception):
-    """A metadata record that does not fit what came before it: the log is damaged or was written by something else."""
+    """A metadata record contradicts earlier ones: the log is damaged or was written by something else."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,7 +42,7 @@ class BrokerInfo:
 
 @dataclass(slots=True, frozen=True)
 class PartitionImage:
-    """`partition_epoch` counts all changes of the partition, `leader_epoch` those of who leads it."""
+    """`partition_epoch` counts all changes of the partition, `leader_epoch` changes of the leader."""
 
     leader: int
     leader_epoch: int
@@ -58,12 +58,12 @@ class TopicImage:
     name: str
     id: bytes
     partitions: Mapping[int, PartitionImage] = field(default_factory=dict)  # by index, ascending
-    configs: Mapping[str, str] = field(default_factory=dict)  # the topic's own options, as text
+    configs: Mapping[str, str] = field(default_factory=dict)  # options set for the topic, as text
 
 
 @dataclass(slots=True, frozen=True)
 class LinkImage:
-    """A mirror link that owns topics here; appends under a lower epoch are refused."""
+    """A mirror link that owns topics here. Appends under a lower epoch are refused."""
 
     link_id: str
     source_cluster_id: str
@@ -72,16 +72,16 @@ class LinkImage:
 
 @dataclass(slots=True)
 class Delta:
-    """What one apply changed. A topic deleted and created again under its name stands in both maps.
+    """What one apply changed. A topic that was deleted and created again under its name is in both maps.
 
-    `changed` holds the indexes of partitions of living topics that are new or changed (those of created topics too).
-    Every map keeps the order of the records.
+    `changed`: indexes of new or changed partitions of existing topics, including created topics. Every map keeps the
+    order of the records.
     """
 
     created: dict[str, TopicImage] = field(default_factory=dict)
     deleted: dict[str, TopicImage] = field(default_factory=dict)
     changed: dict[str, dict[int, None]] = field(default_factory=dict)
-    reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, but not new ones
+    reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, except new ones
     brokers: dict[int, None] = field(default_factory=dict)
     broker_options: dict[str, None] = field(default_factory=dict)  # broker ids as text, "" for all
     links: dict[str, None] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Delta:
 
 
 class MetadataImage:
-    """See the module. `offset` and `epoch` are of the last applied record, -1 before the first."""
+    """See the module. `offset` and `epoch`: of the last applied record, -1 before the first."""
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
@@ -106,9 +106,9 @@ class MetadataImage:
         self.broker_configs: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
-        self.names_by_id: dict[bytes, str] = {}  # of the topics there are
+        self.names_by_id: dict[bytes, str] = {}  # of existing topics
         self._similar: dict[str, list[str]] = {}  # topic names by the name with every "." as "_"
-        self._fresh: dict[str, dict[int, PartitionImage]] = {}  # partitions that the present apply may write in place
+        self._fresh: dict[str, dict[int, PartitionImage]] = {}  # maps that this apply may change in place
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):
@@ -126,7 +126,7 @@ class MetadataImage:
         return None if image is None else image.partitions.get(index)
 
     def similar_topics(self, name: str) -> list[str]:
-        """Existing names, sorted, that differ from `name` at most by "." for "_"."""
+        """Existing names, sorted, that differ from `name` at most in "." and "_"."""
         return list(self._similar.get(_unified(name), ()))
 
     def everything(self) -> Delta:
@@ -140,9 +140,9 @@ class MetadataImage:
         return delta
 
     def apply(self, records: Iterable[Any], offset: int, epoch: int) -> Delta:
-        """Fold records in, the last of which stands at `offset`, written under leader epoch `epoch`.
+        """Apply records; the last one is at `offset`, written under leader epoch `epoch`.
 
-        Raises InconsistentRecord; the image is of no use then.
+        Raises InconsistentRecord; the image cannot be used any more then.
         """
         delta = Delta()
         for record in records:
@@ -153,12 +153,12 @@ class MetadataImage:
             if list(partitions) != sorted(partitions):
                 self.topics[name] = replace(self.topics[name], partitions=dict(sorted(partitions.items())))
         self._fresh = {}
-        # A topic's delta tells its last state, and nothing of a topic that the same records deleted again.
+        # A delta has a topic's last state, and nothing of a topic that the same records created and deleted.
         for name in delta.created:
             delta.created[name] = self.topics[name]
         return delta
 
-    # --- one function a record ------------------------------------------------------------------------------------
+    # --- one function per record ----------------------------------------------------------------------------------
 
     def _register_broker(self, record: r.RegisterBrokerRecord, delta: Delta) -> None:
         self.brokers[record.broker_id] = BrokerInfo(
@@ -192,7 +192,7 @@ class MetadataImage:
 
     def _create_topic(self, record: r.TopicRecord, delta: Delta) -> None:
         if record.name in self.topics or record.topic_id in self.names_by_id:
-            raise InconsistentRecord(f"topic {record.name} is created but exists")
+            raise InconsistentRecord(f"topic {record.name} is created, but exists already")
         topic = TopicImage(record.name, record.topic_id)
         self.topics[record.name] = topic
         self.names_by_id[record.topic_id] = record.name
@@ -238,7 +238,7 @@ class MetadataImage:
         topic = self._topic(record.topic_id)
         old = topic.partitions.get(record.partition_id)
         if old is None:
-            raise InconsistentRecord(f"partition {topic.name}-{record.partition_id} changes but does not exist")
+            raise InconsistentRecord(f"partition {topic.name}-{record.partition_id} changes, but does not exist")
         new_leader = record.leader != LEADER_UNCHANGED
         new = PartitionImage(
             record.leader if new_leader else old.leader,
@@ -277,7 +277,7 @@ class MetadataImage:
     def _producer_ids(self, record: r.ProducerIdsRecord, delta: Delta) -> None:
         if record.next_producer_id <= self.next_producer_id:
             raise InconsistentRecord(
-                f"producer ids up to {self.next_producer_id} are given out, a record says {record.next_producer_id}"
+                f"producer ids up to {self.next_producer_id} are assigned, but a record has {record.next_producer_id}"
             )
         self.next_producer_id = record.next_producer_id
 
@@ -286,7 +286,7 @@ class MetadataImage:
         delta.links[record.link_id] = None
 
     def _nothing(self, record: Any, delta: Delta) -> None:
-        """What is Kafka's controllers' own."""
+        """A record that only Kafka's controllers use."""
 
     def _topic(self, topic_id: bytes) -> TopicImage:
         topic = self.topic_by_id(topic_id)
@@ -306,7 +306,7 @@ def _unified(name: str) -> str:
 
 
 def _with(configs: Mapping[str, str], name: str, value: str | None) -> dict[str, str]:
-    """The options with one set or, for None, removed; sorted by name."""
+    """The options with one set or, if value is None, removed; sorted by name."""
     changed = {key: text for key, text in configs.items() if key != name}
     if value is not None:
         changed[name] = value

@@ -1,10 +1,10 @@
-"""`__cluster_metadata-0`: the log of all that the cluster agrees on, one batch a decision.
+"""`__cluster_metadata-0`: the log of the cluster's metadata, one batch for each decision.
 
-One voter for now, which leads from its start, each time under a new epoch. What is appended is synced before anyone
-acts on it, so a decision that was told is never lost. A start reads the newest snapshot and the log from there on.
+There is one voter for now. It leads from its start, each time under a new epoch. An append is synced before anyone acts
+on it, so a decision that was answered is never lost. A start reads the newest snapshot and the log after it.
 
-Where a sync was refused for want of room, the log is opened again as a start does once there is some: a copy of what
-was appended is on disk then. What the image lacks of it, which nobody was told of, is decided by that.
+If a sync failed for lack of disk space, the log is opened again when there is some, as a start does: then a copy of all
+that was appended is on disk. Records in it that the image lacks, which nobody has seen yet, are then applied.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from .metadata_snapshot import encoded, remove_older, snapshot_name
 from .topic_names import CLUSTER_METADATA
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"
-READ_BYTES = 1 << 20  # at a time while the log is replayed
+READ_BYTES = 1 << 20  # per read while the log is replayed
 MAX_BATCH_BYTES = 64 << 20
 
 LOG_CONFIG = LogConfig(cleanup_policy="compact", max_message_bytes=MAX_BATCH_BYTES)
 
 
 class MetadataLog:
-    """Made by `MetadataLog.open`. `epoch` is the leader epoch this voter writes under.
+    """Created by `MetadataLog.open`. `epoch`: the leader epoch under which this voter writes.
 
-    in_doubt: records were written whose sync failed. Until then an append that raises has left the log as it was.
-    on_want_of_room: called when the log went offline until there is room, which somebody is to try by `open_again`.
+    in_doubt: records were written, but their sync failed. If it is false, an append that raised has changed nothing.
+    on_shortage: called when the log went offline for lack of disk space; somebody must then try `open_again`.
     """
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
         self._take(log)
         self.runtime = runtime
-        self.on_want_of_room: Callable[[], None] = lambda: None
+        self.on_shortage: Callable[[], None] = lambda: None
         self.epoch = log.latest_epoch + 1
         self.in_doubt = False
         self._snapshot_end = 0  # where the newest snapshot ends
-        self._snapshot_ms = runtime.wall_ms()  # when it was made, or this start was
-        self._unsnapped_bytes = 0  # of records after it
+        self._snapshot_ms = runtime.wall_ms()  # when it was written, or the time of this start
+        self._unsnapped_bytes = 0  # of records after the snapshot
 
     @classmethod
     async def open(cls, files: Files, data_dir: str, runtime: Runtime) -> MetadataLog:
-        """The log in its folder of the data directory, made if it is not there. Raises StorageError."""
+        """The log in its folder of the data directory, created if it does not exist. Raises StorageError."""
         log = await open_log(files, f"{data_dir}/{DIRECTORY}", LOG_CONFIG, wall_ms=runtime.wall_ms())
         return cls(log, runtime)
 
@@ -65,11 +65,11 @@ class MetadataLog:
 
     def _failed(self, status: LogStatus, failure: StorageError) -> None:
         if status is self.log.status:
-            self.on_want_of_room()
+            self.on_shortage()
 
     @property
     def is_new(self) -> bool:
-        """Nothing was ever written to it."""
+        """Whether nothing was ever written to it."""
         return self.next_offset == 0
 
     @property
@@ -77,8 +77,7 @@ class MetadataLog:
         return self.log.log_end_offset
 
     async def replay(self, image: MetadataImage) -> dict[bytes, None]:
-        """Fold everything that was written into an empty image; gives the ids of the topics that were deleted, as far
-        as the log still tells of them.
+        """Apply everything in the log to an empty image. Returns the ids of the topics that the log says were deleted.
 
         Raises InconsistentRecord, CorruptBatch, StorageError.
         """
@@ -91,15 +90,15 @@ class MetadataLog:
         start, end = self.log.log_start_offset, self.next_offset
         if not start <= offset <= end:
             snapshot = f"its snapshot ends at {offset}" if offset else "there is no snapshot"
-            raise InconsistentRecord(f"{directory}: the log holds offsets {start} to {end}, {snapshot}")
+            raise InconsistentRecord(f"{directory}: the log has offsets {start} to {end}, but {snapshot}")
         self._snapshot_end = offset
         for _ in self._fold(fold, offset):
             pass
-        self.epoch = max(self.epoch, image.epoch + 1)  # of a log that is empty, the snapshot knows
+        self.epoch = max(self.epoch, image.epoch + 1)  # if the log is empty, the snapshot has the epoch
         return fold.removed
 
     def _fold(self, fold: Fold, offset: int) -> Iterator[Delta]:
-        """Batch after batch, from an offset on."""
+        """Apply batch after batch, from an offset on."""
         end = self.next_offset
         while offset < end:
             data = b"".join([part.read() for part in self.log.read(offset, READ_BYTES, end).ranges])
@@ -112,12 +111,12 @@ class MetadataLog:
                 if not header.is_control:
                     yield fold.apply(batches.decode_batch(data, position), header.partition_leader_epoch)
             if offset == start:
-                raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, though it ends at {end}")
+                raise InconsistentRecord(f"{self.log.directory}: no batch at offset {offset}, but it ends at {end}")
 
     async def append(self, records: Sequence[Any]) -> int:
-        """Write records as one batch, to the disk; the offset of the last. Raises KafkaError.
+        """Write records as one batch and sync it. Returns the offset of the last. Raises KafkaError.
 
-        When the sync fails nobody knows what the disk holds: the log must not be written again.
+        If the sync fails, it is unknown what the disk has: the log must not be written any more.
         """
         now = self.runtime.wall_ms()
         batch = batches.build_batch([(now, None, metadata_records.encode(record), ()) for record in records])
@@ -129,10 +128,11 @@ class MetadataLog:
         return info.last_offset
 
     async def open_again(self) -> None:
-        """Have the log online after it went offline for want of room, with a copy on disk of all that was appended.
+        """Open the log again after it went offline for lack of disk space. A copy of all that was appended is on disk
+        then.
 
-        What may be missing in the image is then for `catch_up`. Raises StorageError, KafkaError, and while there is no
-        room: then it may be tried again.
+        `catch_up` applies what the image may lack. Raises StorageError, KafkaError; as long as disk space is short, it
+        may be tried again.
         """
         log, files = self.log, self.log.files
         assert log.failure is not None
@@ -147,28 +147,28 @@ class MetadataLog:
         await self.log.sync()
 
     def catch_up(self, image: MetadataImage) -> Iterator[Delta]:
-        """Fold what was in doubt and is on disk now into the image; gives each change once it is made.
+        """Apply records that were in doubt and are now on disk to the image. Yields each change after it is made.
 
-        Raises InconsistentRecord, also where the disk has not kept what the image holds; CorruptBatch, StorageError.
+        Raises InconsistentRecord, also if the disk has less than the image; CorruptBatch, StorageError.
         """
         if self.next_offset <= image.offset:
             self.log.abandon()
             raise InconsistentRecord(
-                f"{self.log.directory} ends at offset {self.next_offset}, though {image.offset} was decided"
+                f"{self.log.directory} ends at offset {self.next_offset}, but {image.offset} was decided"
             )
         yield from self._fold(Fold(image), image.offset + 1)
         self.in_doubt = False
 
     def wants_snapshot(self, bytes_between: int, interval_ms: int) -> bool:
-        """Whether so many bytes of records came since the last, or some did and it is so old (0: however old)."""
+        """Whether there are this many bytes of records since the last snapshot, or any and it is this old."""
         if self._unsnapped_bytes >= bytes_between:
             return True
         return 0 < interval_ms <= self.runtime.wall_ms() - self._snapshot_ms and self._unsnapped_bytes > 0
 
     async def snapshot(self, image: MetadataImage) -> None:
-        """Write a snapshot of an image, which must not change meanwhile, and drop what is before it. Raises KafkaError.
+        """Write a snapshot of an image, which must not change meanwhile, and drop the log before it. Raises KafkaError.
 
-        What is dropped has been applied here; a member of a quorum that is behind takes the snapshot instead.
+        The dropped records have been applied here; a quorum member that is behind gets the snapshot.
         """
         files, directory, end = self.log.files, self.log.directory, image.offset + 1
         self._snapshot_ms, self._unsnapped_bytes = self.runtime.wall_ms(), 0
@@ -182,7 +182,7 @@ class MetadataLog:
             await self.log.enforce_retention(end, self._snapshot_ms)
             await files.run(remove_older, files, directory)
         except OSError as error:
-            raise StorageError(error, directory, "cannot make a snapshot in") from error
+            raise StorageError(error, directory, "cannot write a snapshot in") from error
 
     async def close(self) -> None:
         await self.log.close()

@@ -1,7 +1,7 @@
-"""What lies in `__cluster_metadata-0`, folded into an image in order: what we wrote, and what Kafka's controller left.
+"""Applies the contents of `__cluster_metadata-0` to an image, in order: our records and those of Kafka's controller.
 
-Kafka bundles records into transactions (KIP-868), which we do not. Both write the whole state to a snapshot now and
-then, and drop the segments before it: see metadata_snapshot.py.
+Kafka bundles records into transactions (KIP-868); we do not. Both write the whole state to a snapshot now and then, and
+drop the segments before it: see metadata_snapshot.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .metadata_snapshot import offset_and_epoch, snapshots
 
 log = logging.getLogger(__name__)
 
-# Kafka's records that this broker has no use for, by their types.
+# Record types of Kafka that this broker does not need.
 _LEFT_OUT = {
     14: "client quotas",
     21: "the state of a migration from ZooKeeper",
@@ -27,22 +27,22 @@ _LEFT_OUT = {
     26: "the removal of a delegation token",
     28: "replicas that may be elected",
 }
-# Those that must not be passed over: what they forbid would be allowed.
+# Record types that must not be ignored: what they forbid would be allowed.
 _REFUSED = {10: "a delegation token", 11: "a SCRAM credential", 18: "an ACL", 19: "the removal of an ACL"}
 
 
 class Fold:
-    """Batch after batch into an image; the records of a transaction all at its end, or none of them."""
+    """Applies batches to an image; the records of a transaction all at its end, or none of them."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.removed: dict[bytes, None] = {}  # ids of topics that were deleted
-        self._held: list[Any] | None = None  # of the transaction that is open
-        self._told: dict[int, None] = {}  # types that were left out
+        self._held: list[Any] | None = None  # records of an open transaction
+        self._reported: dict[int, None] = {}  # ignored types that were logged
 
     def apply(self, found: Sequence[batches.Record], epoch: int, offset: int | None = None) -> Delta:
-        """A batch's records; offset: where they bring the image to, by default that of the last of them. Gives what
-        they change.
+        """Apply a batch's records. offset: the image's offset afterwards, by default that of the last record. Returns
+        what has changed.
 
         Raises InconsistentRecord.
         """
@@ -71,9 +71,9 @@ class Fold:
             what = _LEFT_OUT.get(error.number)
             if what is None:
                 raise InconsistentRecord(f"metadata record at offset {record.offset}: {_why(error)}") from error
-            if error.number not in self._told:
-                self._told[error.number] = None
-                log.warning("the metadata holds %s, which this broker does without", what)
+            if error.number not in self._reported:
+                self._reported[error.number] = None
+                log.warning("the metadata has %s, which this broker ignores", what)
             return None
         except (DecodeError, TypeError) as error:
             raise InconsistentRecord(f"metadata record at offset {record.offset}: {error}") from error
@@ -83,11 +83,11 @@ def _why(error: r.UnknownRecord) -> str:
     what = _REFUSED.get(error.number)
     if what is None:
         return str(error)
-    return f"{what}, which this broker would not keep to: remove it in Kafka, and wait for Kafka's next snapshot"
+    return f"{what}, which this broker cannot enforce: remove it in Kafka, and wait for Kafka's next snapshot"
 
 
 def fold_snapshot(files: Files, directory: str, fold: Fold) -> int:
-    """Fold the newest snapshot of a metadata log; the offset that its log goes on from, 0 when there is none.
+    """Apply the newest snapshot of a metadata log. Returns the offset at which the log continues, 0 without snapshot.
 
     Raises InconsistentRecord, CorruptBatch, OSError.
     """

@@ -1,8 +1,8 @@
-"""Snapshots of the cluster's state (KIP-630): all that an image holds, as records, in one file beside the metadata log.
+"""Snapshots of the cluster's state (KIP-630): the records of a whole image, in one file beside the metadata log.
 
-`<end offset>-<epoch>.checkpoint` tells what the log said before its end offset, so that the log may begin there. It is
-made of an image alone, and named by the last record in it: every member of a quorum can make its own of what it has
-applied, and hand it to one that is behind. Kafka's readers read it, and this broker reads Kafka's.
+`<end offset>-<epoch>.checkpoint` replaces the log before its end offset, so that the log may begin there. It is written
+from an image alone, and named by the last record in it. So every member of a quorum can write its own and send it to a
+member that is behind. Kafka can read it, and this broker can read Kafka's.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ def snapshot_name(end: int, epoch: int) -> str:
 
 
 def snapshots(files: Files, directory: str) -> list[str]:
-    """The names of those in a directory, the oldest first. Raises OSError."""
+    """The names of the snapshots in a directory, oldest first. Raises OSError."""
     return [name for name in files.listdir(directory) if _NAME.fullmatch(name)]
 
 
 def remove_older(files: Files, directory: str) -> None:
-    """All but the newest. Raises OSError."""
+    """Remove all snapshots but the newest. Raises OSError."""
     for name in snapshots(files, directory)[:-1]:
         files.unlink(f"{directory}/{name}")
 
 
 def offset_and_epoch(name: str) -> tuple[int, int]:
-    """Of a snapshot: where the log goes on after it, and the epoch of the last record in it."""
+    """The offset at which the log continues after a snapshot, and the epoch of the last record in it."""
     end, epoch = name.removesuffix(CHECKPOINT).split("-")
     return int(end), int(epoch)
 
 
 def image_records(image: MetadataImage) -> Iterator[Any]:
-    """Records of which the fold is this image."""
+    """The records from which this image can be built."""
     for name, level in image.features.items():
         yield r.FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
@@ -92,7 +92,7 @@ def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> It
 
 
 def framed(values: Sequence[bytes], epoch: int, wall_ms: int) -> bytes:
-    """A snapshot's file: encoded records between a header and a footer, which are control batches."""
+    """The contents of a snapshot file: encoded records between a header and a footer, which are control batches."""
 
     def control(kind: int, offset: int, value: bytes) -> bytes:
         row = (wall_ms, struct.pack(">hh", 0, kind), value, ())

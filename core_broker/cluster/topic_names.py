@@ -1,4 +1,4 @@
-"""Names of topics that mean something to a broker; which names a topic may have is in the protocol room."""
+"""Topic names with a special meaning for a broker. `protocol/topic_names.py` says which names are valid."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def is_internal(name: str) -> bool:
 
 
 def may_collide(name: str) -> bool:
-    """Metric names cannot tell "." from "_", so two topics may not differ by that alone."""
+    """The name with "." as "_": metric names do not distinguish them, so two topics must differ in more."""
     return "." in name or "_" in name

@@ -1,4 +1,4 @@
-"""What a group is asked by, and what it asks for: values only, no behaviour."""
+"""What a group's state machine is given, and the effects that it leaves to its caller: values only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ...protocol.messages.group_records import GroupMetadataValue
 from .members import Protocols
 
 JOIN = ("join", "")  # the join phase ends
-SYNC = ("sync", "")  # assignments are awaited no longer
+SYNC = ("sync", "")  # members that have not synced by then are removed
 Timer = tuple[str, str]
-Token = Any  # whom to answer
+Token = Any  # stands for a request that waits for its answer
 
 
 def session(member_id: str) -> Timer:
@@ -25,7 +25,7 @@ class Limits:
 
 
 class Caller(NamedTuple):
-    """Who sends a request, and in which version."""
+    """Who sent a request, and in which version."""
 
     version: int
     client_id: str
@@ -47,7 +47,7 @@ class Cancel(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Write the group's record, then call `stored(tag, error_code)`."""
+    """Write the group's record; call `stored(tag, error_code)` when it is committed or has failed."""
 
     value: GroupMetadataValue
     tag: Any
@@ -61,14 +61,14 @@ class Assigned(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """Tag of a store: a static member took a new id."""
+    """Tag of a store: a static member has a new member id. `old_…` is what it had before."""
 
     group_instance_id: str
     old_id: str
     new_id: str
     old_leader: str | None
     old_protocols: Protocols
-    old_timeouts_ms: tuple[int, int]  # of rebalance and session
+    old_timeouts_ms: tuple[int, int]  # rebalance and session timeout
     version: int
 
 

@@ -1,19 +1,22 @@
-"""FindCoordinator: which broker holds the partition that a group hashes to."""
+"""FindCoordinator: which broker leads the partition that a group hashes to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import Coordinator, Request, Response
+from ..cluster.controller import Controller, CreateTopics, new_topic
 from ..cluster.image import MetadataImage
 from ..cluster.topic_names import CONSUMER_OFFSETS
+from ..config import BrokerConfig
+from ..purgatory import Pending, Purgatory
 from .java import java_hash
+from .runtime import Replicas
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2
+GROUP, TRANSACTION = 0, 1
 MANY_KEYS_SINCE = 4
-SHARE_SINCE = 6
 
 
 class Found(NamedTuple):
@@ -23,6 +26,52 @@ class Found(NamedTuple):
     port: int = -1
 
 
+class CoordinatorFinder:
+    """Answers FindCoordinator from the metadata image, and has the topic of groups made where there is none."""
+
+    def __init__(self, controller: Controller, replicas: Replicas, config: BrokerConfig, purgatory: Purgatory) -> None:
+        self._controller = controller
+        self._image = controller.image
+        self._replicas = replicas
+        self._config = config
+        self._purgatory = purgatory
+
+    def find_coordinator(self, request: Request, version: int, listener: str | None = None) -> Any:
+        """listener: whose addresses are given, by name: the one that the request came by. None: the first."""
+        name = listener or next(iter(self._image.brokers[self._config["node.id"]].endpoints))
+        refused = kind_error(request, version)
+
+        def answer() -> Response:
+            leaderless = self._replicas.leaderless.get(CONSUMER_OFFSETS, ())
+
+            def look(key: str) -> Found:
+                return Found(refused) if refused else find(self._image, key, name, leaderless)
+
+            return respond(request, version, look)
+
+        if refused or CONSUMER_OFFSETS in self._image.topics:
+            return answer()
+        pending = Pending(answer)
+
+        def created(result: Any) -> None:
+            pending.complete(answer())
+
+        self._controller.submit(CreateTopics([self._topic()]), created)
+        return self._purgatory.add(pending, self._config["request.timeout.ms"])
+
+    def _topic(self) -> Any:
+        return new_topic(
+            CONSUMER_OFFSETS,
+            self._config["offsets.topic.num.partitions"],
+            self._config["offsets.topic.replication.factor"],
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
+            },
+        )
+
+
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that holds a group."""
     hashed = java_hash(group_id)
@@ -30,7 +79,7 @@ def partition_for(group_id: str, partitions: int) -> int:
 
 
 def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collection[int]) -> Found:
-    """The coordinator's address as clients of a listener reach it. leaderless: partitions that nobody serves."""
+    """The address of a group's coordinator on a listener. leaderless: partitions that no broker serves."""
     topic = image.topics.get(CONSUMER_OFFSETS)
     if topic is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -46,15 +95,16 @@ def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collect
 
 
 def kind_error(request: Request, version: int) -> ErrorCode:
-    """What is wrong with the kind of coordinator that is asked for."""
+    """Why a request is refused for its kind of coordinator; NONE where it is not."""
     if request.key_type == GROUP:
         return ErrorCode.NONE
     if request.key_type == TRANSACTION:
-        return ErrorCode.UNSUPPORTED_VERSION  # transactions are not there yet; a client must not wait for them
+        return ErrorCode.UNSUPPORTED_VERSION  # there are no transactions yet; the error is not retriable
     return ErrorCode.INVALID_REQUEST
 
 
 def respond(request: Request, version: int, look: Callable[[str], Found]) -> Response:
+    """The answer in the shape of a version. look: finds the coordinator of one key."""
     if version >= MANY_KEYS_SINCE:
         coordinators = []
         for key in request.coordinator_keys:
@@ -85,5 +135,5 @@ def _message(error: ErrorCode) -> str:
         ErrorCode.NONE: "NONE",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
         ErrorCode.UNSUPPORTED_VERSION: "Transactions are not supported by this broker yet.",
-        ErrorCode.INVALID_REQUEST: "This kind of coordinator is not known.",
+        ErrorCode.INVALID_REQUEST: "Unknown kind of coordinator.",
     }[error]

@@ -1,13 +1,20 @@
-"""One classic group as requests see it: a state machine without a loop, a log or a clock of its own.
+"""One classic group: a state machine without a loop, a log or a clock of its own.
 
-Every method takes what happened and leaves what must be done about it in `effects`, in order: answers to give, timers
-to set, a record to store. The caller does them (`groups.py`) and tells the outcome of a store by `stored`. What a
-state does with an event stands in `group_states.py`; semantics are Kafka's (KIP-62, 134, 345, 394, 429, 814).
+A method is called for each request and for each timer. What must be done about it is appended to `effects`, in order:
+answers to give, timers to set, a record to store. The caller does them (`group_host.py`) and reports the outcome of a
+store by `stored`. `group_states.py` has the table of states and events; the semantics are Kafka's (KIP-62, 134, 345,
+394, 429, 814).
+
+A `Group` holds its parts:
+
+    members         members.py          who is in it, which protocols they share, who leads
+    generation      generation.py       number, protocol and subscriptions; answers and records made from them
+    initial delay   initial_delay.py    how long a new group waits for more members
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
@@ -15,26 +22,59 @@ from ...protocol.messages import join_group as jg
 from ...protocol.messages import sync_group as sg
 from ...protocol.messages.group_records import GroupMetadataValue
 from ...protocol.messages.leave_group import MemberIdentity, MemberResponse
-from .effects import SYNC, Assigned, Caller, Cancel, Replaced, Reply, Schedule, Store, Token, session
-from .generations import CONSUMER, Generations
+from .effects import (
+    JOIN,
+    SYNC,
+    Assigned,
+    Caller,
+    Cancel,
+    Effect,
+    Limits,
+    Replaced,
+    Reply,
+    Schedule,
+    Store,
+    Timer,
+    Token,
+    session,
+)
+from .generation import Generation
 from .group_states import TABLE, Answer, Event, State
-from .members import NOBODY, Member, Protocols, protocols_of
+from .initial_delay import InitialDelay
+from .members import NOBODY, Member, Members, Protocols, protocols_of
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of one that cannot send heartbeats yet, as in Kafka
-MAX_NAMED_FOR = 1000  # characters of a client's id in its member id, which has to fit in a string of the protocol
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # of a member that sends no heartbeats yet, as in Kafka
+MAX_ID_PREFIX = 1000  # characters of a client's id in a member id, which must fit in a string of the protocol
 MAX_PENDING_MEMBERS = 10_000  # ids given out whose owners have not joined yet
 
 
-class Group(Generations):
-    """See the module."""
+class Group:
+    """`new_id` makes the random part of a member id; `wall_ms` stamps the times of state changes, which are stored."""
+
+    def __init__(self, group_id: str, limits: Limits, wall_ms: Callable[[], int], new_id: Callable[[], str]) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.previous_state = State.EMPTY
+        self.state_since_ms = wall_ms()
+        self.members = Members()
+        self.generation = Generation(self.members)
+        self.pending_join: dict[str, None] = {}  # ids given out (MEMBER_ID_REQUIRED), not used yet
+        self.pending_sync: dict[str, None] = {}  # members of this generation that have not synced
+        self.effects: list[Effect] = []
+        self.is_busy = False  # set by the caller while it does the effects
+        self._max_size = limits.max_size
+        self._initial_delay = InitialDelay(limits.initial_rebalance_delay_ms)
+        self._wall_ms = wall_ms
+        self._new_id = new_id
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
 
     # --- What is stored -----------------------------------------------------------------------------------------------
 
     def load(self, value: GroupMetadataValue) -> None:
         """Become what a record says: Stable, or Empty without members."""
-        self.generation = value.generation
-        self.protocol_type = value.protocol_type or None
-        self.protocol_name = value.protocol
         self.state_since_ms = value.current_state_timestamp
         for stored in value.members:
             rebalance_timeout = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
@@ -54,25 +94,27 @@ class Group(Generations):
             self.members.leader = value.leader
         self.state = State.STABLE if len(self.members) else State.EMPTY
         self.previous_state = self.state
-        if self.protocol_name is not None or not len(self.members):
-            self._remember_subscriptions()
+        self.generation.load(value)
 
     def loaded(self) -> None:
-        """All records are read: members must be heard of from now on."""
+        """All records have been read: the sessions of the members begin."""
         for member in self.members:
-            self._expect(member)
-        if len(self.members) > self.limits.max_size:
+            self._start_session_timer(member)
+        if len(self.members) > self._max_size:
             self._on(Event.TOO_LARGE)
 
     def created(self) -> None:
-        """A first join made it: there is such a group from now on, whether or not it comes to have members."""
-        self.effects.append(Store(self.value(), None))
+        """Store the empty group: a group exists from its first join on, even if that fails."""
+        self._store(None)
+
+    def _store(self, tag: Any, assignments: dict[str, bytes] | None = None) -> None:
+        self.effects.append(Store(self.generation.record(self.state_since_ms, assignments), tag))
 
     def stored(self, tag: Any, error: ErrorCode) -> None:
-        """A store is on the log for good, or failed."""
+        """A store is committed, or has failed."""
         match tag:
             case Assigned(generation, assignments):
-                if self.state is not State.COMPLETING or generation != self.generation:
+                if self.state is not State.COMPLETING or generation != self.generation.number:
                     return  # another generation has begun
                 if error:
                     self._answer_syncs(error)
@@ -84,6 +126,173 @@ class Group(Generations):
             case Replaced():
                 self._replaced(tag, error)
 
+    # --- Timers -------------------------------------------------------------------------------------------------------
+
+    def fired(self, timer: Timer) -> None:
+        """A timer has expired."""
+        if self.state is State.DEAD:
+            return
+        if timer == JOIN:
+            self._join_phase_over()
+        elif timer == SYNC:
+            self._sync_phase_over()
+        else:
+            self._session_over(timer[1])
+
+    def _session_over(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member_id in self.pending_join:
+            self._remove(member_id)
+        elif member is not None and not member.needs_no_heartbeat:
+            self._remove(member_id)
+            self._on(Event.MEMBER_GONE)
+        else:
+            return
+        self._complete_if_all_joined()
+
+    def _join_phase_over(self) -> None:
+        step_ms = self._initial_delay.next_step()
+        if step_ms is None:
+            self._complete()
+        else:
+            self.effects.append(Schedule(JOIN, step_ms))
+
+    def _sync_phase_over(self) -> None:
+        if self.state in (State.COMPLETING, State.STABLE) and self.pending_sync:
+            for member_id in list(self.pending_sync):
+                self.effects.append(Cancel(session(member_id)))
+                self._remove(member_id)
+            self._on(Event.UNSYNCED)
+
+    def _start_session_timer(self, member: Member) -> None:
+        self.effects.append(Schedule(session(member.member_id), member.session_timeout_ms))
+
+    def touch(self, member_id: str) -> None:
+        """Restart the session timer of a member, if there is one."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self._start_session_timer(member)
+
+    # --- States -------------------------------------------------------------------------------------------------------
+
+    def _on(self, event: Event) -> ErrorCode | Answer:
+        """Enter the state that the table has for the event, if any; gives the table's answer to the event."""
+        outcome = TABLE[event, self.state]
+        if outcome.to is not None:
+            before, self.state = self.state, outcome.to
+            self.previous_state = before
+            self.state_since_ms = self._wall_ms()
+            self._entered(outcome.to, before)
+        return outcome.answer
+
+    def _code(self, event: Event) -> ErrorCode:
+        """`_on` for an event whose answer is an error code in every state."""
+        answer = self._on(event)
+        assert isinstance(answer, ErrorCode), event
+        return answer
+
+    def _entered(self, state: State, before: State) -> None:
+        match state:
+            case State.PREPARING:
+                self._begin_join_phase(before)
+            case State.COMPLETING:
+                self._answer_joins()
+            case State.STABLE:
+                self._answer_syncs(ErrorCode.NONE)
+            case State.EMPTY:
+                self._store(None)
+
+    # --- From one generation to the next ------------------------------------------------------------------------------
+
+    def _begin_join_phase(self, before: State) -> None:
+        if before is State.COMPLETING:
+            for member in self.members:
+                member.assignment = b""
+            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.pending_sync.clear()
+        self.effects.append(Cancel(SYNC))
+        if before is State.EMPTY:
+            self.effects.append(Schedule(JOIN, self._initial_delay.begin(self.members.rebalance_timeout_ms)))
+        elif self._all_joined():
+            self._complete()
+        else:
+            self.effects.append(Schedule(JOIN, self.members.rebalance_timeout_ms))
+
+    def _all_joined(self) -> bool:
+        return self.members.awaiting_join == len(self.members) and not self.pending_join
+
+    def _maybe_complete(self) -> None:
+        """Complete the join phase if all have joined; a new group still waits for the end of its initial delay."""
+        if self.previous_state is not State.EMPTY:
+            self._complete_if_all_joined()
+
+    def _complete_if_all_joined(self) -> None:
+        if self.state is State.PREPARING and self._all_joined():
+            self._complete()
+
+    def _complete(self) -> None:
+        """End the join phase. The next generation has those who joined, and the static members that did not."""
+        if self.state is not State.PREPARING:
+            return
+        self.effects.append(Cancel(JOIN))
+        self._initial_delay.end()
+        for member in self.members:
+            if member.awaiting_join is None and member.group_instance_id is None:
+                self.effects.append(Cancel(session(member.member_id)))
+                self._remove(member.member_id)
+        if not self.members.elect_joined() and len(self.members):
+            # Only static members are left, and none has joined: wait until one joins, or their sessions end.
+            self.effects.append(Schedule(JOIN, self.members.rebalance_timeout_ms))
+            return
+        self.pending_sync.clear()
+        self.generation.begin_next()
+        self._on(Event.JOINED if len(self.members) else Event.NONE_LEFT)
+
+    def _answer_joins(self) -> None:
+        for member in self.members:
+            token = self.members.await_join(member, None)
+            if token is not None:
+                is_leader = member.member_id == self.members.leader
+                self.effects.append(Reply(token, self.generation.join_response(member.member_id, is_leader)))
+            self._start_session_timer(member)
+            member.is_new = False
+            self.pending_sync[member.member_id] = None
+        self.effects.append(Schedule(SYNC, self.members.rebalance_timeout_ms))
+
+    def _answer_syncs(self, error: ErrorCode) -> None:
+        for member in self.members:
+            token, member.awaiting_sync = member.awaiting_sync, None
+            if token is not None:
+                answer = sg.Response(error_code=error) if error else self.generation.sync_response(member)
+                self.effects.append(Reply(token, answer))
+                self._start_session_timer(member)  # it sent no heartbeats while it waited
+
+    def _remove(self, member_id: str) -> None:
+        """Remove a member, or an id that was given out. A request of the member that waits is refused."""
+        member = self.members.get(member_id)
+        if member is not None:
+            self._refuse_waiting(member, NOBODY, ErrorCode.UNKNOWN_MEMBER_ID)
+            self.members.remove(member_id)
+        self.pending_join.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+
+    def close(self, error: ErrorCode) -> None:
+        """The group is deleted, or coordinated elsewhere from now on: refuse all requests that wait."""
+        for member in self.members:
+            self._refuse_waiting(member, member.member_id, error)
+        self._on(Event.CLOSED)
+
+    def _refuse_waiting(self, member: Member, named_id: str, error: ErrorCode) -> None:
+        """Refuse the member's join and sync, where they wait. named_id: the member id in the answer to the join."""
+        if member.awaiting_join is not None:
+            self._refuse_join(self.members.await_join(member, None), named_id, error)
+        if member.awaiting_sync is not None:
+            token, member.awaiting_sync = member.awaiting_sync, None
+            self.effects.append(Reply(token, sg.Response(error_code=error)))
+
+    def _refuse_join(self, token: Token, member_id: str, error: ErrorCode) -> None:
+        self.effects.append(Reply(token, jg.Response(member_id=member_id, error_code=error)))
+
     # --- Join ---------------------------------------------------------------------------------------------------------
 
     def join(self, request: jg.Request, caller: Caller, token: Token) -> None:
@@ -91,7 +300,7 @@ class Group(Generations):
         names = [protocol.name for protocol in request.protocols]
         if self.state is State.DEAD:
             self._refuse_join(token, member_id, self._code(Event.JOIN))
-        elif not self._has_room_for(member_id):
+        elif not self._has_place_for(member_id):
             self._remove(member_id)
             self._refuse_join(token, NOBODY, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not self._supports(request.protocol_type, names):
@@ -99,31 +308,31 @@ class Group(Generations):
         elif member_id == NOBODY:
             self._join_new(request, caller, token)
         elif member_id in self.pending_join and request.group_instance_id is not None:
-            self._refuse_join(token, NOBODY, ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to no static member
+            self._refuse_join(token, NOBODY, ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to a dynamic member
         elif member_id in self.pending_join:
             self._add(member_id, request, caller, token)
         else:
             self._rejoin(request, token)
 
-    def _has_room_for(self, member_id: str) -> bool:
+    def _has_place_for(self, member_id: str) -> bool:
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
-            # By those who joined, so that the last to come are left out when there are too many.
+            # Only those who have joined count: when there are too many, the last to join are refused.
             is_waiting = member is not None and member.awaiting_join is not None
-            return is_waiting or self.members.awaiting_join < self.limits.max_size
+            return is_waiting or self.members.awaiting_join < self._max_size
         if self.state is State.EMPTY:
             return member_id != NOBODY or len(self.pending_join) < MAX_PENDING_MEMBERS
-        return member is not None or len(self.members) < self.limits.max_size
+        return member is not None or len(self.members) < self._max_size
 
     def _supports(self, protocol_type: str, names: Sequence[str]) -> bool:
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
-        return protocol_type == self.protocol_type and self.members.share(names)
+        return protocol_type == self.generation.protocol_type and self.members.share(names)
 
     def _join_new(self, request: jg.Request, caller: Caller, token: Token) -> None:
         instance_id = request.group_instance_id
-        named_for = caller.client_id if instance_id is None else instance_id
-        new_id = f"{named_for[:MAX_NAMED_FOR]}-{self._new_id()}"
+        prefix = caller.client_id if instance_id is None else instance_id
+        new_id = f"{prefix[:MAX_ID_PREFIX]}-{self._new_id()}"
         if instance_id is not None:
             old_id = self.members.static_id(instance_id)
             if old_id is None:
@@ -131,7 +340,7 @@ class Group(Generations):
             else:
                 self._join_replacing(instance_id, old_id, new_id, request, caller, token)
         elif caller.version >= 4:
-            # KIP-394: a member that never learns its id would haunt the group, so it is told the id first.
+            # KIP-394: a client that loses the answer would leave a member behind. It is given its id first.
             self.pending_join[new_id] = None
             self.effects.append(Schedule(session(new_id), request.session_timeout_ms))
             self._refuse_join(token, new_id, ErrorCode.MEMBER_ID_REQUIRED)
@@ -152,11 +361,10 @@ class Group(Generations):
         member.is_new = True
         member.awaiting_join = token
         if not len(self.members):
-            self.protocol_type = request.protocol_type
+            self.generation.protocol_type = request.protocol_type
         self.members.add(member)
         self.pending_join.pop(member_id, None)
-        if self.state is State.PREPARING and self.previous_state is State.EMPTY:
-            self._grew = True
+        self._initial_delay.member_joined()
         self.effects.append(Schedule(session(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS))
         self._on(Event.JOIN)
         self._maybe_complete()
@@ -178,7 +386,7 @@ class Group(Generations):
         answer = self._on(event)
         if answer is Answer.GENERATION:
             tells_members = self.state is State.COMPLETING and member_id == self.members.leader
-            self.effects.append(Reply(token, self._generation_for(member_id, tells_members)))
+            self.effects.append(Reply(token, self.generation.join_response(member_id, tells_members)))
         elif isinstance(answer, ErrorCode):
             self._refuse_join(token, member_id, answer)
         else:
@@ -189,7 +397,7 @@ class Group(Generations):
         self.members.update(member, protocols, rebalance_ms, request.session_timeout_ms)
         before = self.members.await_join(member, token)
         if before is not None:
-            # It asks again on another connection, nobody listens on the first.
+            # It has sent another join, on another connection: nobody reads the answer to the first.
             self._refuse_join(before, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
 
     # --- Static members -----------------------------------------------------------------------------------------------
@@ -197,22 +405,22 @@ class Group(Generations):
     def _join_replacing(
         self, instance_id: str, old_id: str, new_id: str, request: jg.Request, caller: Caller, token: Token
     ) -> None:
-        """A static member whose process started again takes its place under a new member id (KIP-345)."""
+        """A static member whose process was restarted takes its place under a new member id (KIP-345)."""
         old_leader = self.members.leader
         member = self._replace(old_id, new_id)
         old_protocols, old_timeouts_ms = member.protocols, (member.rebalance_timeout_ms, member.session_timeout_ms)
         self._update(member, request, protocols_of(request.protocols), token)
-        changes = self.state is State.STABLE and self.members.select_protocol() != self.protocol_name
+        changes = self.state is State.STABLE and self.members.select_protocol() != self.generation.protocol_name
         if self._on(Event.STATIC_CHANGED_REJOIN if changes else Event.STATIC_REJOIN) is Answer.STORED:
             tag = Replaced(
                 instance_id, old_id, new_id, old_leader, old_protocols, old_timeouts_ms, caller.version
             )  # fmt: skip
-            self.effects.append(Store(self.value(), tag))
+            self._store(tag)
         else:
             self._maybe_complete()
 
     def _replace(self, old_id: str, new_id: str) -> Member:
-        """Rename a static member; whoever waits under the old id is fenced."""
+        """Rename a static member; requests that wait under the old id are fenced."""
         old = self.members.get(old_id)
         assert old is not None
         fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -227,27 +435,27 @@ class Group(Generations):
             self.pending_sync = {new_id if each == old_id else each: None for each in self.pending_sync}
         self.effects.append(Cancel(session(old_id)))
         member = self.members.rename(old_id, new_id)
-        self._expect(member)
+        self._start_session_timer(member)
         return member
 
     def _replaced(self, tag: Replaced, error: ErrorCode) -> None:
         member = self.members.get(tag.new_id)
         if member is None or (self.state is not State.STABLE and not error):
-            return  # it left, or waits for the generation that began meanwhile
+            return  # it left, or another generation has begun, which its join is part of
         token = self.members.await_join(member, None)
         if error:
             self.members.update(member, tag.old_protocols, *tag.old_timeouts_ms)
             self._replace(tag.new_id, tag.old_id)
-            response = self._generation_for(NOBODY, False, tag.old_leader)
+            response = self.generation.join_response(NOBODY, False, tag.old_leader)
             response.error_code = error
         elif tag.version >= 9:
-            # KIP-814: the leader must know the members to go on leading, and must not assign anew.
+            # KIP-814: the leader needs the list of members, and must not assign anew.
             is_leader = tag.new_id == self.members.leader
-            response = self._generation_for(tag.new_id, is_leader)
+            response = self.generation.join_response(tag.new_id, is_leader)
             response.skip_assignment = is_leader
         else:
-            # It is told of the leader that was, so that it does not take itself for one and assign anew.
-            response = self._generation_for(tag.new_id, False, tag.old_leader)
+            # It is given the old leader's id, or it would take itself for the leader and assign anew.
+            response = self.generation.join_response(tag.new_id, False, tag.old_leader)
         if token is not None:
             self.effects.append(Reply(token, response))
             self.touch(member.member_id)
@@ -256,7 +464,7 @@ class Group(Generations):
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if self.state is State.DEAD:
-            return ErrorCode.NONE  # the table has what everyone is told
+            return ErrorCode.NONE  # the table has the answer, which is the same for all
         if instance_id is not None:
             known = self.members.static_id(instance_id)
             if known is None:
@@ -267,7 +475,7 @@ class Group(Generations):
 
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         error = self.check_member(member_id, instance_id)
-        is_other = generation != self.generation and self.state is not State.DEAD
+        is_other = generation != self.generation.number and self.state is not State.DEAD
         return ErrorCode.ILLEGAL_GENERATION if not error and is_other else error
 
     def sync(self, request: sg.Request, token: Token) -> None:
@@ -283,7 +491,7 @@ class Group(Generations):
         if not self.pending_sync:
             self.effects.append(Cancel(SYNC))
         if answer is Answer.ASSIGNMENT:
-            self.effects.append(Reply(token, self._assignment_of(member)))
+            self.effects.append(Reply(token, self.generation.sync_response(member)))
             return
         if member.awaiting_sync is not None:
             self.effects.append(Reply(member.awaiting_sync, sg.Response(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
@@ -291,16 +499,13 @@ class Group(Generations):
         if answer is Answer.STORED:
             given = {each.member_id: bytes(each.assignment) for each in request.assignments}
             assignments = {each.member_id: given.get(each.member_id, b"") for each in self.members}
-            self.effects.append(Store(self.value(assignments), Assigned(self.generation, assignments)))
+            self._store(Assigned(self.generation.number, assignments), assignments)
 
     def _check_sync(self, request: sg.Request) -> ErrorCode:
         error = self._check_generation(request.member_id, request.group_instance_id, request.generation_id)
-        if error:
-            return error
-        for asked, is_ in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol_name)):
-            if asked is not None and is_ is not None and asked != is_:
-                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.NONE
+        if not error and self.generation.contradicts(request.protocol_type, request.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return error
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         error = self._check_generation(member_id, instance_id, generation)
@@ -308,12 +513,6 @@ class Group(Generations):
             return error
         self.touch(member_id)
         return self._code(Event.HEARTBEAT)
-
-    def touch(self, member_id: str) -> None:
-        """The member was heard of."""
-        member = self.members.get(member_id)
-        if member is not None:
-            self._expect(member)
 
     def leave(self, leaving: Sequence[MemberIdentity]) -> list[MemberResponse]:
         answers = []
@@ -329,7 +528,7 @@ class Group(Generations):
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if member_id == NOBODY and instance_id is not None:
-            # An administrator's way to remove a static member whose process is gone.
+            # How an administrator removes a static member whose process is gone.
             member_id = self.members.static_id(instance_id) or NOBODY
         if member_id in self.pending_join:
             self.effects.append(Cancel(session(member_id)))
@@ -342,7 +541,7 @@ class Group(Generations):
         return error
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether offsets may be committed under this identity. -1 stands for a consumer that manages itself."""
+        """Whether offsets may be committed under this identity. Generation -1: a consumer outside of the group."""
         if generation >= 0 or self.state is not State.EMPTY:
             error = self._check_generation(member_id, instance_id, generation)
             if error:
@@ -356,6 +555,5 @@ class Group(Generations):
         return self._code(Event.DELETE)
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Whether offsets of topics that `is_subscribed` does not know of may be deleted now."""
-        is_consumer = self.protocol_type == CONSUMER
-        return self._code(Event.DELETE_OFFSETS if is_consumer else Event.DELETE_OPAQUE_OFFSETS)
+        """Whether offsets of topics that no member is subscribed to may be deleted now."""
+        return self._code(Event.DELETE_OFFSETS if self.generation.is_of_consumers else Event.DELETE_OPAQUE_OFFSETS)

@@ -1,7 +1,7 @@
-"""The groups that this broker coordinates: found by their id, given time, and what they ask for is done.
+"""The groups that this broker coordinates: their shards follow the metadata image, and their effects are done.
 
-A group's state machine decides and leaves effects: answers, timers, records. Here they are carried out, in order. The
-requests are in `membership.py`, `offset_requests.py` and `groups.py`.
+A group's state machine (`group.py`) leaves effects: answers, timers, records. Here they are done, in order. Requests
+are handled by those who use a host: `member_requests.py`, `offset_requests.py` and `groups.py`.
 """
 
 from __future__ import annotations
@@ -24,98 +24,99 @@ from . import find
 from .effects import Cancel, Limits, Reply, Schedule, Store
 from .group import Group
 from .group_shard import GroupShard
-from .runtime import CoordinatorRuntime, Record, Replicas, Shard, told
+from .runtime import CoordinatorRuntime, Record, Replicas, Shard, client_error
 from .timers import Timers
 
-MAX_GROUPS = 100_000  # of one shard; more are told that there is no coordinator
-MAX_PLACES = 10_000  # groups whose partition is remembered, since Java's hash is slow in Python
+MAX_GROUPS = 100_000  # of one shard; a request that would make one more is refused
+MAX_PLACES = 10_000  # groups whose partition is cached, as Java's hash is slow in Python
 EXPIRE = "expire"
 
 logger = logging.getLogger(__name__)
 
 
 class GroupHost:
-    """Made after the replicas are subscribed to the controller: `start` follows it in turn."""
+    """`shards` are the partitions of `__consumer_offsets` that this broker leads.
+
+    `start` subscribes to the controller, and must do so after the replicas have: they open the partitions first.
+    """
 
     def __init__(
         self, controller: Controller, replicas: Replicas, config: BrokerConfig, runtime: Runtime, purgatory: Purgatory
     ) -> None:
         self._controller = controller
         self._image = controller.image
-        self._replicas = replicas
         self._config = config
         self._runtime = runtime
-        self._purgatory = purgatory
         self._node_id: int = config["node.id"]
         self._limits = Limits(config["group.max.size"], config["group.initial.rebalance.delay.ms"])
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
         self._check_interval_ms: int = config["offsets.retention.check.interval.ms"]
         self._timers = Timers(self._fired)
         self._places: dict[str, int] = {}
-        self._shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
+        self.shards = CoordinatorRuntime(CONSUMER_OFFSETS, self._new_shard, replicas, runtime, purgatory)
 
     # --- Life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Coordinate what this broker leads, now and later. Groups are read in the background."""
+        """Coordinate the partitions that this broker leads, now and later. They are read in the background."""
         self._controller.subscribe(self.on_change)
         self.on_change(self._image.everything())
 
     async def stop(self) -> None:
-        await self._shards.stop()
+        await self.shards.stop()
         self._timers.close()
 
     def on_change(self, delta: Delta) -> None:
-        """Follow the metadata image."""
+        """Follow a change of the metadata image."""
         if CONSUMER_OFFSETS in delta.deleted:
-            for index in list(self._shards.shards):
-                self._shards.resign(index)
+            for index in list(self.shards.shards):
+                self.shards.resign(index)
         if CONSUMER_OFFSETS in delta.changed:
-            self._places.clear()  # there may be more partitions now
+            self._places.clear()  # the number of partitions may have changed
         for index in delta.changed.get(CONSUMER_OFFSETS, ()):
             partition = self._image.partition(CONSUMER_OFFSETS, index)
             if partition is not None and partition.leader == self._node_id:
-                self._shards.elect(index)
+                self.shards.elect(index)
             else:
-                self._shards.resign(index)
+                self.shards.resign(index)
         if delta.deleted:
             self._forget_topics(delta.deleted)
 
     def came_back(self, topic: str, index: int) -> None:
-        """A partition that could not be used is served now."""
+        """A partition that was offline is online again."""
         if topic == CONSUMER_OFFSETS:
-            self._shards.elect(index)
+            self.shards.elect(index)
 
     def went_offline(self, topic: str, index: int) -> None:
-        """A partition is lost: nobody coordinates its groups. Whoever finds it out may be writing for one of them."""
-        if topic == CONSUMER_OFFSETS:
-            asyncio.get_running_loop().call_soon(self._shards.resign_if_offline, index)
+        """A partition has gone offline: nobody coordinates its groups."""
+        if topic == CONSUMER_OFFSETS:  # in the loop's next turn: the caller may be doing effects of one of its groups
+            asyncio.get_running_loop().call_soon(self.shards.resign_if_offline, index)
 
     def _forget_topics(self, names: Collection[str]) -> None:
-        """Offsets go with their topics, so that a topic of the same name begins anew."""
-        for shard in self._shards.shards.values():
+        """Remove the offsets of deleted topics, so that a new topic of the same name has none."""
+        for shard in self.shards.shards.values():
             if shard.failure is None:
                 self._remove(shard, shard.state.without_topics(names))
             else:
                 shard.state.deleted_topics.update(dict.fromkeys(names))
 
     def _loaded(self, index: int) -> None:
-        shard = self._shards.shards[index]
+        shard = self.shards.shards[index]
         deleted, shard.state.deleted_topics = shard.state.deleted_topics, {}
         self._remove(shard, shard.state.without_topics(deleted))
         self._timers.schedule((shard, EXPIRE), self._check_interval_ms)
 
     def _remove(self, shard: Shard[GroupShard], tombstones: Sequence[Record]) -> None:
         try:
-            self._shards.write(shard, tombstones, atomic=False)
+            self.shards.write(shard, tombstones, atomic=False)
         except KafkaError as error:
-            logger.error("%s: what is not needed any more could not be removed: %s", shard.partition, error)
+            logger.error("%s: expired or deleted offsets could not be removed: %s", shard.partition, error)
 
     def _new_shard(self, index: int) -> GroupShard:
         def changed(group: Group) -> None:
-            shard = self._shards.shards.get(index)
+            shard = self.shards.shards.get(index)
             if shard is not None and shard.failure is None:
-                self._perform(shard, group)
+                self.perform(shard, group)
             else:
                 self._let_go(group)
 
@@ -124,8 +125,8 @@ class GroupHost:
     def _new_group(self, group_id: str) -> Group:
         return Group(group_id, self._limits, self._runtime.wall_ms, lambda: str(uuid.UUID(bytes=self._runtime.uuid())))
 
-    def _shard_of(self, group_id: str) -> Shard[GroupShard]:
-        """Raises KafkaError."""
+    def shard_of(self, group_id: str) -> Shard[GroupShard]:
+        """The shard that a group belongs to. Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, …"""
         topic = self._image.topics.get(CONSUMER_OFFSETS)
         if topic is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} does not exist yet")
@@ -134,16 +135,16 @@ class GroupHost:
             if len(self._places) >= MAX_PLACES:
                 self._places.clear()
             index = self._places[group_id] = find.partition_for(group_id, len(topic.partitions))
-        return self._shards.active(index)
+        return self.shards.active(index)
 
     @property
-    def _commit_timeout_ms(self) -> int:
+    def commit_timeout_ms(self) -> int:
         timeout: int = self._config["offsets.commit.timeout.ms"]
         return timeout
 
-    def _group_of(self, group_id: str) -> tuple[Shard[GroupShard], Group]:
-        """Raises KafkaError, UNKNOWN_MEMBER_ID for a group that does not exist."""
-        shard = self._shard_of(group_id)
+    def group_of(self, group_id: str) -> tuple[Shard[GroupShard], Group]:
+        """A group and its shard. Raises KafkaError, UNKNOWN_MEMBER_ID for a group that does not exist."""
+        shard = self.shard_of(group_id)
         group = shard.state.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
@@ -151,15 +152,15 @@ class GroupHost:
 
     # --- Effects ------------------------------------------------------------------------------------------------------
 
-    def _perform(self, shard: Shard[GroupShard], group: Group) -> None:
-        """Do what the group asks for, until it asks for nothing more."""
+    def perform(self, shard: Shard[GroupShard], group: Group) -> None:
+        """Do the effects of a group, and those that come of them, until there are none."""
         if not group.effects or group.is_busy:
-            return  # nothing to do, or an answer led straight to the next request: further up this has its turn
+            return  # none, or an answer led to the next request at once: the call that gave it does these too
         group.is_busy = True
         try:
             while effects := group.take_effects():
                 for effect in effects:
-                    if isinstance(effect, Schedule):  # not by `match`, which costs as much as what is done
+                    if isinstance(effect, Schedule):  # not by `match`, which costs as much as the effect
                         self._timers.schedule((shard, (group, effect.timer)), effect.delay_ms)
                     elif isinstance(effect, Reply):
                         effect.token.complete(effect.response)
@@ -171,7 +172,7 @@ class GroupHost:
             group.is_busy = False
 
     def _let_go(self, group: Group) -> None:
-        """Of a group that is not coordinated here any more only the answers are given."""
+        """The same for a group that is no longer coordinated here: only the answers are given."""
         for effect in group.take_effects():
             if isinstance(effect, Reply):
                 effect.token.complete(effect.response)
@@ -181,24 +182,25 @@ class GroupHost:
             if error is not None:
                 logger.error("group %s could not be stored: %s", group.group_id, error)
             else:
-                logger.info("group %s: generation %d, %d members", group.group_id, group.generation, len(group.members))
-            group.stored(store.tag, ErrorCode.NONE if error is None else told(error.code))
-            self._perform(shard, group)
+                number, members = group.generation.number, len(group.members)
+                logger.info("group %s: generation %d, %d members", group.group_id, number, members)
+            group.stored(store.tag, ErrorCode.NONE if error is None else client_error(error.code))
+            self.perform(shard, group)
 
         try:
             record = (GroupMetadataKey(group=group.group_id), store.value)
-            offset = self._shards.write(shard, [record], replay=False)
+            offset = self.shards.write(shard, [record], replay=False)
         except KafkaError as error:
             done(error)
         else:
-            self._shards.when_committed(shard, offset, done)
+            self.shards.when_committed(shard, offset, done)
 
     def _fired(self, name: Hashable) -> None:
         assert isinstance(name, tuple)
         shard: Shard[GroupShard] = name[0]
         what: Any = name[1]
-        if self._shards.shards.get(shard.index) is not shard:
-            return  # another broker's, or read anew since
+        if self.shards.shards.get(shard.index) is not shard:
+            return  # the shard is another broker's now, or was read again
         if what == EXPIRE:
             self._remove(shard, shard.state.expire(self._runtime.wall_ms(), self._retention_ms))
             self._timers.schedule(name, self._check_interval_ms)
@@ -206,4 +208,4 @@ class GroupHost:
         group: Group = what[0]
         if shard.state.groups.get(group.group_id) is group:
             group.fired(what[1])
-            self._perform(shard, group)
+            self.perform(shard, group)

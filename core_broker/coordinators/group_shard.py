@@ -15,9 +15,9 @@ from .runtime import Record
 
 
 class GroupShard:
-    """State of a shard, of the runtime's `ShardState`.
+    """The `ShardState` of a shard of `__consumer_offsets`.
 
-    changed: called when a group has effects waiting. on_loaded: called when all is read.
+    changed: called with a group that has effects to be done. on_loaded: called when all records have been read.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class GroupShard:
     ) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self.deleted_topics: dict[str, None] = {}  # while the shard was read
+        self.deleted_topics: dict[str, None] = {}  # while the shard was read: their offsets are yet to be removed
         self._new_group = new_group
         self._changed = changed
         self._on_loaded = on_loaded
@@ -64,7 +64,7 @@ class GroupShard:
             self._changed(group)
 
     def group(self, group_id: str) -> Group:
-        """The group, made if it is not there."""
+        """The group; created if it does not exist."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self._new_group(group_id)
@@ -75,7 +75,7 @@ class GroupShard:
         return [*self.offsets.tombstones(group_id), (GroupMetadataKey(group=group_id), None)]
 
     def expire(self, now_ms: int, retention_ms: int) -> list[Record]:
-        """Records that remove offsets that are too old, and groups that have neither members nor offsets left."""
+        """Records that remove expired offsets, and groups without members and offsets."""
         records: list[Record] = []
         for group_id, group in self.groups.items():
             found = self._expired(group, now_ms, retention_ms)
@@ -88,12 +88,12 @@ class GroupShard:
     def _expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
         if not self.offsets.of_group(group.group_id):
             return []
-        topics, since_ms = group.subscribed_topics(), None
-        if group.protocol_type is not None:
+        topics, since_ms = group.generation.subscribed_topics(), None
+        if group.generation.protocol_type is not None:
             if group.state is State.EMPTY:
                 since_ms = group.state_since_ms if group.state_since_ms >= 0 else None
             elif group.state is not State.STABLE or topics is None:
-                return []  # nobody can say which topics its members read
+                return []  # which topics its members read is unknown
         return self.offsets.expired(group.group_id, now_ms, retention_ms, since_ms, topics or frozenset())
 
     def without_topics(self, topics: Collection[str]) -> list[Record]:

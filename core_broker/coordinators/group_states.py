@@ -1,8 +1,8 @@
-"""The state machine of a classic group: one table, (event, state) -> (answer, next state), read in one screen.
+"""The state machine of a classic group, as one table: (event, state) -> (answer, next state).
 
 Kafka's group protocol: members join (PreparingRebalance), the leader's assignment is awaited (CompletingRebalance),
 everyone works (Stable), everyone left (Empty), the group is gone (Dead). Pure data. Who asks has been checked before
-an event happens: known, not fenced, of the present generation. `generations.py` does what entering a state means.
+an event happens: known, not fenced, of the present generation. `group.py` does what entering a state means.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ...protocol.errors import ErrorCode
 
 
 class Named(Enum):
-    """An enumeration whose members are looked up by identity: Python's own hash of one is a call of its own."""
+    """An enumeration whose members are hashed by identity; Python's own hash costs a call."""
 
     __hash__ = object.__hash__
 
 
 class State(Named):
-    """Named as DescribeGroups and ListGroups tell them."""
+    """Names as in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -32,47 +32,47 @@ class State(Named):
 class Event(Named):
     """What can happen to a group."""
 
-    JOIN = "someone joins who was no member"
-    REJOIN = "a member joins again, with the metadata it had"
-    LEADER_REJOIN = "the leader does"
+    JOIN = "a new member joins"
+    REJOIN = "a member joins again, with the same metadata"
+    LEADER_REJOIN = "the leader joins again, with the same metadata"
     CHANGED_REJOIN = "a member joins again, with other metadata"
-    STATIC_REJOIN = "a static member, started again, joins without a member id"
-    STATIC_CHANGED_REJOIN = "the same, and the group's protocol would be another now"
+    STATIC_REJOIN = "a static member that was restarted joins without a member id"
+    STATIC_CHANGED_REJOIN = "the same, and the group would now choose another protocol"
     SYNC = "a member asks for its assignment"
-    LEADER_SYNC = "the leader brings all assignments"
-    HEARTBEAT = "a member is alive"
-    COMMIT = "a member, or nobody's member in an empty group, commits offsets"
-    MEMBER_GONE = "a member left or was not heard of"
-    JOINED = "the join phase is over: these are the members"
-    NONE_LEFT = "the join phase is over: nobody is left"
-    ASSIGNED = "the assignments of this generation are on the log"
-    NOT_ASSIGNED = "they could not be written"
-    UNSYNCED = "members that did not ask for their assignment in time are let go"
-    TOO_LARGE = "the group that was loaded is larger than it may be"
+    LEADER_SYNC = "the leader sends all assignments"
+    HEARTBEAT = "a member sends a heartbeat"
+    COMMIT = "offsets are committed, by a member or, in an empty group, by any client"
+    MEMBER_GONE = "a member left or its session ended"
+    JOINED = "the join phase is over, with these members"
+    NONE_LEFT = "the join phase is over, without members"
+    ASSIGNED = "the assignments of this generation are committed"
+    NOT_ASSIGNED = "the assignments could not be written"
+    UNSYNCED = "members that did not ask for their assignment in time are removed"
+    TOO_LARGE = "a loaded group has more members than allowed"
     DELETE = "the group is to be deleted"
-    DELETE_OFFSETS = "offsets are to be deleted; which topics members read is known"
-    DELETE_OPAQUE_OFFSETS = "the same of a group whose members' topics nobody can know"
-    CLOSED = "the group was deleted, or is coordinated elsewhere now"
+    DELETE_OFFSETS = "offsets are to be deleted; the topics that members read are known"
+    DELETE_OPAQUE_OFFSETS = "offsets are to be deleted; the topics that members read are unknown"
+    CLOSED = "the group was deleted or has moved to another coordinator"
 
 
 class Answer(Enum):
-    """What is told to whoever asks, where it is no error code."""
+    """The answer to an event, if it is not an error code."""
 
-    LATER = "what comes of the state that follows"
+    LATER = "the answer follows from the next state"
     GENERATION = "the present generation"
-    ASSIGNMENT = "its present assignment"
-    STORED = "the present generation, once the group's record is on the log"
+    ASSIGNMENT = "the member's present assignment"
+    STORED = "the present generation, once the group's record is committed"
 
 
 class Outcome(NamedTuple):
-    """`to` is the state that the event leads to; None where the group stays in its own."""
+    """The result of an event. `to`: the next state; None if the state does not change."""
 
     answer: ErrorCode | Answer
     to: State | None = None
 
 
 _ok = Outcome(ErrorCode.NONE)
-_later = Outcome(Answer.LATER)  # where all have joined, JOINED follows
+_later = Outcome(Answer.LATER)  # if all have joined, JOINED follows
 _tell = Outcome(Answer.GENERATION)  # the answer to its join was lost
 _give = Outcome(Answer.ASSIGNMENT)
 _store = Outcome(Answer.STORED)
@@ -89,8 +89,8 @@ _empt = Outcome(ErrorCode.NONE, State.EMPTY)
 _dead = Outcome(ErrorCode.NONE, State.DEAD)
 _____ = None  # cannot happen
 
-# PREPARING commits: the last chance of those who must give partitions back. COMPLETING, static rejoin: the leader may
-# be assigning to the id that is no more. STABLE, leader rejoin: how a leader asks for a new assignment.
+# PREPARING, commits: the last chance for members that must give partitions back. COMPLETING, static rejoin: the leader
+# may be assigning to the old member id. STABLE, leader rejoin: this is how a leader asks for a new assignment.
 # fmt: off
 _ROWS: dict[Event, tuple[Outcome | None, ...]] = {
     #                             Empty   Prepar. Compl.  Stable  Dead

@@ -1,7 +1,13 @@
-"""The group coordinator: requests in, answers or Pendings out. Classic groups only; KIP-848's are not there yet.
+"""The group coordinator: requests in, answers or Pendings out. Classic groups only, without those of KIP-848.
 
-Joins and commits are in `membership.py` and `offset_requests.py`; here are the requests of those who look on or clear
-up, and FindCoordinator.
+A `GroupCoordinator` holds its parts:
+
+    host             group_host.py         the groups and their shards; does what a group's state machine asks for
+    member_requests  member_requests.py    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    offset_requests  offset_requests.py    OffsetCommit, OffsetDelete, OffsetFetch
+    finder           find.py               FindCoordinator
+
+DescribeGroups, ListGroups and DeleteGroups are handled here, and the metrics' figures are counted.
 """
 
 from __future__ import annotations
@@ -11,44 +17,55 @@ from typing import Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import delete_groups as dlg
 from ...protocol.messages import describe_groups as dsg
-from ...protocol.messages import find_coordinator as fc
 from ...protocol.messages import list_groups as lsg
-from ..cluster.controller import CreateTopics, new_topic
-from ..cluster.topic_names import CONSUMER_OFFSETS
-from ..purgatory import Pending
+from ...runtime import Runtime
+from ..cluster.controller import Controller
+from ..config import BrokerConfig
+from ..purgatory import Purgatory
 from ..replication.waiting import when_reached
-from . import find, inspection
+from . import inspection
+from .find import CoordinatorFinder
+from .group_host import GroupHost
 from .group_shard import GroupShard
 from .group_states import State
-from .membership import Membership
+from .member_requests import MemberRequests
 from .offset_requests import OffsetRequests
-from .runtime import Shard, told
+from .runtime import Replicas, Shard, client_error
 
 
-class GroupCoordinator(Membership, OffsetRequests):
-    """Every request method takes the decoded request, its version, the client's id and host."""
+class GroupCoordinator:
+    """Every method of a request takes the decoded request and its version; gives the answer, or a Pending."""
+
+    def __init__(
+        self, controller: Controller, replicas: Replicas, config: BrokerConfig, runtime: Runtime, purgatory: Purgatory
+    ) -> None:
+        self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
+        self.member_requests = MemberRequests(host, config, purgatory)
+        self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
+        self.finder = CoordinatorFinder(controller, replicas, config, purgatory)
+        self._purgatory = purgatory
 
     def counts(self) -> dict[State, int]:
-        """How many groups are in each state, of those coordinated here."""
-        return inspection.counts(list(self._shards.shards.values()))
+        """How many of the groups coordinated here are in each state."""
+        return inspection.counts(list(self.host.shards.shards.values()))
 
     @property
     def offsets_count(self) -> int:
-        """Offsets that are kept here, of all groups and partitions."""
-        return sum(len(shard.state.offsets) for shard in self._shards.shards.values())
+        """How many offsets are kept here, of all groups and partitions."""
+        return sum(len(shard.state.offsets) for shard in self.host.shards.shards.values())
 
     def unread(self) -> dict[int, str]:
-        """Partitions of __consumer_offsets whose groups are of no use yet, and why."""
-        return self._shards.unread()
+        """Why groups cannot be used yet, by partition of `__consumer_offsets`."""
+        return self.host.shards.unread()
 
-    def describe_groups(self, request: dsg.Request, version: int, client_id: str, client_host: str) -> Any:
-        return inspection.describe(request, version, lambda group_id: self._shard_of(group_id).state)
+    def describe_groups(self, request: dsg.Request, version: int) -> Any:
+        return inspection.describe(request, version, lambda group_id: self.host.shard_of(group_id).state)
 
-    def list_groups(self, request: lsg.Request, version: int, client_id: str, client_host: str) -> Any:
-        return inspection.listed(request, [self._shards.shards[index] for index in sorted(self._shards.shards)])
+    def list_groups(self, request: lsg.Request, version: int) -> Any:
+        return inspection.listed(request, [self.host.shards.shards[index] for index in sorted(self.host.shards.shards)])
 
-    def delete_groups(self, request: dlg.Request, version: int, client_id: str, client_host: str) -> Any:
-        """Answered once what deletes each group is safe, wherever the groups are kept."""
+    def delete_groups(self, request: dlg.Request, version: int) -> Any:
+        """Answered once the tombstones of all groups are committed, in whatever shards they are."""
         results = [self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)]
         response = dlg.Response(results=[result for _, result in results])
         waits = [
@@ -59,69 +76,27 @@ class GroupCoordinator(Membership, OffsetRequests):
         if not waits:
             return response
 
-        def settle() -> dlg.Response:
+        def answer() -> dlg.Response:
             for partition, end, result in waits:
                 if partition.high_watermark < end:
                     failure = partition.failure
-                    result.error_code = told(ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code)
+                    result.error_code = client_error(ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code)
             return response
 
         ends = ((partition, end) for partition, end, _ in waits)
-        return when_reached(ends, settle, self._purgatory, self._commit_timeout_ms)
+        return when_reached(ends, answer, self._purgatory, self.host.commit_timeout_ms)
 
     def _delete(self, group_id: str) -> tuple[Shard[GroupShard] | None, dlg.DeletableGroupResult]:
         result = dlg.DeletableGroupResult(group_id=group_id)
         shard = None
         try:
-            shard = self._shard_of(group_id)
+            shard = self.host.shard_of(group_id)
             group = shard.state.groups.get(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             if error := group.check_delete():
                 raise KafkaError(error, "The group is not empty.")
-            self._shards.write(shard, shard.state.delete(group_id), atomic=False)
+            self.host.shards.write(shard, shard.state.delete(group_id), atomic=False)
         except KafkaError as error:
-            result.error_code, result.error_message = told(error.code), error.message
+            result.error_code, result.error_message = client_error(error.code), error.message
         return shard, result
-
-    def find_coordinator(
-        self,
-        request: fc.Request,
-        version: int,
-        client_id: str = "",
-        client_host: str = "",
-        listener: str | None = None,
-    ) -> Any:
-        """listener: the one the request came by; its addresses are told. The first is taken if it is not said."""
-        name = listener or next(iter(self._image.brokers[self._node_id].endpoints))
-        kind = find.kind_error(request, version)
-
-        def respond() -> fc.Response:
-            leaderless = self._replicas.leaderless.get(CONSUMER_OFFSETS, ())
-
-            def look(key: str) -> find.Found:
-                return find.Found(kind) if kind else find.find(self._image, key, name, leaderless)
-
-            return find.respond(request, version, look)
-
-        if kind or CONSUMER_OFFSETS in self._image.topics:
-            return respond()
-        pending = Pending(respond)
-
-        def created(result: Any) -> None:
-            pending.complete(respond())
-
-        self._controller.submit(CreateTopics([self._topic()]), created)
-        return self._purgatory.add(pending, self._config["request.timeout.ms"])
-
-    def _topic(self) -> Any:
-        return new_topic(
-            CONSUMER_OFFSETS,
-            self._config["offsets.topic.num.partitions"],
-            self._config["offsets.topic.replication.factor"],
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
-            },
-        )

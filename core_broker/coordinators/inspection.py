@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what can be said of groups, read only."""
+"""Answers to DescribeGroups and ListGroups, and the counts of groups by state. Nothing is changed here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSIC = "classic"
 
 
 def describe(request: dsg.Request, version: int, shard_of: Callable[[str], GroupShard]) -> dsg.Response:
-    """shard_of: the shard of a group, or KafkaError."""
+    """shard_of: gives the shard of a group id, or raises KafkaError."""
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in dict.fromkeys(request.groups):
@@ -42,15 +42,15 @@ def describe(request: dsg.Request, version: int, shard_of: Callable[[str], Group
 def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
     is_stable = group.state is State.STABLE
     answer.group_state = group.state.value
-    answer.protocol_type = group.protocol_type or ""
-    answer.protocol_data = (group.protocol_name or "") if is_stable else ""
+    answer.protocol_type = group.generation.protocol_type or ""
+    answer.protocol_data = (group.generation.protocol_name or "") if is_stable else ""
     answer.members = [
         dsg.DescribedGroupMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+            member_metadata=member.metadata(group.generation.protocol_name) if is_stable else b"",
             member_assignment=member.assignment,
         )
         for member in group.members
@@ -58,6 +58,7 @@ def _describe(group: Group, answer: dsg.DescribedGroup) -> None:
 
 
 def counts(shards: Sequence[Shard[GroupShard]]) -> dict[State, int]:
+    """How many groups are in each state."""
     found = dict.fromkeys(State, 0)
     for shard in shards:
         for group in shard.state.groups.values():
@@ -66,7 +67,7 @@ def counts(shards: Sequence[Shard[GroupShard]]) -> dict[State, int]:
 
 
 def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Response:
-    """The groups of all shards, by the filters that are set; an error while any shard cannot be used."""
+    """The groups of all shards that pass the filters; an error while any shard cannot be used."""
     states = [state.strip().lower() for state in request.states_filter]
     types = [kind.strip().lower() for kind in request.types_filter]
     found = []
@@ -79,7 +80,7 @@ def listed(request: lsg.Request, shards: Sequence[Shard[GroupShard]]) -> lsg.Res
             found.append(
                 lsg.ListedGroup(
                     group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
+                    protocol_type=group.generation.protocol_type or "",
                     group_state=group.state.value,
                     group_type=CLASSIC,
                 )

@@ -1,4 +1,4 @@
-"""What Kafka's coordinator owes to Java and a client can notice: hashes, lengths and orders of strings."""
+"""Java's hashes, lengths and orders of strings, where a client can tell which language a coordinator is in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BUCKETS = 16  # of a HashMap with up to 12 entries
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 units, in 32 bits with a sign."""
+    """String.hashCode: over UTF-16 units, as a signed 32-bit number."""
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(units), 2):
@@ -22,7 +22,7 @@ def java_length(text: str) -> int:
 
 
 def java_order(texts: Iterable[str]) -> list[str]:
-    """The order in which a small HashMap has its keys: by bucket, within one as they came."""
+    """The iteration order of a small HashMap: by bucket, within a bucket in order of insertion."""
 
     def bucket(text: str) -> int:
         unsigned = java_hash(text) & 0xFFFFFFFF

@@ -1,6 +1,6 @@
-"""The members of a classic group: who they are, which protocols they share, who leads.
+"""The members of a classic group: who is in it, which protocols they share, who leads.
 
-Bookkeeping only; what it means for the group is decided in `group.py`.
+Bookkeeping only: `group.py` decides what follows from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.messages.join_group import JoinGroupRequestProtocol
 from .java import java_order
 
-NOBODY = ""  # the member id of one that has none yet
+NOBODY = ""  # the member id in a request of a client that has none yet
 Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, in the member's order of preference
 
 
@@ -20,7 +20,7 @@ def protocols_of(asked: Sequence[JoinGroupRequestProtocol]) -> Protocols:
 
 
 class Member:
-    """`awaiting_join` and `awaiting_sync` are whom to answer, None while nobody waits."""
+    """awaiting_join, awaiting_sync: tokens of its requests that wait for an answer; None for none."""
 
     __slots__ = (
         "assignment",
@@ -57,14 +57,15 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Any = None
         self.awaiting_sync: Any = None
-        self.is_new = False  # never completed a join: it cannot send heartbeats yet
+        self.is_new = False  # has not completed a join, and sends no heartbeats yet
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """It waits for us, so it is not expected to be heard of."""
+        """Whether its session does not end now: a member that waits for an answer sends no heartbeats."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
+        """What it sent for a protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -72,12 +73,12 @@ class Member:
 
 
 class Members:
-    """All members by id, in order of arrival. The first leads; another takes over when it goes."""
+    """All members by id, in order of arrival. The first leads; when it leaves, the next does."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # member id by instance id
-        self._supported: dict[str, int] = {}  # how many members know a protocol
+        self._supported: dict[str, int] = {}  # how many members support a protocol
         self.leader: str | None = None
         self.awaiting_join = 0
 
@@ -94,7 +95,7 @@ class Members:
         return self._by_id.get(member_id)
 
     def static_id(self, group_instance_id: str) -> str | None:
-        """The member id that a static member has now."""
+        """The present member id of a static member."""
         return self._static.get(group_instance_id)
 
     def add(self, member: Member) -> None:
@@ -121,7 +122,7 @@ class Members:
         return member
 
     def rename(self, old_id: str, new_id: str) -> Member:
-        """The same static member, its process having started again under a new member id; nobody waits for it."""
+        """Give a static member a new member id, as its process was restarted; gives the member, without its tokens."""
         was_leader = self.leader == old_id
         order = list(self._by_id)
         old = self.remove(old_id)
@@ -151,13 +152,13 @@ class Members:
         member.session_timeout_ms = session_timeout_ms
 
     def await_join(self, member: Member, token: Any) -> Any:
-        """Have `token` answered when the join is complete; None for nobody. Whoever waited before is returned."""
+        """Set the token to answer when the join phase ends; gives the one that was set. None: no token."""
         before, member.awaiting_join = member.awaiting_join, token
         self.awaiting_join += (token is not None) - (before is not None)
         return before
 
     def elect_joined(self) -> bool:
-        """See that the leader is one who joined; False when nobody has."""
+        """Make the leader one of those who joined, if it is not; False when nobody has joined."""
         leader = None if self.leader is None else self._by_id[self.leader]
         if leader is None:
             return False
@@ -173,11 +174,11 @@ class Members:
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
     def share(self, names: Sequence[str]) -> bool:
-        """Whether all members know one of the protocols."""
+        """Whether all members support one of the protocols."""
         return any(self._supported.get(name, 0) == len(self._by_id) for name in names)
 
     def select_protocol(self) -> str:
-        """The one that most members like best of those that all know; among equals the first in Java's order."""
+        """Of the protocols that all support, the one preferred by most; among equals the first in Java's order."""
         common = {name for name, count in self._supported.items() if count == len(self._by_id)}
         if len(common) == 1:
             return common.pop()

@@ -1,6 +1,6 @@
-"""OffsetCommit, OffsetDelete and OffsetFetch: how far a group has come, as requests ask for it.
+"""OffsetCommit, OffsetDelete and OffsetFetch.
 
-What is kept and how an answer is put together is in `offsets.py`.
+`offsets.py` has the offsets themselves, and makes records and answers from them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import offset_commit as oc
 from ...protocol.messages import offset_delete as od
 from ...protocol.messages import offset_fetch as of
-from ..purgatory import Pending
+from ...runtime import Runtime
+from ..cluster.image import MetadataImage
+from ..config import BrokerConfig
+from ..purgatory import Pending, Purgatory
 from . import offsets
 from .group_host import MAX_GROUPS, GroupHost
 from .group_shard import GroupShard
 from .group_states import State
-from .runtime import Shard, told
+from .runtime import Shard, client_error
 
 
-class OffsetRequests(GroupHost):
-    """Every method takes the decoded request, its version, the client's id and host."""
+class OffsetRequests:
+    """Every method takes the decoded request and its version; gives the answer, or a Pending."""
 
-    def offset_commit(self, request: oc.Request, version: int, client_id: str, client_host: str) -> Any:
+    def __init__(
+        self, host: GroupHost, image: MetadataImage, config: BrokerConfig, runtime: Runtime, purgatory: Purgatory
+    ) -> None:
+        self._host = host
+        self._image = image
+        self._config = config
+        self._runtime = runtime
+        self._purgatory = purgatory
+
+    def offset_commit(self, request: oc.Request, version: int) -> Any:
         now_ms = self._runtime.wall_ms()
         commit = offsets.prepare_commit(
             request, version, self._image, now_ms, self._config["offset.metadata.max.bytes"]
@@ -31,17 +43,17 @@ class OffsetRequests(GroupHost):
         if not commit.accepted:
             return commit.response
         try:
-            shard = self._shard_of(request.group_id)
+            shard = self._host.shard_of(request.group_id)
             self._check_commit(request, version, shard)
-            self._shards.write(shard, commit.records)
+            self._host.shards.write(shard, commit.records)
         except KafkaError as error:
-            return commit.fail(told(error.code))
-        return self._shards.answer(
-            shard, lambda error: commit.fail(error) if error else commit.response, self._commit_timeout_ms
+            return commit.fail(client_error(error.code))
+        return self._host.shards.answer(
+            shard, lambda error: commit.fail(error) if error else commit.response, self._host.commit_timeout_ms
         )
 
     def _check_commit(self, request: oc.Request, version: int, shard: Shard[GroupShard]) -> None:
-        """Raises KafkaError when the group does not take a commit from this member."""
+        """Raises KafkaError where the group refuses a commit of this member."""
         generation = request.generation_id_or_member_epoch
         group = shard.state.groups.get(request.group_id)
         if group is None:
@@ -49,47 +61,48 @@ class OffsetRequests(GroupHost):
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
             if len(shard.state.groups) >= MAX_GROUPS:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return  # a consumer that manages itself; the group comes to be with its first offset
+            return  # a consumer outside of any group; the group is made when its first offset is replayed
         error = group.check_commit(request.member_id, request.group_instance_id, generation)
         if error:
             raise KafkaError(error)
         if group.state in (State.STABLE, State.PREPARING):
             group.touch(request.member_id)
-            self._perform(shard, group)
+            self._host.perform(shard, group)
 
-    def offset_delete(self, request: od.Request, version: int, client_id: str, client_host: str) -> Any:
+    def offset_delete(self, request: od.Request, version: int) -> Any:
         deletion = offsets.prepare_delete(request, self._image)
         if not request.group_id:
             return od.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            shard = self._shard_of(request.group_id)
+            shard = self._host.shard_of(request.group_id)
             group = shard.state.groups.get(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete_offsets()
             if error or group is None:
                 return od.Response(error_code=error)
-            self._shards.write(shard, deletion.decide(shard.state.offsets, group.is_subscribed), atomic=False)
+            tombstones = deletion.decide(shard.state.offsets, group.generation.is_subscribed)
+            self._host.shards.write(shard, tombstones, atomic=False)
         except KafkaError as failure:
-            return od.Response(error_code=told(failure.code))
-        return self._shards.answer(
+            return od.Response(error_code=client_error(failure.code))
+        return self._host.shards.answer(
             shard,
             lambda error: od.Response(error_code=error) if error else deletion.response,
-            self._commit_timeout_ms,
+            self._host.commit_timeout_ms,
         )
 
-    def offset_fetch(self, request: of.Request, version: int, client_id: str, client_host: str) -> Any:
+    def offset_fetch(self, request: of.Request, version: int) -> Any:
         asked = offsets.asked_groups(request, version)
         answers: list[of.OffsetFetchResponseGroup] = []
         waits: dict[int, Shard[GroupShard]] = {}
         for group in asked:
             try:
-                shard = self._shard_of(group.group_id)
+                shard = self._host.shard_of(group.group_id)
             except KafkaError as error:
-                answers.append(offsets.failed_group(group, version, told(error.code)))
+                answers.append(offsets.failed_group(group, version, client_error(error.code)))
                 continue
             answers.append(offsets.fetch_group(group, version, shard.state.offsets, self._image))
             if shard.partition.high_watermark < shard.written:
                 waits[shard.index] = shard
-        # An offset that is not safe yet might be told and then be gone.
+        # An offset above the high watermark may still be lost: it must not be given out.
         return self._after(list(waits.values()), asked, lambda: offsets.fetch_response(answers, version), version)
 
     def _after(
@@ -99,7 +112,7 @@ class OffsetRequests(GroupHost):
         respond: Callable[[], Any],
         version: int,
     ) -> Any:
-        """`respond()` when all that the shards have written is safe."""
+        """`respond()` once all that the shards have written is below their high watermarks."""
         if not shards:
             return respond()
 
@@ -108,15 +121,15 @@ class OffsetRequests(GroupHost):
 
         left = len(shards)
 
-        def safe(error: KafkaError | None) -> None:
+        def committed(error: KafkaError | None) -> None:
             nonlocal left
             left -= 1
             if error is not None:
-                pending.complete(fail(told(error.code)))
+                pending.complete(fail(client_error(error.code)))
             elif not left:
                 pending.complete(respond())
 
         pending = Pending(lambda: fail(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         for shard in shards:
-            self._shards.when_committed(shard, shard.written, safe)
-        return self._purgatory.add(pending, self._commit_timeout_ms)
+            self._host.shards.when_committed(shard, shard.written, committed)
+        return self._purgatory.add(pending, self._host.commit_timeout_ms)

@@ -1,7 +1,7 @@
-"""Committed offsets of groups: what is kept, what a request to commit or to fetch does, what has grown too old.
+"""Committed offsets of groups: what is kept, the parts of requests that need no group, and which offsets expire.
 
-Pure: records out, nothing written here. Facts are Kafka's: an unknown group or partition is fetched as offset -1
-without an error; metadata comes back as it was given; offsets live as long as their group is used (KIP-211).
+Pure: records are made, and nothing is written here. The rules are Kafka's: an unknown group or partition is fetched as
+offset -1 without an error; metadata is returned as it was given; offsets are kept while their group is used (KIP-211).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .runtime import Record
 
 NO_OFFSET = -1
 NO_TIME = -1
-TOPIC_IDS_SINCE = 10  # of both requests
+TOPIC_IDS_SINCE = 10  # version of OffsetCommit and OffsetFetch
 
 
 class Committed(NamedTuple):
@@ -30,12 +30,12 @@ class Committed(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
-    expire_timestamp_ms: int  # of clients before v5, that say how long; else NO_TIME
+    expire_timestamp_ms: int  # from requests before v5, which have a retention time; else NO_TIME
     topic_id: bytes  # zeros where the record has none
 
 
 class Offsets:
-    """By group, topic and partition, in order of arrival."""
+    """The offsets of a shard, by group, topic and partition, in order of arrival."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, Committed]]] = {}
@@ -75,10 +75,10 @@ class Offsets:
     def expired(
         self, group_id: str, now_ms: int, retention_ms: int, since_ms: int | None, used_topics: Collection[str]
     ) -> list[Record]:
-        """Tombstones of offsets that are too old.
+        """Tombstones of the offsets of a group that have expired.
 
-        since_ms: when the group came to be unused, None for when each offset was committed. used_topics: those that
-        members read, whose offsets stay.
+        since_ms: when the group became Empty, from where retention counts; None: from when each offset was committed.
+        used_topics: topics that members read, whose offsets do not expire.
         """
         found: list[Record] = []
         for topic, partition, committed in self._each(group_id):
@@ -94,7 +94,7 @@ class Offsets:
         return found
 
     def of_topics(self, topics: Collection[str]) -> list[Record]:
-        """Tombstones of all groups' offsets of topics."""
+        """Tombstones of the offsets of topics, for all groups."""
         return [
             (_key(group_id, topic, partition), None)
             for group_id in self._groups
@@ -116,14 +116,14 @@ def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
 
 
 class Commit(NamedTuple):
-    """A commit request sorted out: what can be written, and the answer, in which `set_error` marks the rest."""
+    """A checked commit request: records to write, the answer, and of it the partitions that exist."""
 
     records: list[Record]
     response: oc.Response
     accepted: list[oc.OffsetCommitResponsePartition]
 
     def fail(self, code: int) -> oc.Response:
-        """The answer when what could be written was not."""
+        """The answer when the records could not be written."""
         for partition in self.accepted:
             partition.error_code = code
         return self.response
@@ -132,7 +132,7 @@ class Commit(NamedTuple):
 def prepare_commit(
     request: oc.Request, version: int, image: MetadataImage, now_ms: int, max_metadata: int
 ) -> Commit:  # fmt: skip
-    """Whether the group takes it is not looked at here."""
+    """Check topics, partitions and metadata of a commit. Whether the group takes it is for the caller to check."""
     records: list[Record] = []
     accepted: list[oc.OffsetCommitResponsePartition] = []
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
@@ -174,14 +174,14 @@ def prepare_commit(
         if own.partitions:
             right.append(own)
         elif found is None:
-            wrong.setdefault((name, topic.topic_id), own)  # it is named in the answer, asked for partitions or not
+            wrong.setdefault((name, topic.topic_id), own)  # it is in the answer even when no partition was asked for
     return Commit(records, oc.Response(topics=_with_wrong(wrong, right)), accepted)
 
 
 def _with_wrong(
     wrong: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic], right: list[oc.OffsetCommitResponseTopic]
 ) -> list[oc.OffsetCommitResponseTopic]:
-    """As Kafka puts it together: a topic named twice stands twice, unless something is wrong with any."""
+    """The topics of the answer, as Kafka has them: one named twice is there twice, unless any topic has an error."""
     if not wrong:
         return right
     by_topic: dict[tuple[str, bytes], oc.OffsetCommitResponseTopic] = {}
@@ -193,7 +193,7 @@ def _with_wrong(
 
 
 def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
-    """Topics with what is wrong first, as Kafka has it; a topic in both stands once."""
+    """The topics of both in one list, each once, as Kafka has them: those with errors are `first`."""
     merged = dict(first)
     for key, topic in second.items():
         if key in merged:
@@ -207,14 +207,14 @@ def _merged(first: dict[Any, Any], second: dict[Any, Any]) -> list[Any]:
 
 
 class Deletion(NamedTuple):
-    """A request sorted out: the answer, and of it what is to be asked of the group."""
+    """A checked request: the answer, and of it the partitions that exist, for the group to decide."""
 
     group_id: str
     response: od.Response
     known: list[tuple[str, od.OffsetDeleteResponsePartition]]
 
     def decide(self, offsets: Offsets, is_subscribed: Callable[[str], bool]) -> list[Record]:
-        """Tombstones of what is there and nobody reads; the rest is marked in the answer."""
+        """Tombstones of the offsets of topics that no member reads; the other topics get an error in the answer."""
         records: list[Record] = []
         committed = offsets.of_group(self.group_id)
         used = {topic: is_subscribed(topic) for topic in dict.fromkeys(name for name, _ in self.known)}
@@ -227,7 +227,7 @@ class Deletion(NamedTuple):
 
 
 def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
-    """Whether the group lets them go is not looked at here."""
+    """Check topics and partitions of a request. Whether the group allows it is for the caller to check."""
     known: list[tuple[str, od.OffsetDeleteResponsePartition]] = []
     wrong: dict[str, od.OffsetDeleteResponseTopic] = {}
     right: dict[str, od.OffsetDeleteResponseTopic] = {}
@@ -252,7 +252,7 @@ def prepare_delete(request: od.Request, image: MetadataImage) -> Deletion:
 def fetch_group(
     asked: of.OffsetFetchRequestGroup, version: int, offsets: Offsets, image: MetadataImage
 ) -> of.OffsetFetchResponseGroup:
-    """The answer for one group, in the shape of version 8 and later."""
+    """The answer for one group, in the form of version 8 and later."""
     committed = offsets.of_group(asked.group_id)
     by_id = version >= TOPIC_IDS_SINCE
     topics: list[of.OffsetFetchResponseTopics] = []
@@ -260,12 +260,12 @@ def fetch_group(
         for name, partitions in committed.items():
             known = image.topics.get(name)
             if by_id and known is None:
-                continue  # the topic is gone, and its id with it
+                continue  # the topic was deleted, and its id with it
             topics.append(
                 of.OffsetFetchResponseTopics(
                     name=name,
                     topic_id=known.id if by_id and known is not None else ZERO_UUID,
-                    partitions=[_told(index, partitions) for index in partitions],
+                    partitions=[_answer(index, partitions) for index in partitions],
                 )
             )
     else:
@@ -274,35 +274,35 @@ def fetch_group(
             answer = of.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
             topics.append(answer)
             if by_id and known is None:
-                answer.partitions = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+                answer.partitions = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
                 continue
-            told = committed.get(topic.name if known is None else known.name, {})
+            found = committed.get(topic.name if known is None else known.name, {})
             if known is not None:
-                # Who asks by id does not mean an earlier topic of the same name.
-                told = {index: each for index, each in told.items() if each.topic_id in (ZERO_UUID, known.id)}
-            answer.partitions = [_told(index, told) for index in topic.partition_indexes]
+                # A request by id is not for the offsets of an earlier topic of the same name.
+                found = {index: each for index, each in found.items() if each.topic_id in (ZERO_UUID, known.id)}
+            answer.partitions = [_answer(index, found) for index in topic.partition_indexes]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def failed_group(
     asked: of.OffsetFetchRequestGroup, version: int, error: ErrorCode
 ) -> of.OffsetFetchResponseGroup:  # fmt: skip
-    """The answer for a group that cannot be answered: version 1 has no place for an error but the partitions."""
+    """The answer for a group that cannot be used. Version 1 has no error field but those of the partitions."""
     if version >= 2:
         return of.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     topics = [
         of.OffsetFetchResponseTopics(
-            name=topic.name, partitions=[_nothing(index, error) for index in topic.partition_indexes]
+            name=topic.name, partitions=[_no_offset(index, error) for index in topic.partition_indexes]
         )
         for topic in asked.topics or ()
     ]
     return of.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics, error_code=error)
 
 
-def _told(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
+def _answer(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResponsePartitions:
     committed = partitions.get(index)
     if committed is None:
-        return _nothing(index, ErrorCode.NONE)
+        return _no_offset(index, ErrorCode.NONE)
     return of.OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=committed.offset,
@@ -311,16 +311,17 @@ def _told(index: int, partitions: Mapping[int, Committed]) -> of.OffsetFetchResp
     )
 
 
-def _nothing(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
+def _no_offset(index: int, error: ErrorCode) -> of.OffsetFetchResponsePartitions:
     return of.OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=NO_OFFSET, committed_leader_epoch=-1, metadata="", error_code=error
     )
 
 
 def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchRequestGroup]:
-    """The groups of a request of any version, in the shape of version 8."""
+    """The groups of a request of any version, in the form of version 8."""
     if version >= 8:
-        whole = {each.group_id: each for each in request.groups if each.topics is None}  # once each: they may be long
+        # A group that is asked for all its topics twice is answered once: the answer may be long.
+        whole = {each.group_id: each for each in request.groups if each.topics is None}
         return [each for each in request.groups if each.topics is not None or whole[each.group_id] is each]
     topics = None
     if request.topics is not None:
@@ -332,7 +333,7 @@ def asked_groups(request: of.Request, version: int) -> list[of.OffsetFetchReques
 
 
 def fetch_response(groups: list[of.OffsetFetchResponseGroup], version: int) -> of.Response:
-    """The response of any version, from answers in the shape of version 8."""
+    """The response in any version, from answers in the form of version 8."""
     if version >= 8:
         return of.Response(groups=groups)
     (group,) = groups

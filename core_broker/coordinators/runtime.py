@@ -1,9 +1,9 @@
 """One runtime for all coordinators: state in memory that is the replay of a partition's records.
 
-Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker comes to
-lead it; from then on a handler makes records, they are appended and replayed, and the answer is given once the high
-watermark has passed them. What the topic is about, the shard's state alone knows. A shard that could not be read for
-want of descriptors or memory is tried again, ever less often, and goes on from where it was.
+Each partition of an internal topic that this broker leads is a shard. Its records are read when the broker becomes its
+leader. From then on a handler makes records, they are appended and replayed, and the answer is given once the high
+watermark has passed them. Only the shard's state knows what the records mean. When a shard cannot be read for lack of
+descriptors or memory, reading is retried at growing intervals, and continues where it stopped.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from ..storage.disk.errors import StorageError, fresh_copy, is_passing
 from ..storage.log.append import Origin
 
 READ_BYTES = 1 << 20  # at a time while a shard is loaded
-LOAD_SLICE = 200  # records replayed at one go, so that the loop is not held up: some milliseconds
-ROOM_BYTES = 1024  # of max.message.bytes, for a batch's header and what a last record needs
+LOAD_SLICE = 200  # records replayed before the loop has a turn again: some milliseconds
+RESERVED_BYTES = 1024  # of max.message.bytes, for a batch's header and a last record's overhead
 
-Record = tuple[Any, Any]  # key and value as the shard's state knows them; a value of None is a tombstone
+Record = tuple[Any, Any]  # key and value as the shard's state decodes them; the value of a tombstone is None
 
 logger = logging.getLogger(__name__)
 
 
 class ShardState(Protocol):
-    """What a shard's records mean."""
+    """The meaning of a shard's records."""
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]: ...
 
     def decode(self, key: Any, value: Any) -> Record | None:
-        """None for a record that is to be skipped. Raises DecodeError."""
+        """Key and value; None for a record to skip. Raises DecodeError."""
 
     def replay(self, key: Any, value: Any) -> None: ...
 
     def loaded(self) -> None:
-        """All records are replayed; handlers come next."""
+        """All records have been replayed; handlers may use the state from now on."""
 
     def unloaded(self) -> None:
-        """Another broker's from now on."""
+        """The shard is not used here any more."""
 
 
 class Replicas(Protocol):
@@ -53,7 +53,7 @@ class Replicas(Protocol):
 
     @property
     def leaderless(self) -> Mapping[str, Collection[int]]:
-        """By topic, partitions that nobody can use."""
+        """By topic, the partitions that no broker serves."""
 
     def partition(self, topic: str, index: int) -> Partition:
         """Raises KafkaError."""
@@ -63,8 +63,11 @@ S = TypeVar("S", bound=ShardState)
 
 
 class Shard(Generic[S]):
-    """`failure` says why handlers may not use it; `written` is where the last record's successor stands, `replayed` up
-    to where its records have been read."""
+    """A partition and the state that its records make.
+
+    failure: why handlers may not use it, None when they may. written: the offset after the last record that was
+    written. replayed: the offset before which all records have been read.
+    """
 
     def __init__(self, index: int, partition: Partition, state: S) -> None:
         self.index = index
@@ -78,7 +81,7 @@ class Shard(Generic[S]):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """The shards of one internal topic. `new_state(index)` makes the empty state of a shard."""
+    """The shards of one internal topic. `new_state(index)` returns the empty state of a shard."""
 
     def __init__(
         self, topic: str, new_state: Callable[[int], S], replicas: Replicas, runtime: Runtime, purgatory: Purgatory
@@ -91,7 +94,7 @@ class CoordinatorRuntime(Generic[S]):
         self._purgatory = purgatory
         self._loading: list[Shard[S]] = []
         self._loader: asyncio.Task[None] | None = None
-        self._wanting: list[Shard[S]] = []  # could not be read for now
+        self._wanting: list[Shard[S]] = []  # not readable for now, to be read again
         self._retry: asyncio.TimerHandle | None = None
         self._retry_delay = RetryDelay()
         self._is_stopped = False
@@ -99,8 +102,8 @@ class CoordinatorRuntime(Generic[S]):
     # --- Which shards there are ---------------------------------------------------------------------------------------
 
     def elect(self, index: int) -> None:
-        """This broker leads the partition: read it, in the background. Nothing changes for a shard that is there."""
-        if self._is_stopped:  # a partition that wanted room may come back while the broker stops
+        """This broker leads the partition: read it in the background, unless that is done or under way."""
+        if self._is_stopped:  # an offline partition may be online again while the broker stops
             return
         try:
             partition = self._replicas.partition(self.topic, index)
@@ -117,14 +120,14 @@ class CoordinatorRuntime(Generic[S]):
         self._load_soon(shard)
 
     def resign(self, index: int) -> None:
+        """Drop the shard, if there is one: the partition is led elsewhere, deleted or offline."""
         shard = self.shards.pop(index, None)
         if shard is not None:
             shard.failure = KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is led elsewhere")
             shard.state.unloaded()
 
     def resign_if_offline(self, index: int) -> None:
-        """Of a shard in use whose partition has failed, unless it was read again since; of one that cannot be read, the
-        reason is kept."""
+        """`resign` for a shard in use whose partition has failed. A shard that cannot be read is kept for `unread`."""
         shard = self.shards.get(index)
         if shard is not None and shard.failure is None and shard.partition.failure is not None:
             self.resign(index)
@@ -151,7 +154,7 @@ class CoordinatorRuntime(Generic[S]):
         return shard
 
     def unread(self) -> dict[int, str]:
-        """Why shards that this broker leads are of no use yet, by index."""
+        """Why shards that this broker leads cannot be used yet, by index."""
         return {index: shard.failure.message for index, shard in self.shards.items() if shard.failure is not None}
 
     # --- Loading ------------------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ class CoordinatorRuntime(Generic[S]):
             self._loader = asyncio.get_running_loop().create_task(self._load_all(), name=f"load {self.topic}")
 
     def _load_later(self, shard: Shard[S], error: OSError | StorageError) -> None:
-        reason = f"{shard.partition} cannot be read for now, its groups wait: {KafkaError.reason(error)}"
+        reason = f"{shard.partition} cannot be read for now, its groups are unavailable: {KafkaError.reason(error)}"
         if shard.failure is None or shard.failure.message != reason:
             logger.error("%s", reason)
         shard.failure = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
@@ -187,7 +190,7 @@ class CoordinatorRuntime(Generic[S]):
     async def _load(self, shard: Shard[S]) -> None:
         try:
             count = await self._replay(shard)
-        except Exception as error:  # whatever a record does to us, the other shards are read
+        except Exception as error:  # whatever is wrong with a record, the other shards are read
             if isinstance(error, (OSError, StorageError)) and is_passing(error):
                 self._load_later(shard, error)
                 return
@@ -220,7 +223,7 @@ class CoordinatorRuntime(Generic[S]):
                         self._replay_one(shard, record)
                         count += 1
                         if not count % LOAD_SLICE:
-                            await asyncio.sleep(0)  # others have their turn
+                            await asyncio.sleep(0)  # others may run
                 shard.replayed = offset = header.last_offset + 1
             if offset == start:
                 raise DecodeError(f"no batch at offset {offset}, though the log ends at {end}")
@@ -237,16 +240,16 @@ class CoordinatorRuntime(Generic[S]):
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     def write(self, shard: Shard[S], records: Sequence[Record], *, replay: bool = True, atomic: bool = True) -> int:
-        """Append records and replay them; the offset that the high watermark must reach. Raises KafkaError.
+        """Append records and replay them; gives the offset that the high watermark must reach. Raises KafkaError.
 
-        atomic: in one batch, or nothing is written. Else in as many as needed, of which the first may be written when
-        a later one is refused; what is written is replayed.
+        atomic: all records go into one batch, or none is written. Otherwise there are as many batches as needed. When
+        one is refused, those before it stay written, and their records are replayed.
         """
         if not records:
             return shard.written
         now = self._runtime.wall_ms()
         waiting = list(records)
-        limit = max(shard.partition.log.config.max_message_bytes - ROOM_BYTES, ROOM_BYTES)
+        limit = max(shard.partition.log.config.max_message_bytes - RESERVED_BYTES, RESERVED_BYTES)
         while waiting:
             builder = batches.BatchBuilder(max_bytes=limit)
             taken = 0
@@ -266,7 +269,7 @@ class CoordinatorRuntime(Generic[S]):
         return shard.written
 
     def when_committed(self, shard: Shard[S], offset: int, callback: Callable[[KafkaError | None], None]) -> None:
-        """Call `callback(None)` when all before `offset` is safe, or with the error when it will never be."""
+        """Call `callback(None)` once all before `offset` is committed, or with the error why it will not be."""
 
         def moved() -> None:
             if shard.partition.high_watermark >= offset:
@@ -277,16 +280,16 @@ class CoordinatorRuntime(Generic[S]):
         shard.partition.wait_for_high_watermark(offset, moved)
 
     def answer(self, shard: Shard[S], respond: Callable[[ErrorCode], Any], timeout_ms: int) -> Any:
-        """`respond(NONE)` once all that this shard wrote is safe: at once, or as a Pending. On failure its code."""
+        """`respond(NONE)` once all that this shard wrote is committed: at once, or a Pending. On failure its code."""
         offset = shard.written
         if shard.partition.high_watermark >= offset:
             return respond(ErrorCode.NONE)
-        pending = Pending(lambda: respond(told(ErrorCode.REQUEST_TIMED_OUT)))
+        pending = Pending(lambda: respond(client_error(ErrorCode.REQUEST_TIMED_OUT)))
 
-        def safe(error: KafkaError | None) -> None:
-            pending.complete(respond(ErrorCode.NONE if error is None else told(error.code)))
+        def committed(error: KafkaError | None) -> None:
+            pending.complete(respond(ErrorCode.NONE if error is None else client_error(error.code)))
 
-        self.when_committed(shard, offset, safe)
+        self.when_committed(shard, offset, committed)
         return self._purgatory.add(pending, timeout_ms)
 
 
@@ -294,7 +297,7 @@ def _read_all(ranges: Sequence[Any]) -> list[bytes]:
     return [each.read() for each in ranges]
 
 
-_TOLD: dict[int, ErrorCode] = {
+_CLIENT_ERRORS: dict[int, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -306,6 +309,6 @@ _TOLD: dict[int, ErrorCode] = {
 }
 
 
-def told(code: int) -> ErrorCode:
-    """What a client is told of an error of the log, so that it does what helps: ask again, or look for us again."""
-    return _TOLD.get(code) or ErrorCode(code)
+def client_error(code: int) -> ErrorCode:
+    """The code for a client in place of the log's, so that it retries, or looks for the coordinator again."""
+    return _CLIENT_ERRORS.get(code) or ErrorCode(code)

@@ -1,10 +1,10 @@
 """Many named deadlines on one heap and one loop timer.
 
-A deadline that moves later, as every heartbeat moves a session's, costs no heap operation: its entry stays where it
-is and is put off when it comes up. So the heap holds about one entry a name, whatever the rate of heartbeats.
+A deadline that moves later, as each heartbeat moves a session's, costs no heap operation: its entry stays in the heap,
+and is pushed again when its time has come. So the heap has about one entry per name, at any rate of heartbeats.
 
-Where the process was paused, heartbeats of the meantime wait in their sockets, and a loop looks at its timers first:
-what is due then is put off a little, once, so that they are read before their senders are held for dead.
+After a pause of the process, heartbeats that came meanwhile are still in the sockets, and a loop runs its timers
+before it reads sockets. Deadlines are then delayed once by `GRACE_S`, so that the heartbeats are read first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import asyncio
 import heapq
 from collections.abc import Callable, Hashable
 
-LATE_S = 0.5  # a loop that comes so late was paused, or had others to serve for as long
+LATE_S = 0.5  # when its timer fires so late, the process was paused, or the loop was busy for as long
 GRACE_S = 0.1
 
 
 class Timers:
-    """`fire(name)` is called on the loop when the deadline of `name` has passed; it may schedule again."""
+    """Calls `fire(name)` on the loop when the deadline of `name` has passed; it may schedule again."""
 
     def __init__(self, fire: Callable[[Hashable], None]) -> None:
         self._fire = fire
         self._deadlines: dict[Hashable, float] = {}
-        self._entries: dict[Hashable, float] = {}  # where the name's earliest entry stands in the heap
+        self._entries: dict[Hashable, float] = {}  # time of the name's earliest entry in the heap
         self._heap: list[tuple[float, int, Hashable]] = []
         self._sequence = 0
         self._handle: asyncio.TimerHandle | None = None
@@ -34,12 +34,12 @@ class Timers:
         return len(self._deadlines)
 
     def schedule(self, name: Hashable, delay_ms: float) -> None:
-        """Set the deadline of `name`, in place of the one it had."""
+        """Set the deadline of `name`; it replaces an earlier one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + delay_ms / 1000
         self._deadlines[name] = deadline
-        standing = self._entries.get(name)
-        if standing is None or deadline < standing:
+        entry = self._entries.get(name)
+        if entry is None or deadline < entry:
             self._push(name, deadline)
             self._arm(loop)
 
@@ -80,14 +80,14 @@ class Timers:
             return
         try:
             self._fire_due(now)
-        finally:  # whatever becomes of one, the others' time comes
+        finally:  # when `fire` raises, the other deadlines still come
             self._arm(loop)
 
     def _fire_due(self, now: float) -> None:
         while self._heap and self._heap[0][0] <= now:
             at, _, name = heapq.heappop(self._heap)
             if self._entries.get(name) != at:
-                continue  # an earlier entry took its place
+                continue  # an earlier entry has replaced it
             del self._entries[name]
             deadline = self._deadlines.get(name)
             if deadline is None:

@@ -1,5 +1,5 @@
-"""What a broker tells about itself over HTTP: metrics in Prometheus' text format, liveness and readiness.
+"""What a broker reports over HTTP: metrics in Prometheus' text format, liveness and readiness.
 
-Counters are plain integers that live with what they count and are read when somebody asks. Nothing here is loaded
-unless metrics.listener is set.
+Counters are plain integers in the objects they count, and are read on request. Nothing here is loaded unless
+metrics.listener is set.
 """

@@ -1,6 +1,6 @@
-"""Prometheus' text format 0.0.4, in pieces: a broker of many partitions has megabytes to tell, and other work to do.
+"""Prometheus' text format 0.0.4, rendered in pieces: a broker with many partitions has megabytes of metrics.
 
-prometheus_client, which could render it, does so in one go on the loop and takes 8 MB and a tenth of a second to load.
+prometheus_client would render all at once on the loop, and takes 8 MB and 0.1 s to load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Type(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Sample:
-    """One line. suffix: "", "_sum", "_count" or "_bucket"; extra: one more label, such as a quantile."""
+    """One line. suffix: "", "_sum", "_count" or "_bucket"; extra: an additional label, such as a quantile."""
 
     labels: tuple[str, ...]
     value: float
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(slots=True, frozen=True)
 class Family:
-    """A metric's name, type, names of labels, and what it means in one line."""
+    """A metric's name, type, label names, and description in one line."""
 
     name: str
     type: Type
@@ -41,7 +41,7 @@ class Family:
 
 
 def render(families: Iterable[tuple[Family, Iterable[Sample]]]) -> Iterator[bytes]:
-    """The text, a piece of about LINES_A_PIECE lines at a time; a family without samples is left out."""
+    """The text in pieces of about LINES_A_PIECE lines; a family without samples is left out."""
     lines: list[str] = []
     for family, samples in families:
         is_first = True

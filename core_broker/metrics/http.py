@@ -1,7 +1,7 @@
 """The HTTP listener of metrics and health: GET and HEAD of a few fixed paths, on the broker's own loop.
 
-h11 reads the requests; everything a client can claim or withhold has a bound. An answer is written piece by piece, as
-fast as the client takes it, and other work of the loop has its turn in between.
+h11 parses the requests; everything that a client sends or delays is limited. An answer is written piece by piece, as
+fast as the client reads it, so that the loop can do other work in between.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..server.listener import begin_to_listen, cannot_listen, host_and_port
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 32  # more are closed at once
+MAX_CONNECTIONS = 32  # further ones are closed at once
 MAX_HEAD_BYTES = 8192  # request line and headers
 REQUEST_TIMEOUT_S = 10.0  # from connecting, or the last answer, to a whole request
-ANSWER_TIMEOUT_S = 30.0  # for a client to take an answer
-WRITE_BUFFER_BYTES = 256 * 1024  # of an answer that waits for its client
+ANSWER_TIMEOUT_S = 30.0  # for a client to read an answer
+WRITE_BUFFER_BYTES = 256 * 1024  # of an answer that the client has not read yet
 TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """What a path answers. Pieces are made as they are sent."""
+    """The answer to a request for a path. Pieces are made as they are sent."""
 
     status: int
     content_type: str
@@ -44,7 +44,7 @@ def text(status: int, words: str) -> Answer:
 
 
 class HttpListener:
-    """Serves `pages` at HOST:PORT until `close`. address: where it listens, with the port that it was given."""
+    """Serves `pages` at HOST:PORT until `close`. address: where it listens, with the actual port."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -76,21 +76,21 @@ def _response(status: int, headers: list[tuple[str, str]]) -> h11.Response:
 
 
 def _path(target: str) -> str:
-    """Of what is asked for by its path, or by its whole address, as clients of a proxy do (RFC 9112, section 3.2.2)."""
+    """The path of a request target, which may be a path or, from clients of a proxy, a URL (RFC 9112, 3.2.2)."""
     named = target.partition("?")[0]
     scheme, is_whole, rest = named.partition("://")
     return f"/{rest.partition('/')[2]}" if is_whole and scheme.lower() == "http" else named
 
 
 class _Connection(asyncio.Protocol):
-    """One client: a request at a time, the next when its answer is written."""
+    """One client: one request at a time; the next one follows when the answer is written."""
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._http = h11.Connection(h11.SERVER, MAX_HEAD_BYTES)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._timer: asyncio.TimerHandle | None = None
-        self._pieces: Iterator[bytes] | None = None  # of the answer that is being sent
+        self._pieces: Iterator[bytes] | None = None  # the rest of the answer that is being sent
         self._head_only = False
         self._writable = True
         self._is_scheduled = False
@@ -128,7 +128,7 @@ class _Connection(asyncio.Protocol):
             self._refuse(error)
 
     def eof_received(self) -> bool:
-        return self._pieces is not None  # whoever closed its side still gets the answer
+        return self._pieces is not None  # a client that closed its side still gets the answer
 
     def _expect(self, seconds: float) -> None:
         if self._timer is not None:
@@ -136,7 +136,7 @@ class _Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def _read(self) -> None:
-        """Take the events that are there, up to a request; what follows it waits."""
+        """Handle the available events, up to a request; what follows it waits."""
         while self._pieces is None and not self._transport.is_closing():
             event = self._http.next_event()
             if isinstance(event, h11.Request):
@@ -151,14 +151,14 @@ class _Connection(asyncio.Protocol):
         if request.method not in (b"GET", b"HEAD"):
             answer = text(405, "only GET and HEAD")
         elif page is None:
-            answer = text(404, f"there are {', '.join(sorted(self._listener.pages))}")
+            answer = text(404, f"not found; there are {', '.join(sorted(self._listener.pages))}")
         else:
             answer = page()
         headers = [("Content-Type", answer.content_type), ("Cache-Control", "no-store")]
         if answer.status == 405:
             headers.append(("Allow", "GET, HEAD"))
         if any(name in (b"content-length", b"transfer-encoding") for name, _ in request.headers):
-            headers.append(("Connection", "close"))  # nobody reads its body
+            headers.append(("Connection", "close"))  # its body is not read
         self._head_only = request.method == b"HEAD"
         self._transport.write(self._http.send(_response(answer.status, headers)) or b"")
         self._pieces = answer.pieces
@@ -172,7 +172,7 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """One piece a turn of the loop."""
+        """Send one piece in each turn of the loop."""
         self._is_scheduled = False
         pieces = self._pieces
         if pieces is None or not self._writable or self._transport.is_closing():
@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
             self._refuse(error)
 
     def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """What came is no HTTP: say so where that is still possible, and end."""
+        """The client does not speak HTTP: send an error if possible, and close."""
         if self._http.our_state is h11.IDLE or self._http.our_state is h11.SEND_RESPONSE:
             headers = [("Content-Type", TEXT), ("Connection", "close"), ("Content-Length", "0")]
             status = error.error_status_hint or 400

@@ -13,11 +13,11 @@ from ..server.latency import BOUNDS_NS, percentile_ns
 from .exposition import Sample
 from .scrape import Scrape
 
-PERCENTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")  # those that the exporter tells of Kafka's histograms
-STEPS = (0, 4, 7)  # of the ten buckets of a decade, those that the histogram tells: 1, 2.5, 5
+PERCENTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")  # those that the exporter shows of Kafka's histograms
+STEPS = (0, 4, 7)  # of a decade's ten buckets, those that the histogram shows: 1, 2.5, 5
 PAGE_BYTES = resource.getpagesize()
 FETCH = "Fetch"
-FETCH_CONSUMER = "FetchConsumer"  # as Kafka calls the fetches that are no follower's, beside the sum of both
+FETCH_CONSUMER = "FetchConsumer"  # Kafka's name for the fetches of consumers, beside the sum with followers
 
 Read = Callable[[Scrape], Iterable[Sample]]
 
@@ -33,7 +33,7 @@ def serving(read: Callable[[Scrape], float]) -> Read:
 
 
 def traffic(name: str) -> Read:
-    """A count of Traffic, of all topics and of each."""
+    """A count of Traffic, for all topics and for each."""
     count = attrgetter(name)
 
     def samples(scrape: Scrape) -> Iterator[Sample]:

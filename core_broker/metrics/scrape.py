@@ -1,4 +1,4 @@
-"""What the metrics are read from. A scrape takes once what may change while it is written out piece by piece."""
+"""The sources of the metrics. A scrape reads once what may change while it is written piece by piece."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..purgatory import Purgatory
 from ..replication._core import Traffic
 from ..replication.manager import ReplicaManager
 from ..replication.partition import Partition
-from ..server.dispatch import Route
+from ..server._route import Route
 from ..server.fetch_sessions import FetchSessions
 from ..server.latency import Latency
 from ..server.listener import Server
@@ -36,7 +36,7 @@ class Rooms:
 
 @dataclass(slots=True, kw_only=True)
 class Sources:
-    """All that is read. `rooms` is None until the broker serves, and again when it stops."""
+    """All sources. `rooms` is None before the broker serves, and again when it stops."""
 
     node_id: int
     version: str
@@ -76,12 +76,12 @@ class Scrape:
 
     @cached_property
     def latencies(self) -> list[tuple[str, Latency]]:
-        """By the names of the APIs that were asked."""
+        """By API name, for the APIs that were requested."""
         return list({route.api.name: route.latency for route in self.routes}.items())
 
     @cached_property
     def by_topic(self) -> dict[str, Traffic]:
-        """What went in and out of each topic, all of its partitions here together."""
+        """The traffic of each topic, summed over its partitions here."""
         topics: dict[str, Traffic] = {}
         for partition in self.partitions:
             topics.setdefault(partition.topic, Traffic()).add(partition.traffic)
@@ -89,7 +89,7 @@ class Scrape:
 
     @cached_property
     def overall(self) -> Traffic:
-        """The same of all topics, deleted ones too."""
+        """The traffic of all topics, deleted ones too."""
         total = Traffic()
         total.add(self.rooms.replicas.gone)
         for counts in self.by_topic.values():

@@ -1,8 +1,8 @@
-"""Every metric in one table: name, type, labels, what it means, and how it is read.
+"""All metrics in one table: name, type, labels, description, and how it is read.
 
-Where Kafka has the same, the name is what Prometheus' JMX exporter makes of Kafka's MBean by its usual rules for
-Kafka: `kafka.server:type=ReplicaManager,name=LeaderCount` is kafka_server_replicamanager_leadercount. What begins with
-isthmus_ is ours alone, process_ is what every exporter of Prometheus tells of a process.
+A metric that Kafka has too gets the name that Prometheus' JMX exporter derives from Kafka's MBean by its usual rules:
+`kafka.server:type=ReplicaManager,name=LeaderCount` is kafka_server_replicamanager_leadercount. Names with isthmus_ are
+our own; names with process_ are those of every Prometheus client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Read = Callable[[Scrape], Iterable[Sample]]
 
 @dataclass(slots=True, frozen=True)
 class Metric:
-    """A row. mbean: type and name of Kafka's, where it has one; labels that say nothing here are left out."""
+    """A row. mbean: Kafka's type and name, if it has one, without labels that have no meaning here."""
 
     family: Family
     read: Read
@@ -36,7 +36,7 @@ def _kafka(kind: Type, mbean: str, help: str, read: Read, *labels: str) -> Metri
 
 
 def exported_name(mbean: str) -> str:
-    """What the exporter's rules call an MBean, given as `kafka.server:type=ReplicaManager,name=LeaderCount`."""
+    """The exporter's name for an MBean, given as `kafka.server:type=ReplicaManager,name=LeaderCount`."""
     domain, _, rest = mbean.partition(":")
     values = [pair.partition("=")[2] for pair in rest.split(",")]
     kind, name = values[0], values[1]
@@ -58,12 +58,12 @@ _SOCKETS = "kafka.server:type=socket-server-metrics,name="
 
 METRICS: tuple[Metric, ...] = (
     # --- What goes in and out; without a label: of all topics, deleted ones too ---
-    _kafka(C, f"{_TOPIC}MessagesInPerSec", "Records taken, repeated ones too", read.traffic("messages_in"), "topic"),
+    _kafka(C, f"{_TOPIC}MessagesInPerSec", "Records appended, duplicates too", read.traffic("messages_in"), "topic"),
     _kafka(C, f"{_TOPIC}BytesInPerSec", "Bytes appended, as on the wire", read.traffic("bytes_in"), "topic"),
-    _kafka(C, f"{_TOPIC}BytesOutPerSec", "Bytes of records given to consumers", read.traffic("bytes_out"), "topic"),
+    _kafka(C, f"{_TOPIC}BytesOutPerSec", "Bytes of records sent to consumers", read.traffic("bytes_out"), "topic"),
     _kafka(C, f"{_TOPIC}BytesRejectedPerSec", "Bytes of batches refused for their size", read.traffic("bytes_refused"),
            "topic"),
-    _kafka(C, f"{_TOPIC}TotalProduceRequestsPerSec", "Appends asked for, counted by partition", read.traffic("appends"),
+    _kafka(C, f"{_TOPIC}TotalProduceRequestsPerSec", "Append requests, counted by partition", read.traffic("appends"),
            "topic"),
     _kafka(C, f"{_TOPIC}FailedProduceRequestsPerSec", "Those of them that failed; batches that are corrupt or too "
            "large do not count", read.traffic("failed_appends"), "topic"),
@@ -75,7 +75,7 @@ METRICS: tuple[Metric, ...] = (
     _kafka(C, f"{_REQUEST}RequestsPerSec", "Requests by name and version", read.requests, "request", "version"),
     _kafka(S, f"{_REQUEST}TotalTimeMs", "Milliseconds from a request's arrival to its answer; percentiles of the last "
            "one to two minutes", read.times(local=False), "request"),
-    _kafka(S, f"{_REQUEST}LocalTimeMs", "The same without the time that it waited for others", read.times(local=True),
+    _kafka(S, f"{_REQUEST}LocalTimeMs", "The same without the time spent waiting for events", read.times(local=True),
            "request"),
     _row("isthmus_request_seconds", H, "From a request's arrival to its answer, as a histogram that can be summed over "
          "brokers", read.histogram, "request"),
@@ -85,27 +85,27 @@ METRICS: tuple[Metric, ...] = (
     _kafka(G, f"{_SOCKETS}connection-count", "Open connections", read.connections, "listener"),
     _kafka(C, f"{_SOCKETS}connection-creation-total", "Connections taken", read.connections_taken, "listener"),
     _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolUsed", "Bytes of requests that are being read",
-           read.value(lambda scrape: scrape.sources.server.held_bytes)),
+           read.value(lambda scrape: scrape.sources.server.memory.held_bytes)),
     _kafka(G, "kafka.network:type=SocketServer,name=MemoryPoolAvailable", "Bytes that there is room for still",
-           read.value(lambda scrape: scrape.sources.server.free_bytes)),
+           read.value(lambda scrape: scrape.sources.server.memory.free_bytes)),
     # --- Partitions of this broker ---
     _kafka(G, f"{_REPLICAS}PartitionCount", "Partitions here", read.serving(read.partition_count)),
     _kafka(G, f"{_REPLICAS}LeaderCount", "Those that this broker leads", read.serving(read.leader_count)),
-    _kafka(G, f"{_REPLICAS}OfflineReplicaCount", "Those that are offline, or take no appends for want of room: see "
+    _kafka(G, f"{_REPLICAS}OfflineReplicaCount", "Those that are offline, or read-only for lack of disk space: see "
            "isthmus_partition_offline",
            read.serving(lambda scrape: len(scrape.offline))),
     _kafka(G, f"{_REPLICAS}UnderReplicatedPartitions", "Led here, with replicas that are not in sync",
            read.serving(lambda scrape: sum(map(read.under_replicated, scrape.partitions)))),
-    _kafka(G, f"{_REPLICAS}UnderMinIsrPartitionCount", "Led here, with fewer replicas in sync than acks=all asks for",
+    _kafka(G, f"{_REPLICAS}UnderMinIsrPartitionCount", "Led here, with fewer replicas in sync than acks=all requires",
            read.serving(lambda scrape: sum(map(read.under_min_isr, scrape.partitions)))),
-    _kafka(G, f"{_REPLICAS}AtMinIsrPartitionCount", "Led here, with just as many as acks=all asks for",
+    _kafka(G, f"{_REPLICAS}AtMinIsrPartitionCount", "Led here, with just as many in sync as acks=all requires",
            read.serving(lambda scrape: sum(map(read.at_min_isr, scrape.partitions)))),
-    _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers that are remembered",
+    _kafka(G, f"{_REPLICAS}ProducerIdCount", "Idempotent producers with state in memory",
            read.serving(lambda scrape: sum(len(each.log.producers) for each in scrape.partitions))),
     _kafka(G, "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "1 while a partition of the data directory is "
-           "offline or takes no appends; the others of it are served, which Kafka's would not be",
+           "offline or read-only; its other partitions are served, unlike in Kafka",
            read.serving(lambda scrape: int(bool(scrape.offline)))),
-    _row("isthmus_partition_offline", G, "1 for a partition that is offline, or takes no appends for want of room, "
+    _row("isthmus_partition_offline", G, "1 for a partition that is offline, or read-only for lack of disk space, "
          "with the reason", read.offline, "topic", "partition", "reason"),
     _kafka(G, f"{_LOG}Size", "Bytes of a partition's log", read.of_partitions(lambda each: each.log.size_bytes),
            "topic", "partition"),
@@ -119,17 +119,18 @@ METRICS: tuple[Metric, ...] = (
            read.of_partitions(lambda each: len(each.replicas)), "topic", "partition"),
     _kafka(G, f"{_PARTITION}InSyncReplicasCount", "Those in sync", read.of_partitions(lambda each: len(each.isr)),
            "topic", "partition"),
-    _kafka(G, f"{_PARTITION}UnderReplicated", "1 where there are fewer in sync than there are",
+    _kafka(G, f"{_PARTITION}UnderReplicated", "1 if not all replicas are in sync",
            read.of_partitions(read.under_replicated), "topic", "partition"),
-    _kafka(G, f"{_PARTITION}UnderMinIsr", "1 where there are fewer in sync than acks=all asks for",
+    _kafka(G, f"{_PARTITION}UnderMinIsr", "1 if fewer are in sync than acks=all requires",
            read.of_partitions(read.under_min_isr), "topic", "partition"),
-    _kafka(G, f"{_PARTITION}AtMinIsr", "1 where there are just as many", read.of_partitions(read.at_min_isr), "topic",
+    _kafka(G, f"{_PARTITION}AtMinIsr", "1 if just as many are in sync as acks=all requires",
+           read.of_partitions(read.at_min_isr), "topic",
            "partition"),
-    _kafka(G, f"{_PARTITION}LastStableOffsetLag", "Records that wait for a transaction to be decided",
+    _kafka(G, f"{_PARTITION}LastStableOffsetLag", "Records between the last stable offset and the high watermark",
            read.of_partitions(lambda each: each.high_watermark - each.last_stable_offset), "topic", "partition"),
     # --- Compaction ---
-    _kafka(G, "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count", "Partitions given up by the log "
-           "cleaner; its log says why", read.serving(lambda scrape: len(scrape.rooms.cleaner.given_up))),
+    _kafka(G, "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count", "Partitions that the log cleaner "
+           "cannot compact; the log says why", read.serving(lambda scrape: len(scrape.rooms.cleaner.given_up))),
     _row("isthmus_compactions_total", C, "Rounds of the log cleaner",
          read.serving(lambda scrape: scrape.rooms.cleaner.rounds)),
     # --- Fetch sessions (KIP-227) ---
@@ -137,7 +138,7 @@ METRICS: tuple[Metric, ...] = (
            read.serving(lambda scrape: len(scrape.rooms.fetch_sessions))),
     _kafka(G, f"{_SESSIONS}NumIncrementalFetchPartitionsCached", "Partitions in them",
            read.serving(lambda scrape: scrape.rooms.fetch_sessions.partitions_count)),
-    _kafka(C, f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", "Sessions that made room for others",
+    _kafka(C, f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", "Sessions evicted in favour of others",
            read.serving(lambda scrape: scrape.rooms.fetch_sessions.evictions)),
     # --- Groups that this broker coordinates ---
     _kafka(G, f"{_GROUPS}NumGroups", "Consumer groups", read.serving(lambda scrape: sum(scrape.groups.values()))),
@@ -147,18 +148,18 @@ METRICS: tuple[Metric, ...] = (
     ),
     _kafka(G, f"{_GROUPS}NumOffsets", "Committed offsets",
            read.serving(lambda scrape: scrape.rooms.groups.offsets_count)),
-    _row("isthmus_groups_unread", G, "1 for a partition of __consumer_offsets whose groups wait until it is read, with "
+    _row("isthmus_groups_unread", G, "1 for a partition of __consumer_offsets whose groups are not loaded yet, with "
          "the reason", read.unread_groups, "partition", "reason"),
     # --- The cluster, as its controller sees it ---
-    _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 where this broker is the active controller",
+    _kafka(G, f"{_CONTROLLER}ActiveControllerCount", "1 if this broker is the active controller",
            read.serving(lambda scrape: 1)),
-    _kafka(G, f"{_CONTROLLER}ActiveBrokerCount", "Brokers that serve",
+    _kafka(G, f"{_CONTROLLER}ActiveBrokerCount", "Registered brokers that are not fenced",
            read.serving(lambda scrape: sum(not each.fenced for each in scrape.rooms.image.brokers.values()))),
-    _kafka(G, f"{_CONTROLLER}FencedBrokerCount", "Brokers that do not",
+    _kafka(G, f"{_CONTROLLER}FencedBrokerCount", "Registered brokers that are fenced",
            read.serving(lambda scrape: sum(each.fenced for each in scrape.rooms.image.brokers.values()))),
     _kafka(G, f"{_CONTROLLER}GlobalTopicCount", "Topics", read.serving(lambda scrape: len(scrape.rooms.image.topics))),
     _kafka(G, f"{_CONTROLLER}GlobalPartitionCount", "Partitions", read.serving(read.global_partitions)),
-    _kafka(G, f"{_CONTROLLER}OfflinePartitionsCount", "Partitions that nobody leads",
+    _kafka(G, f"{_CONTROLLER}OfflinePartitionsCount", "Partitions without a leader",
            read.serving(read.leaderless_partitions)),
     _kafka(G, f"{_CONTROLLER}LastAppliedRecordOffset", "Offset of the last metadata record",
            read.serving(lambda scrape: scrape.rooms.image.offset)),
@@ -172,5 +173,5 @@ METRICS: tuple[Metric, ...] = (
     _row("process_cpu_seconds_total", C, "Time on a processor, in user and system mode", read.value(read.cpu_seconds)),
     _row("process_resident_memory_bytes", G, "Memory in RAM", read.value(read.resident_bytes)),
     _row("process_open_fds", G, "Open files and connections", read.value(read.open_files)),
-    _row("process_max_fds", G, "As many may be open", read.value(read.max_files)),
+    _row("process_max_fds", G, "Limit of open files and connections", read.value(read.max_files)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Percentiles of the recent past out of counters that only rise: what was counted since a reading a while ago."""
+"""Percentiles of the recent past, from counters that only increase: the counts since an earlier reading."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import deque
 
 from ..server.latency import BUCKETS
 
-WINDOW_S = 60.0  # percentiles are of at least so long, where somebody has asked so long ago; Kafka's fade over minutes
-READINGS = 2  # kept of each counter: the one that is compared with, and the next to be
+WINDOW_S = 60.0  # minimum period of percentiles, if there is a reading that old; Kafka's decay over minutes
+READINGS = 2  # kept for each counter: the one to compare with, and its successor
 
 
 class Windows:
@@ -17,7 +17,7 @@ class Windows:
         self._readings: dict[str, deque[tuple[float, list[int]]]] = {}
 
     def recent(self, name: str, counts: list[int], now: float) -> list[int]:
-        """What `counts` has more than at the last reading that is WINDOW_S old, or since the start."""
+        """How much `counts` has increased since the last reading that is WINDOW_S old, or since the start."""
         kept = self._readings.setdefault(name, deque(maxlen=READINGS))
         base = next((earlier for when, earlier in reversed(kept) if now - when >= WINDOW_S), [0] * BUCKETS)
         if not kept or now - kept[-1][0] >= WINDOW_S:

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-"""The part of a partition that every Produce and Fetch request touches: fields that are C variables when compiled.
+"""The part of a partition that every Produce and Fetch request uses: fields that are C variables when compiled.
 
-`Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, those who wait
-on it, and the short way of an append. What the short way may not decide is one set of bits, `obstacles`: the owner of
-each condition sets and clears its own bit.
+`Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, the requests that
+wait on it, and the short way of an append. The conditions that rule out the short way are one set of bits, `obstacles`:
+the owner of each condition sets and clears its own bit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # Bits of `obstacles`, each with its owner:
 _NOT_SERVED: cython.int = 1  # the state serves no reads and no appends: Partition.enter
 _NO_APPENDS: cython.int = 2  # the state takes no appends: Partition.enter
-_MIRRORED: cython.int = 4  # a mirror link alone may append: Partition.configure
-_IN_LINE: cython.int = 8  # an append is being prepared, later ones wait behind it: Partition.line
-_TOO_FEW_IN_SYNC: cython.int = 16  # fewer in sync than min.insync.replicas, acks=all is refused: Partition.place
+_MIRRORED: cython.int = 4  # only a mirror link may append: Partition.configure
+_IN_LINE: cython.int = 8  # an append is being prepared, and later ones wait for it: Partition.line
+_TOO_FEW_IN_SYNC: cython.int = 16  # fewer in sync than min.insync.replicas, so acks=all is refused: Partition.place
 _AGAINST_ACKS_1: cython.int = _NOT_SERVED | _NO_APPENDS | _MIRRORED | _IN_LINE
 _AGAINST_ACKS_ALL: cython.int = _AGAINST_ACKS_1 | _TOO_FEW_IN_SYNC
 
@@ -43,11 +43,11 @@ TOO_FEW_IN_SYNC = _TOO_FEW_IN_SYNC
 @cython.final
 @cython.cclass
 class Traffic:
-    """What went in and out of one partition since it was opened, or of all that are gone: counts that only rise.
+    """What went in and out of one partition since it was opened, or of all deleted ones: counts that only increase.
 
-    appends: requests to append, failed ones too. failed_appends, failed_fetches: but for the errors that `traffic.py`
-    leaves out. bytes_in: as on the wire, compressed. bytes_refused: of batches that are too large. fetches: answers
-    given, failed ones too.
+    appends: requests to append, failed ones too. failed_appends, failed_fetches: without the errors that `traffic.py`
+    excludes. bytes_in: as on the wire, compressed. bytes_refused: of batches that are too large. fetches: answers sent,
+    failed ones too.
     """
 
     appends: Public[cython.longlong]
@@ -64,7 +64,7 @@ class Traffic:
         self.fetches = self.failed_fetches = self.bytes_out = 0
 
     def add(self, other: Traffic) -> None:
-        """Take in the counts of another."""
+        """Add the counts of another."""
         self.appends += other.appends
         self.failed_appends += other.failed_appends
         self.bytes_in += other.bytes_in
@@ -80,9 +80,9 @@ class Traffic:
 class PartitionCore:
     """See the module.
 
-    partition: whose core it is; it does what the short way does not. tail, ranges: parts of its log. obstacles: what
-    speaks against the short way. lags: the high watermark does not follow the log's end at once, since a sync comes
-    first.
+    partition: the owner of this core; it does what the short way does not. tail, ranges: parts of its log. obstacles:
+    conditions that rule out the short way. lags: the high watermark does not follow the log's end at once, because a
+    sync comes first.
     """
 
     partition: Readonly[Partition]
@@ -111,7 +111,7 @@ class PartitionCore:
         self._sequence = 0
 
     def set_obstacle(self, bit: cython.int, is_there: cython.bint) -> None:
-        """Of the bit's owner: whether its condition speaks against the short way."""
+        """Called by the bit's owner: whether its condition rules out the short way."""
         if is_there:
             self.obstacles |= bit
         else:
@@ -120,7 +120,7 @@ class PartitionCore:
     @cython.ccall
     @cython.exceptval(check=False)
     def is_served(self) -> cython.bint:
-        """Whether it is read here."""
+        """Whether clients can read it here."""
         return not self.obstacles & _NOT_SERVED
 
     # --- the high watermark -------------------------------------------------------------------------------------------

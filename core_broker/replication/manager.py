@@ -1,12 +1,12 @@
 """The partitions that this broker holds: opened, changed and closed as the metadata image says.
 
-`apply(delta)` is awaited by the controller before a command is answered, so a topic that was just created can be
-written to. Leader epochs, in-sync replicas and options reach the partitions here and nowhere else.
+The controller awaits `apply(delta)` before it answers a command, so a topic that was just created can be written to.
+Leader epochs, in-sync replicas and options reach the partitions only here.
 
-A partition whose log went offline for want of room (a sync that a thin volume refused, say) comes back as by a start,
-without one: its log is opened again, what the disk may not have is put there as a copy, and another Partition serves
-it. But not under the same leader epoch with less than was served before: that waits for a start, which raises the
-epoch.
+If a partition's log went offline for lack of disk space (for example, a thin volume refused a sync), it comes back
+without a restart: its log is opened again, what the disk may not have is written as a copy, and another Partition
+serves it. An exception: if it has less than was served before, it waits for a restart of the broker, which raises its
+leader epoch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_OPTIONS = tuple(field.name for field in fields(LogConfig))
 
 
 def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
-    """What a log needs of its topic's options."""
+    """The options of a topic that its log needs."""
     given = {name: options[option] for name in _LOG_OPTIONS if (option := name.replace("_", ".")) in options}
     given["cleanup_policy"] = ",".join(options["cleanup.policy"])
     given["producer_id_expiration_ms"] = config["producer.id.expiration.ms"]
@@ -46,8 +46,8 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
 
 
 class Unopened:
-    """A partition of this broker whose log is not open. served_end: its high watermark when it was
-    served last, None where it was not."""
+    """A partition of this broker whose log is not open. served_end: its high watermark when it was served last, None if
+    it was not."""
 
     __slots__ = ("reason", "served_end", "state")
 
@@ -60,8 +60,8 @@ class Unopened:
 class ReplicaManager:
     """See the module.
 
-    For handlers to read: `partitions[topic][index]`, those whose logs are open or were when they failed, and
-    `leaderless[topic]`, those that clients are told have no leader.
+    For handlers to read: `partitions[topic][index]`, whose logs are open or were open when they failed, and
+    `leaderless[topic]`, which clients see without a leader.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ReplicaManager:
         self.partitions: dict[str, dict[int, Partition]] = {}
         self.leaderless: dict[str, set[int]] = {}
         self.gone = Traffic()  # of partitions that were deleted
-        self.came_back: Callable[[str, int], None] = lambda topic, index: None  # told when one is served that was not
-        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # told when one is served no more
+        self.came_back: Callable[[str, int], None] = lambda topic, index: None  # when one is served again
+        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # when one is not served any more
         self._unopened: dict[Key, Unopened] = {}
         self._shortage = Shortage(self._open_again)
         self._on_refusal = self._shortage.refuses  # one object for all partitions
@@ -111,8 +111,8 @@ class ReplicaManager:
     partition = get  # as coordinators call it
 
     def offline(self) -> dict[tuple[str, int], str]:
-        """Why partitions that should be here cannot be used, by topic and index: not opened, failed since, or closed to
-        appends for want of disk space."""
+        """Why partitions of this broker cannot be used, by topic and index: not opened, failed since, or read-only for
+        lack of disk space."""
         reasons = {key: unopened.reason.message for key, unopened in self._unopened.items()}
         for indexes in self.partitions.values():
             for partition in indexes.values():
@@ -122,7 +122,7 @@ class ReplicaManager:
         return dict(sorted(reasons.items()))
 
     async def save_log_starts(self) -> None:
-        """Put on disk where logs start, so that records that were deleted stay deleted. Raises StorageError."""
+        """Save the log start offsets, so that deleted records stay deleted. Raises StorageError."""
         await self._logs.checkpoints.save_log_starts()
 
     async def volume(self) -> Volume:
@@ -137,7 +137,7 @@ class ReplicaManager:
         return self._logs.data_dir
 
     async def apply(self, delta: Delta) -> None:
-        """Follow a change of the image."""
+        """Apply a change of the image."""
         await self._shortage.leave(_touched(delta))
         if delta.deleted:
             await self._delete(delta.deleted.values())
@@ -166,14 +166,14 @@ class ReplicaManager:
         return log_config(topic_config(topic.configs, self._config), self._config)
 
     def _log_failed(self, name: str, index: int) -> None:
-        """A log went offline until the next start; who waits is told why."""
+        """A log went offline until the next start; requests that wait get the reason."""
         partition = self.partitions.get(name, {}).get(index)
         if partition is not None and partition.log.failure is not None:
             partition.enter(Event.LOG_FAILED, fresh_copy(partition.log.failure))
             self._serves_no_more(name, index, partition.state)
 
     def _log_without_space(self, name: str, index: int, failure: StorageError) -> None:
-        """A log went offline, and is opened again once there is disk space."""
+        """A log went offline; it is opened again when there is disk space."""
         partition = self.partitions.get(name, {}).pop(index, None)
         if partition is None:
             return
@@ -204,7 +204,7 @@ class ReplicaManager:
                 del self.leaderless[name]
 
     async def _let_go(self, wanted: list[LogToOpen]) -> list[LogToOpen]:
-        """Those that can be opened, now that logs that went offline for want of room are let go."""
+        """Close logs that went offline for lack of disk space. Returns those that can be opened now."""
         ready = []
         for each in wanted:
             known = self._logs.get(each.topic, each.partition)
@@ -220,22 +220,22 @@ class ReplicaManager:
     async def _open(self, wanted: list[LogToOpen]) -> None:
         wanted = await self._let_go(wanted)
         options: dict[str, dict[str, Any]] = {}  # one for all partitions of a topic
-        behind: dict[Log, LogToOpen] = {}  # logs that a kill left in the page cache alone
+        behind: dict[Log, LogToOpen] = {}  # logs that a killed process left in the page cache only
 
         def opened(each: LogToOpen, found: Log | KafkaError) -> None:
             if isinstance(found, KafkaError):
                 self._take_offline(each, found)
                 return
-            if found.failure is not None:  # of one that was open already, and served by nobody
+            if found.failure is not None:  # it was open already, but not served
                 self._take_offline(each, fresh_copy(found.failure))
                 return
             topic = self._wanting(each)
-            if topic is None:  # it was deleted or moved while this was opened once more; that change comes next
+            if topic is None:  # it was deleted or moved meanwhile; that change follows
                 return
             unopened = self._unopened.get((each.topic, each.partition))
             served = (unopened and unopened.served_end) or 0
             if found.log_end_offset < served:
-                what = f"offsets {found.log_end_offset} to {served - 1} were served, and the disk has not kept them"
+                what = f"offsets {found.log_end_offset} to {served - 1} were served, but are not on disk"
                 self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
                 return
             if each.topic not in options:
@@ -255,11 +255,11 @@ class ReplicaManager:
                 self._serve(topic, each.partition, found, options[each.topic])
 
         await self._logs.open_logs(wanted, opened)
-        # Before they are served: whoever sends such records again is answered at once.
+        # Sync before they are served: a producer that repeats such records is answered at once.
         await sync_logs(behind, self._config["file.pool.threads"], synced)
 
     def _wanting(self, each: LogToOpen) -> TopicImage | None:
-        """The topic of a partition that is to be served here; None where it is not any more."""
+        """The topic of a partition that is to be served here; None if it is not any more."""
         topic = self._image.topics.get(each.topic)
         if topic is None or topic.id != each.topic_id:
             return None
@@ -267,19 +267,19 @@ class ReplicaManager:
         return topic if image is not None and image.leader == self._node_id else None
 
     def _take_offline(self, wanted: LogToOpen, error: KafkaError) -> None:
-        """Of a log that could not be opened, or not be synced once it was."""
+        """A log could not be opened, or could not be synced afterwards."""
         key = wanted.topic, wanted.partition
         comes_back = is_shortage(error)
         known = self._unopened.get(key)
         if known is None or known.reason.message != error.message:
-            until = "there is room" if comes_back else "the broker starts again"
+            until = "the shortage is over" if comes_back else "the broker starts again"
             log.error("%s-%d is offline until %s: %s", *key, until, error.message)
         self._cannot_open(key, Event.LOG_WITHOUT_SPACE if comes_back else Event.LOG_FAILED, error.message)
         if comes_back:
             self._shortage.waits(key)
 
     async def _open_again(self, keys: Sequence[Key]) -> None:
-        """Serve partitions that were offline for want of room, if there is some by now."""
+        """Open the logs that went offline for lack of disk space, if there is some now."""
         wanted = []
         for name, index in keys:
             topic = self._image.topics.get(name)
@@ -291,14 +291,14 @@ class ReplicaManager:
             await self._open(wanted)
         except KafkaError as error:
             log.error("%s", error.message)
-            # Of a file that all logs share: some may be open by now, and yet be neither served nor waited for.
+            # The error is of a file that all logs share: some logs may be open, but neither served nor waiting.
             for each in wanted:
                 if self.partitions.get(each.topic, {}).get(each.partition) is None:
                     self._take_offline(each, error)
         for name, index in keys:
             partition, topic = self.partitions.get(name, {}).get(index), self._image.topics.get(name)
             if partition is not None and topic is not None:
-                partition.log.configure(self._log_config(topic))  # options may have changed meanwhile
+                partition.log.configure(self._log_config(topic))  # options may have changed
                 partition.configure(topic_config(topic.configs, self._config))
                 self.came_back(name, index)
 
@@ -313,7 +313,7 @@ class ReplicaManager:
             log.info("%s is online again", partition)
 
     def _options_changed(self, delta: Delta) -> bool:
-        """Whether the options of this broker, which topics without their own take, are others now."""
+        """Whether broker options that topics inherit have changed."""
         return "" in delta.broker_options or str(self._node_id) in delta.broker_options
 
     def _reconfigure(self, topic: TopicImage) -> None:
@@ -337,16 +337,16 @@ class ReplicaManager:
         try:
             await self._logs.delete_logs(keys)
         except KafkaError as error:
-            log.error("%s; the next start goes on with it", error.message)
+            log.error("%s; the next start deletes it", error.message)
 
     async def settle(self) -> None:
-        """Wait until what was appended is on disk, where durability asks for that."""
+        """Wait until all that was appended is on disk, if the option durability asks for that."""
         for indexes in list(self.partitions.values()):
             for partition in list(indexes.values()):
                 await partition.settle()
 
     async def close(self) -> None:
-        """Let all who wait go; the logs are closed by their manager."""
+        """Answer all who wait; the log manager closes the logs."""
         await self._shortage.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
         for indexes in self.partitions.values():

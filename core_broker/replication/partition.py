@@ -1,9 +1,8 @@
-"""One partition as this broker leads it: its state, leader epoch, in-sync replicas, high watermark, and who waits.
+"""One partition led by this broker: its state, leader epoch, in-sync replicas, high watermark, and waiting requests.
 
-All that clients see goes through the high watermark. With `durability=page_cache` it follows the log's end at once;
-with `fsync` it moves only after a sync, and all appends that arrive while one sync runs share the next (group commit).
-The state is one of `states.py`. What every request touches is in the core (`_core.py`), which alone moves the high
-watermark.
+The high watermark decides what clients see. With `durability=page_cache` it follows the log's end at once. With `fsync`
+it moves only after a sync, and all appends that arrive while one sync runs share the next (group commit). The states
+are in `states.py`. What every request uses is in the core (`_core.py`), which alone moves the high watermark.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Cancel = Callable[[], None]
 
 
 class Partition:
-    """See the module. Made by the ReplicaManager; `log` is open."""
+    """See the module. Created by the ReplicaManager; `log` is open."""
 
     __slots__ = (
         "_line",
@@ -62,7 +61,7 @@ class Partition:
         log: Log,
         on_refusal: Callable[[Partition, KafkaError, int], None] = lambda partition, error, size_bytes: None,
     ) -> None:
-        """on_refusal: is called with (partition, error, size in bytes) when the disk refuses an append."""
+        """on_refusal: called with (partition, error, size in bytes) when the disk refuses an append."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -75,7 +74,7 @@ class Partition:
         self.replicas: list[int] = []
         self.configs: Mapping[str, Any] = {}  # the topic's options, parsed
         self.min_insync_replicas = 1
-        self.least_in_sync = 0  # for acks=all: min.insync.replicas, but no more than there are replicas
+        self.least_in_sync = 0  # for acks=all: min.insync.replicas, at most the number of replicas
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
         self._line: asyncio.Future[None] | None = None
@@ -88,9 +87,9 @@ class Partition:
     # --- state --------------------------------------------------------------------------------------------------------
 
     def enter(self, event: Event, reason: KafkaError | None = None) -> None:
-        """Take the state that follows an event. Where it serves nobody any more, all who wait are called.
+        """Take the next state after an event. If it serves no clients any more, all waiting callbacks are called.
 
-        reason: why the state is not LEADING. The first reason why it is not served stays.
+        reason: why the state is not LEADING. Once it is not served, the first reason is kept.
         """
         was_served = MEANING[self.state].serves_reads
         self.state = next_state(self.state, event)
@@ -105,20 +104,20 @@ class Partition:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the partition is not served; None while it is."""
+        """Why the partition is not served; None if it is."""
         return None if MEANING[self.state].serves_reads else self.reason
 
     def check_online(self) -> None:
-        """Raise why the partition is not served, if it is not."""
+        """Raise the failure if the partition is not served."""
         failure = self.failure
         if failure is not None:
             raise fresh_copy(failure)
 
     def close(self, error: KafkaError) -> None:
-        """The partition is deleted or the broker stops: let go of those who wait. The log is closed by its manager."""
+        """The partition is deleted or the broker stops: call all that wait. The log manager closes the log."""
         self.enter(Event.CLOSE, error)
 
-    # --- what it is told ----------------------------------------------------------------------------------------------
+    # --- changes of metadata ------------------------------------------------------------------------------------------
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take the topic's options, parsed; the mapping is shared by its partitions."""
@@ -131,7 +130,7 @@ class Partition:
         self._count_replicas()
 
     def place(self, replicas: Sequence[int], isr: Sequence[int]) -> None:
-        """Take the brokers that hold it, and those of them that are in sync."""
+        """Take the brokers that have a replica, and those that are in sync."""
         self.replicas, self.isr = list(replicas), list(isr)
         self._count_replicas()
 
@@ -140,7 +139,7 @@ class Partition:
         self.core.set_obstacle(TOO_FEW_IN_SYNC, len(self.isr) < self.least_in_sync)
 
     def become_leader(self, leader_epoch: int) -> None:
-        """Lead under an epoch. A mirrored log holds its source's epochs and none of ours."""
+        """Lead under an epoch. The batches of a mirrored log have only its source's epochs."""
         self.core.leader_epoch = leader_epoch
         if not self.mirror_link:
             self.log.assign_epoch(leader_epoch)
@@ -153,31 +152,31 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """All before it is committed: consumers may see it. `PartitionCore.advance` alone moves it."""
+        """All before it is committed: consumers may see it. Only `PartitionCore.advance` moves it."""
         return self.core.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of a transaction not decided yet, or the high watermark."""
+        """The first offset of an open transaction, or the high watermark."""
         undecided = self.log.first_unstable_offset
         return self.high_watermark if undecided is None else min(undecided, self.high_watermark)
 
     @property
     def low_watermark(self) -> int:
-        """The first offset that all replicas still hold: this one's, as long as this broker holds the only replica."""
+        """The first offset that all replicas have: this one's, as long as this broker has the only replica."""
         start: int = self.log.log_start_offset
         return start
 
     def recover(self) -> None:
-        """A leader alone has seen all that is in its log: the high watermark is its end."""
+        """A sole replica commits all that is in its log: the high watermark is the log's end."""
         self.core.advance_high_watermark(self.log.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of an offset; -1 when none is known."""
+        """The leader epoch of an offset; -1 if unknown."""
         return self.log.epoch_at(offset)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Refuse a client that knows another leader epoch (KIP-320); -1 does not ask."""
+        """Refuse a client that has another leader epoch (KIP-320); -1 skips the check."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return
         if current_leader_epoch < self.leader_epoch:
@@ -188,7 +187,7 @@ class Partition:
 
     @property
     def line(self) -> asyncio.Future[None] | None:
-        """The end of the last append that is being prepared; what comes later waits for it. None when there is none."""
+        """Done with the last append that is being prepared; later ones wait for it. None if there is none."""
         return self._line
 
     @line.setter
@@ -197,7 +196,7 @@ class Partition:
         self.core.set_obstacle(IN_LINE, end is not None)
 
     def check_clients_append(self, acks: int) -> None:
-        """Raise KafkaError where clients may not append now: POLICY_VIOLATION, NOT_ENOUGH_REPLICAS."""
+        """Raise KafkaError if clients may not append now: POLICY_VIOLATION, NOT_ENOUGH_REPLICAS."""
         if self.mirror_link:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -235,7 +234,7 @@ class Partition:
         return info
 
     def append_failed(self, error: KafkaError, size_bytes: int) -> None:
-        """Count an append that was refused, and take the state that follows."""
+        """Count an append that failed, and take the state that follows."""
         if error.code not in NOT_FAILED_APPENDS:
             self.traffic.failed_appends += 1
         if error.code == ErrorCode.MESSAGE_TOO_LARGE:
@@ -246,14 +245,14 @@ class Partition:
             self.enter(Event.LOG_FAILED, fresh_copy(self.log.failure))
         else:
             if self.state is not State.READ_ONLY:
-                log.error("%s is offline for appends while this lasts: %s", self, error.message)
-            self.enter(Event.APPEND_REFUSED, fresh_copy(error))  # the other is raised
+                log.error("%s takes no appends while this lasts: %s", self, error.message)
+            self.enter(Event.APPEND_REFUSED, fresh_copy(error))  # the original is raised
             self._on_refusal(self, error, size_bytes)
 
     def takes_appends(self) -> None:
-        """What it refused appends for is over."""
+        """The reason for which appends were refused is gone."""
         self.enter(Event.APPENDS_AGAIN)
-        log.info("%s is online again for appends", self)
+        log.info("%s takes appends again", self)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -266,57 +265,55 @@ class Partition:
         min_one: bool = True,
         may_wait: bool = True,
     ) -> LogSlice:
-        """Batches from the one that holds `offset` up to the high watermark, or the last stable offset.
+        """Batches from the one with `offset` up to the high watermark, or the last stable offset.
 
-        may_wait: for the disk; else NotCached may be raised.
+        may_wait: the read may wait for the disk; if not, NotCached may be raised.
         """
         upper = self.last_stable_offset if read_committed else self.high_watermark
         return self.log.read(offset, max_bytes, upper, min_one, may_wait)
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of aborted transactions that touch offsets up to before `upper_offset`."""
+        """(producer id, first offset) of aborted transactions that overlap offsets before `upper_offset`."""
         return [(each.producer_id, each.first_offset) for each in self.log.aborted_transactions(offset, upper_offset)]
 
     def delete_records(self, offset: int) -> int:
-        """Serve nothing before `offset` any more, -1 being the high watermark; gives the offset meant.
+        """Stop serving offsets before `offset`; -1 is the high watermark. Returns the offset used.
 
-        Raises KafkaError: POLICY_VIOLATION for a topic that is compacted only, OFFSET_OUT_OF_RANGE,
-        KAFKA_STORAGE_ERROR. The log's start moves in memory; `LogManager.save_log_starts` makes it last.
+        Raises KafkaError: POLICY_VIOLATION for a topic that is only compacted, OFFSET_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR. The log start moves in memory; `LogManager.save_log_starts` makes it durable.
         """
         self.check_online()
         policy = self.configs["cleanup.policy"]
         if "compact" in policy and "delete" not in policy:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not have delete")
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self}: cleanup.policy does not include delete")
         before = self.high_watermark if offset == -1 else offset
         if not 0 <= before <= self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is not up to {self.high_watermark}"
-            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is past {self.high_watermark}")
         self.log.advance_start(before)
         return before
 
     async def begin_at(self, offset: int) -> None:
-        """Begin a log that never held a record at `offset`, as its mirror's source does.
+        """Let a log that never had a record begin at `offset`, as the mirror's source does.
 
-        Raises OffsetMismatch where it holds records by then, StorageError.
+        Raises OffsetMismatch if it has records by then, StorageError.
         """
         await self.log.reset_to(offset, expected_next_offset=0)
         self.core.advance_high_watermark(offset)
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:
-        """Call `callback()` once when the high watermark is at `offset` or past it, or the partition has failed."""
+        """Call `callback()` once when the high watermark reaches `offset`, or the partition has failed."""
         return self.core.wait_for_high_watermark(offset, callback)
 
     def wait_for_data(self, callback: Callable[[], None]) -> Cancel:
-        """Call `callback()` once when there is more to read, or when the partition fails or goes away."""
+        """Call `callback()` once when there is more to read, or when the partition fails or is closed."""
         return self.core.wait_for_data(callback)
 
     # --- group commit -------------------------------------------------------------------------------------------------
 
     def sync_or_advance(self) -> None:
-        """After an append, where the high watermark may have to wait for a sync: begin one, or move it at once."""
+        """After an append, if the high watermark may have to wait for a sync: begin a sync, or move it at once."""
         if not self.fsync and not self.log.needs_flush:
             self.core.advance_high_watermark(self.log.log_end_offset)
         elif self._sync_task is None:
@@ -334,13 +331,13 @@ class Partition:
             self._sync_task = None
 
     def fail(self, error: Exception) -> None:
-        """Its log cannot be trusted any more; nothing happens where it has failed already."""
+        """The log cannot be trusted any more. No effect if the partition has failed already."""
         if self.failure is None:
             reason = KafkaError.reason(error)
             log.error("%s is offline until the broker starts again: %s", self, reason)
             self.enter(Event.LOG_FAILED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {reason}"))
 
     async def settle(self) -> None:
-        """Wait until what was appended is on disk, if anybody waits for that."""
+        """Wait until all that was appended is on disk, if anything waits for that."""
         if self._sync_task is not None:
             await asyncio.wait([self._sync_task])

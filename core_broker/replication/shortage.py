@@ -1,8 +1,8 @@
-"""Partitions that lack disk space or descriptors, and how they come back once there are some.
+"""Partitions that lack disk space or descriptors, and how they come back when there is some.
 
-Of two kinds: those whose logs could not be opened or made, which are offline, and those that serve what they have and
-refuse appends. One task looks after all of them, ever less often, for as long as any lacks space. It tries one of each
-kind, and others only when that one has found space: thousands of them on a full disk cost as much as one.
+There are two kinds: partitions whose logs could not be opened or created, which are offline, and read-only partitions,
+which refuse appends. One task tries all of them, at growing intervals, as long as any lacks space. It tries one of each
+kind, and the others only if that one succeeds: thousands of them on a full disk cost as much as one.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from .states import State
 if TYPE_CHECKING:
     from .partition import Partition
 
-OPENED_AT_ONCE = 32  # once there is space for the first
+OPENED_AT_ONCE = 32  # after the first was opened
 
 Key = tuple[str, int]  # topic, partition
 
 
 class Shortage:
-    """See the module. `open_again(keys)` opens logs, and gives to `waits` those that still find no space."""
+    """See the module. `open_again(keys)` opens logs, and passes those that still lack space to `waits`."""
 
     def __init__(self, open_again: Callable[[Sequence[Key]], Awaitable[None]]) -> None:
         self._open_again = open_again
-        self._unopened: dict[Key, None] = {}  # in the order in which they are tried
-        self._refusing: dict[Partition, int] = {}  # with the size of what was refused; the same order
+        self._unopened: dict[Key, None] = {}  # in the order of the next tries
+        self._refusing: dict[Partition, int] = {}  # with the size of the refused append; in the same order
         self._being_opened: Sequence[Key] = ()
-        self._opened = asyncio.Event()  # nothing is being opened
+        self._opened = asyncio.Event()  # set while nothing is being opened
         self._opened.set()
         self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
     def waits(self, key: Key) -> None:
-        """Its log could not be opened."""
+        """The partition's log could not be opened."""
         self._unopened[key] = None
         self._begin()
 
     def refuses(self, partition: Partition, error: KafkaError, size_bytes: int) -> None:
-        """It could not take an append of that size."""
+        """The partition refused an append of this size."""
         if is_shortage(error):
             self._refusing[partition] = size_bytes
             self._begin()
 
     async def leave(self, keys: Iterable[Key]) -> None:
-        """Have nothing to do with these any more: the caller opens or deletes them."""
+        """Stop trying these partitions: the caller opens or deletes them."""
         wanted = list(keys) if self._unopened or self._being_opened else []
         while True:
             for key in wanted:
@@ -60,7 +60,7 @@ class Shortage:
             await self._opened.wait()
 
     async def stop(self) -> None:
-        """End after the try that is under way."""
+        """End after the current try."""
         self._pauses.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -86,7 +86,7 @@ class Shortage:
             self._task = None
 
     async def _try_opening(self) -> bool:
-        """Whether any could be."""
+        """Try to open logs. True if any was opened."""
         count, has_some = 1, False
         while self._unopened and not self._pauses.is_stopping:
             keys = list(islice(self._unopened, count))
@@ -105,7 +105,7 @@ class Shortage:
         return has_some
 
     async def _try_writing(self) -> bool:
-        """Whether any can take an append again."""
+        """Try to write. True if any partition takes appends again."""
         has_some = False
         for partition in list(self._refusing):
             size_bytes = self._refusing.pop(partition)
@@ -119,6 +119,6 @@ class Shortage:
                     break
             else:
                 has_some = True
-                if partition.state is State.READ_ONLY:  # it may have failed, or gone away, meanwhile
+                if partition.state is State.READ_ONLY:  # it may have failed or been closed meanwhile
                     partition.takes_appends()
         return has_some

@@ -1,7 +1,7 @@
-"""The states of a partition on this broker: one table, (event, state) -> next state, read in one screen.
+"""The states of a partition on this broker, as one table: (event, state) -> next state.
 
-Pure data. `Partition` is in one of them from the moment its log is open; the replica manager keeps the state of those
-whose logs are not. What a state means to clients is in `MEANING`. Only `next_state` decides which state follows.
+Pure data. A `Partition` has a state from the moment its log is open; the replica manager keeps the state of the others.
+`MEANING` has what a state means to clients. Only `next_state` decides which state follows.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ class State(Enum):
     """What can be done with a partition."""
 
     OPENING = "its log is being opened"
-    LEADING = "it is led here: read and written"
-    READ_ONLY = "it is led here and read; an append was refused by the disk, and none has gone through since"
-    AWAITING_SPACE = "offline: its log is opened again once there is disk space, or a free descriptor"
-    OFFLINE = "offline until the broker starts again: the disk, or what it holds, cannot be trusted"
+    LEADING = "it is led here, and serves reads and appends"
+    READ_ONLY = "it is led here and serves reads; the disk refused an append, and none has succeeded since"
+    AWAITING_SPACE = "offline: its log is opened again when there is disk space, or a free descriptor"
+    OFFLINE = "offline until the broker starts again: the disk or its contents cannot be trusted"
     CLOSED = "deleted, led elsewhere, or the broker stops"
 
 
 class Event(Enum):
     """What can happen to a partition."""
 
-    OPENED = "its log is open, and on disk where durability asks for that"
-    APPEND_REFUSED = "the disk refused an append, mostly for want of space; the log is as before"
-    APPENDS_AGAIN = "an append, or a trial of as many bytes, went through"
-    LOG_WITHOUT_SPACE = "its log could not be opened, or went offline, for want of disk space or descriptors"
+    OPENED = "its log is open, and synced if the option durability asks for that"
+    APPEND_REFUSED = "the disk refused an append, usually for lack of space; the log is as before"
+    APPENDS_AGAIN = "an append, or a test write of the same size, succeeded"
+    LOG_WITHOUT_SPACE = "its log could not be opened, or went offline, for lack of disk space or descriptors"
     LOG_FAILED = "its log could not be opened, or went offline, for another reason"
     CLOSE = "the topic is deleted, the partition moves away, or the broker stops"
 
 
 class Meaning(NamedTuple):
-    """What clients see of a state. `has_leader`: metadata names a leader, else it says that there is none."""
+    """What clients see of a state. `has_leader`: whether metadata names a leader."""
 
     serves_reads: bool
     takes_appends: bool

@@ -1,5 +1,5 @@
-"""Which errors do not count as failed appends and fetches: those that say what is wrong with a request, not with the
-partition. Kafka does not count them: who is called when failures rise has something to do."""
+"""The errors that do not count as failed appends and fetches: those about the request, not the partition. Kafka does
+not count them either: an operator who is alerted to rising failures must be able to do something."""
 
 from __future__ import annotations
 

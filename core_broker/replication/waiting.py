@@ -1,4 +1,4 @@
-"""Answers that wait for high watermarks: what an acknowledged append means, for clients and mirrors alike."""
+"""Answers that wait for high watermarks: when an append counts as acknowledged, for clients and mirrors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .partition import Partition
 def when_reached(
     ends: Iterable[tuple[Partition, int]], settle: Callable[[], Answer], purgatory: Purgatory, timeout_ms: int
 ) -> Pending:
-    """`settle()` is the answer, once each partition's high watermark has reached its end offset, or time is up."""
+    """A Pending that is answered by `settle()` when each high watermark has reached its end offset, or time is up."""
     waits = list(ends)
     left = len(waits)
 

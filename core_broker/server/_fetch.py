@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 """The short way of a Fetch request (from version 12 on), where compiled: from its frame to the parts of its answer.
 
-It takes consumers' requests that nothing speaks against: all is known and led here, no transaction is near, what is
-read can be found without the disk, and there is enough to answer now. Until that is sure nothing is changed that the
-long way (`apis/fetch.py`) would not change in the same way, so that one can begin anew.
+It takes consumers' requests of which all is plain: every partition is known and led here, no transaction is near, the
+position of each offset is found without the disk, and there is enough to answer now. Until all that is sure, nothing is
+changed that the long way (`apis/fetch.py`) would not change in the same way, so that the request can still go there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ..replication._core import PartitionCore
 from ..storage.disk._data_file import FileRange
 from ..storage.log._ranges import LogRanges, NotCached
 from ..storage.log._tail import LogTail
-from ._frames import Asking, AtOnce, Body
+from ._context import Context
+from ._route import AtOnce, Body
 from ._wanted import Wanted
 
 if cython.compiled:
@@ -65,9 +66,9 @@ _ELEMENTS_MAX: cython.Py_ssize_t = REQUEST_ELEMENTS_MAX
 @cython.final
 @cython.cclass
 class Row:
-    """What there is to tell of a partition.
+    """What the answer says of one partition.
 
-    is_full: there was room for no more. has_list: that no transactions were aborted is told by an empty list.
+    is_full: the limit left no space for more. has_list: the list of aborted transactions is empty, and not null.
     """
 
     wanted: Wanted
@@ -106,9 +107,9 @@ class FetchBody(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def read(self, services) -> cython.bint:
-        """Whether all of it may go the short way; then `rows` is what there is to tell."""
+        """Whether all of it may go the short way; then `rows` has what the answer says."""
         topics: cython.Py_ssize_t
-        if self.version < _REPLICA_STATE_SINCE:  # from then on a follower tells by a tag
+        if self.version < _REPLICA_STATE_SINCE:  # from then on a follower's id is in a tag
             if self.end - self.p < 4 or _int32(self.b, self.p) != -1:
                 return False
             self.p += 4
@@ -132,7 +133,7 @@ class FetchBody(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def _is_whole(self) -> cython.bint:
-        """Whether the decoder takes the request to its end, and there are no partitions forgotten and no tags."""
+        """Whether the decoder would take the whole request, and it has no forgotten partitions and no tags."""
         count: cython.Py_ssize_t = self.uvarint() - 1
         elements: cython.Py_ssize_t = count
         size: cython.Py_ssize_t
@@ -194,7 +195,7 @@ class FetchBody(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def _find_wanted(self, services) -> cython.bint:
-        """Take what is asked of each partition; False where one is new to the session, or named twice without one."""
+        """Read what is asked of each partition; False where one is new to its session, or, without one, named twice."""
         name: str | None
         key: object
         topic_id: bytes = ZERO_UUID
@@ -246,7 +247,7 @@ class FetchBody(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def _look(self, partitions) -> cython.bint:
-        """Find what there is to tell; False where it is not enough yet, or where something speaks against it."""
+        """Find what to answer; False where it is not enough yet, or where a partition has to go the long way."""
         wanted: Wanted
         row: Row | None
         left: cython.longlong = self.most_bytes
@@ -320,7 +321,7 @@ class FetchBody(Body):
 
     @cython.cfunc
     def answer(self, correlation: cython.longlong):
-        """Its bytes, or a list of bytes and ranges. From here on the request counts."""
+        """Its bytes, or a list of bytes and ranges. From here on the request counts in sessions and metrics."""
         row: Row
         wanted: Wanted
         told: list = self.rows
@@ -420,7 +421,7 @@ def _put_row(out: cython.p_uchar, n: cython.Py_ssize_t, row: Row) -> cython.Py_s
 
 @cython.cfunc
 def _cut(made: bytes, size: cython.Py_ssize_t, rows: list):
-    """The answer, its records put between its bytes."""
+    """The answer: its bytes, cut where the ranges with records go."""
     row: Row
     out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(made))
     total: cython.longlong = size - 4
@@ -458,7 +459,7 @@ class FetchAtOnce(AtOnce):
         body: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         correlation: cython.longlong,
-        context: Asking,
+        context: Context,
     ):
         asked: FetchBody = FetchBody.__new__(FetchBody)
         asked.b = b

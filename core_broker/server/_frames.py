@@ -1,39 +1,63 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 # ruff: noqa: F821  (a struct of C is declared by its annotation alone)
-"""What every request passes between the event loop and its handler: fields that are C variables when compiled.
+"""A connection's reading side: cuts what arrives into frames, reads each header and has the request answered.
 
-`Connection`, `Server`, `Route` and `Context` are made of these classes and of all that is done less often. Here a
-connection's bytes are cut into frames and a request's header is read; one that can be answered from its bytes
-(`AtOnce`) costs no step of the interpreter from the read to the write, as far as it is up to this module.
+A request with a short way (`AtOnce`, in `_route.py`) takes no step of the interpreter from the read to the write, as
+far as it is up to this module. What is done less often is done by the connection, which holds its reader.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
 from ...protocol.errors import ProtocolError
+from ._context import Context
+from ._route import AtOnce, Route
+from ._sending import Output
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.isthmus.core_broker.server._sending import write_by
     from cython.cimports.isthmus.protocol._batch_header import _int16, _int32
     from cython.cimports.libc.string import memcmp
-else:
-    from ._sending import write_by
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from ...compiled import Public
+    from ...compiled import Public, Readonly
     from .buffers import Buffers
-    from .context import Services  # allowed: for a type alone; the other module is built on this one
-    from .due import DueAnswers  # allowed: for a type alone; the other module is built on this one
-    from .latency import Latency
+    from .due import DueAnswers
+    from .request_memory import RequestMemory
+
+    class ReaderOwner(Protocol):
+        """What a reader asks of its connection."""
+
+        def close(self, reason: str | None = None) -> None: ...
+
+        def pause(self) -> None:
+            """Read no more, until what holds up the next request is over."""
+
+        def resume(self) -> None:
+            """Read on, unless something else holds up the next request."""
+
+        def call_next(self) -> None:
+            """Call `handle_held` in another turn of the loop."""
+
+        def unknown(self, key: int, version: int) -> Route | None:
+            """The route of a request that has none; None where the connection has been closed for it."""
+
+        def respond(
+            self, route: Route, key: int, correlation: int, clock: Callable[[], int] | None, began_ns: int, answer: Any
+        ) -> bool:
+            """Send what a handler gave, once it is its turn; False when the answer itself is yet to come."""
+
+        def failed(self, route: Route, error: Exception) -> None:
+            """A handler raised."""
+
+        def send_ranges(self) -> None:
+            """Send the parts of `out`, which has ranges of files among them."""
 
 
 COMPILED = cython.compiled
@@ -47,175 +71,111 @@ _MIN_HELD_BYTES: cython.Py_ssize_t = 256  # first buffer for a frame that did no
 _GROWTH: cython.Py_ssize_t = 8  # a held buffer is at most this many times what has arrived
 _REQUESTS_A_TURN: cython.int = 32  # of one connection, when a client sends many without waiting
 
-DUE_ANSWERS = 1  # of a connection's `obstacles`: earlier requests wait for their answers. Connection sets it.
-
 GROWTH = _GROWTH
 REQUESTS_A_TURN = _REQUESTS_A_TURN
 
 
+@cython.final
 @cython.cclass
-class Asking:
-    """See Context."""
+class Shared:
+    """What the readers of one server share.
 
-    services: Public[Services]
-    listener: Public[str]
-    client_host: Public[str]
-    client_id: Public[str]
-    version: Public[cython.int]
-
-
-@cython.cclass
-class Body:
-    """The body of a request that is being read where it lies; p is the next byte."""
-
-    b: cython.p_const_uchar
-    p: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def uvarint(self) -> cython.Py_ssize_t:
-        """The next unsigned varint; -1 where there is none, or one with more bytes than it needs: an answer has a name
-        with its length as the request has it."""
-        value: cython.Py_ssize_t = 0
-        shift: cython.int = 0
-        byte: cython.int
-        while self.p < self.end and shift < 35:
-            byte = self.b[self.p]
-            self.p += 1
-            value |= cython.cast(cython.Py_ssize_t, byte & 0x7F) << shift
-            if byte < 0x80:
-                return value if byte or not shift else -1
-            shift += 7
-        return -1
-
-
-@cython.cclass
-class AtOnce:
-    """What answers the requests of one version of an API from their bytes, where it can."""
-
-    @cython.cfunc
-    def answer(
-        self,
-        b: cython.p_const_uchar,
-        body: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        correlation: cython.longlong,
-        context: Asking,
-    ):
-        """The answer: its bytes, a list of bytes and ranges, or a Response.
-
-        None when the request has to go the long way, nothing has been done then.
-
-        The request's body is b[body:end].
-        """
-
-    def __call__(
-        self, frame: bytes | memoryview, body: cython.Py_ssize_t, correlation: cython.longlong, context: Asking
-    ) -> Any:
-        """The same from Python, of a request whose body is frame[body:]."""
-        buffer: cython.Py_buffer
-        if cython.compiled:
-            PyObject_GetBuffer(frame, cython.address(buffer), PyBUF_SIMPLE)
-            try:
-                b: cython.p_const_uchar = cython.cast(cython.p_const_uchar, buffer.buf)
-                return self.answer(b, body, buffer.len, correlation, context)
-            finally:
-                PyBuffer_Release(cython.address(buffer))
-        else:
-            return self.answer(frame, body, len(frame), correlation, context)
-
-
-@cython.cclass
-class Routed:
-    """See Route."""
-
-    answer_at_once: Public[AtOnce | None]
-    decode: Public[Callable[[Any, int], tuple[Any, int]]]
-    handle: Public[Callable[[Any, Any], Any]]
-    latency: Public[Latency]
-    requests: Public[cython.longlong]
-    version: Public[cython.int]
-    flexible_request: Public[cython.bint]
-
-
-@cython.cclass
-class Serving:
-    """What the connections of a server ask of it for each request, see Server."""
-
-    routes: Public[Mapping[int, Any]]
-    scratch: Public[memoryview]
-    buffers: Public[Buffers]
-    clock: Public[Callable[[], int] | None]
-    tell: Public[Callable[[Any, int, Any, int], None] | None]
-    tick: Public[cython.longlong]
-    max_request_bytes: Public[cython.longlong]
-
-    def held(self, connection: Any, delta_bytes: int) -> None:
-        raise NotImplementedError
-
-
-@cython.cclass
-class Receiving:
-    """A connection's reading side, see Connection.
-
-    _held: bytes read and not yet handled, in the first `_filled` bytes; without `_need` of them nothing can be done.
-    busy: a request is waiting or its answer is being sent. _out: answers of this turn, sent together. _fd: of the
-    socket, -1 where bytes must pass the transport. _client: the client id, as the request before had it, _number and
-    _route: that one's API and version, and their route. obstacles: what speaks against the short way of the next
-    request, a bit for each owner. tick: the server's, of the last whole request or answer; half
-    frames do not count. _waits_for_due: the next request waits for the answers that are due.
+    routes: by `key << 16 | version`; None for what is not served. scratch: the buffer that small requests are read
+    into, and handled in. buffers: for requests that do not arrive in one read; memory: counts their bytes. clock:
+    nanoseconds; None unless somebody asks how long requests take. on_answered: called after each request with (route,
+    correlation id, context, nanoseconds), if there is a clock. tick: a count that the server's idle timer raises.
     """
 
-    _server: Public[Serving]
-    context: Public[Asking]
-    _transport: Public[asyncio.Transport]
-    _scratch: Public[memoryview]
-    _held: Public[bytearray | None]
-    _client: Public[bytes]
-    _due: Public[DueAnswers | None]
-    _out: Public[list[Any]]
-    _route: Public[Routed | None]
-    _number: Public[cython.longlong]
-    _filled: Public[cython.Py_ssize_t]
-    _need: Public[cython.Py_ssize_t]
-    _fd: Public[cython.int]
+    routes: Readonly[Mapping[int, Any]]
+    scratch: Readonly[memoryview]
+    buffers: Readonly[Buffers]
+    memory: Readonly[RequestMemory]
+    max_request_bytes: Readonly[cython.longlong]
+    clock: Public[Callable[[], int] | None]
+    on_answered: Public[Callable[[Any, int, Any, int], None] | None]
+    tick: Public[cython.longlong]
+
+    def __init__(
+        self,
+        routes: Mapping[int, Any],
+        scratch: memoryview,
+        buffers: Buffers,
+        memory: RequestMemory,
+        max_request_bytes: cython.longlong,
+    ) -> None:
+        self.routes = routes
+        self.scratch = scratch
+        self.buffers = buffers
+        self.memory = memory
+        self.max_request_bytes = max_request_bytes
+        self.clock = None
+        self.on_answered = None
+        self.tick = 0
+
+
+@cython.final
+@cython.cclass
+class FrameReader:
+    """See the module. Nothing is read before `begin`, nor after `close`.
+
+    busy: a request waits or its answer is being sent, so that no other is begun. due: answers that are sent in the
+    order of their requests; None until the first request has to wait. waits_for_due: the next request waits for them.
+    tick: the server's, of the last whole request or answer; half frames do not count. _held: bytes that were read and
+    are not handled yet, the first _filled of the buffer; without _need of them nothing can be done. _client: the client
+    id of the request before; _number and _route: its API and version, and their route.
+    """
+
+    context: Readonly[Context]
+    out: Readonly[Output]
+    due: Public[DueAnswers | None]
     tick: Public[cython.longlong]
     busy: Public[cython.bint]
-    writable: Public[cython.bint]
-    _waits_for_due: Public[cython.bint]
-    obstacles: Public[cython.int]
+    waits_for_due: Public[cython.bint]
+    _connection: ReaderOwner
+    _shared: Shared
+    _held: bytearray | None
+    _client: bytes
+    _route: Route | None
+    _number: cython.longlong
+    _filled: cython.Py_ssize_t
+    _need: cython.Py_ssize_t
 
-    # --- what Connection has ------------------------------------------------------------------------------------------
+    def __init__(self, connection: ReaderOwner, shared: Shared) -> None:
+        self._connection = connection
+        self._shared = shared
+        self.tick = shared.tick
+        self.busy = False
+        self.due = None
+        self.waits_for_due = False
+        self._held = None
+        self._filled = self._need = 0
+        self._client = b""
+        self._number, self._route = 0, None
 
-    def close(self, reason: str | None = None) -> None:
-        raise NotImplementedError
+    def begin(self, context: Context, out: Output) -> None:
+        """The connection is there. out: takes the answers."""
+        self.context = context
+        self.out = out
 
-    def _pause(self) -> None:
-        raise NotImplementedError
+    def close(self) -> None:
+        """The connection has ended: drop it, and what was read."""
+        self.busy = True
+        if self._held is not None:
+            self._shared.memory.changed(self._connection, -len(self._held))
+            self._shared.buffers.give(self._held)
+            self._held = None
+        self._connection = None  # type: ignore[assignment]  # else each would keep the other
 
-    def _call_next(self) -> None:
-        raise NotImplementedError
-
-    def _unknown(self, key: int, version: int) -> Routed | None:
-        raise NotImplementedError
-
-    def _respond(
-        self, route: Any, key: int, correlation: int, clock: Callable[[], int] | None, began_ns: int, answer: Any
-    ) -> bool:
-        raise NotImplementedError
-
-    def _failed(self, route: Any, error: Exception) -> None:
-        raise NotImplementedError
-
-    def _send_ranges(self) -> None:
-        raise NotImplementedError
+    @property
+    def has_work(self) -> bool:
+        """Whether enough was read for `handle_held`."""
+        return self._held is not None and self._filled >= self._need
 
     # --- the event loop's side ----------------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._held is None:
-            return self._scratch
+            return self._shared.scratch
         if self._filled == len(self._held):
             self._grow()
         return memoryview(self._held)[self._filled :]
@@ -223,21 +183,21 @@ class Receiving:
     def buffer_updated(self, nbytes: cython.Py_ssize_t) -> None:
         done: cython.Py_ssize_t
         if self._held is None:
-            if self.busy or not self.writable:
-                self._hold(self._scratch, 0, nbytes)
-                self._pause()
+            if self.busy or not self.out.writable:
+                self._hold(self._shared.scratch, 0, nbytes)
+                self._connection.pause()
                 return
-            done = self._cut(self._scratch, nbytes)
+            done = self._cut(self._shared.scratch, nbytes)
             if done < nbytes:
-                self._hold(self._scratch, done, nbytes)
+                self._hold(self._shared.scratch, done, nbytes)
             return
         self._filled += nbytes
         if self._filled < self._need:
             return
-        if self.busy or not self.writable:
-            self._pause()
+        if self.busy or not self.out.writable:
+            self._connection.pause()
         else:
-            self._handle_held()
+            self.handle_held()
 
     # --- bytes that wait ----------------------------------------------------------------------------------------------
 
@@ -245,7 +205,7 @@ class Receiving:
     @cython.exceptval(-1)
     def _hold(self, view, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Keep view[start:end], which cannot be handled now."""
-        server: Serving = self._server
+        shared: Shared = self._shared
         filled: cython.Py_ssize_t = end - start
         size: cython.Py_ssize_t = _MIN_HELD_BYTES
         claimed: cython.longlong = 0
@@ -254,45 +214,46 @@ class Receiving:
             claimed = SIZE.unpack_from(view, start)[0]
             self._need = claimed + _SIZE_BYTES
             size = max(min(self._need, _GROWTH * filled), size)
-        held = server.buffers.take(max(size, filled))
+        held = shared.buffers.take(max(size, filled))
         memoryview(held)[:filled] = view[start:end]
         self._held, self._filled = held, filled
-        server.held(self, len(held))
-        if not 0 <= claimed <= server.max_request_bytes:
+        shared.memory.changed(self._connection, len(held))
+        if not 0 <= claimed <= shared.max_request_bytes:
             self._need = _SIZE_BYTES  # a bad length: let _frames see it
-        if filled >= self._need and not self.busy and self.writable:
-            self._pause()  # others have their turn first
-            self._call_next()
+        if filled >= self._need and not self.busy and self.out.writable:
+            self._connection.pause()  # others have their turn first
+            self._connection.call_next()
         return 0
 
     def _grow(self) -> None:
-        server: Serving = self._server
+        shared: Shared = self._shared
         old = self._held
         assert old is not None
         size: cython.Py_ssize_t = max(min(self._need, _GROWTH * self._filled), self._filled + _MIN_HELD_BYTES)
-        held = server.buffers.take(size)
+        held = shared.buffers.take(size)
         memoryview(held)[: self._filled] = memoryview(old)[: self._filled]
         self._held = held
-        server.held(self, len(held) - len(old))
-        server.buffers.give(old)
+        shared.memory.changed(self._connection, len(held) - len(old))
+        shared.buffers.give(old)
 
-    def _handle_held(self) -> None:
-        server: Serving = self._server
+    def handle_held(self) -> None:
+        """Handle the requests that were read and had to wait."""
+        shared: Shared = self._shared
         held = self._held
         assert held is not None
         filled: cython.Py_ssize_t = self._filled
         done: cython.Py_ssize_t
         if filled >= _SIZE_BYTES and self._need == _SIZE_BYTES:
             self._need = SIZE.unpack_from(held)[0] + _SIZE_BYTES
-            if _SIZE_BYTES <= self._need <= server.max_request_bytes + _SIZE_BYTES and self._need > filled:
+            if _SIZE_BYTES <= self._need <= shared.max_request_bytes + _SIZE_BYTES and self._need > filled:
                 return
         self._held = None
         view = memoryview(held)
         done = self._cut(view, filled)
         if done < filled:
             self._hold(view, done, filled)
-        server.held(self, -len(held))
-        server.buffers.give(held)
+        shared.memory.changed(self._connection, -len(held))
+        shared.buffers.give(held)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -318,41 +279,41 @@ class Receiving:
         position: cython.Py_ssize_t = 0
         size: cython.longlong
         left: cython.int = _REQUESTS_A_TURN
-        limit: cython.longlong = self._server.max_request_bytes
+        limit: cython.longlong = self._shared.max_request_bytes
         while end - position >= _SIZE_BYTES:
             if cython.compiled:
                 size = _int32(b, position)
             else:
                 size = SIZE.unpack_from(view, position)[0]
             if size < _HEAD_BYTES or size > limit:
-                self.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
+                self._connection.close(f"a frame of {size} bytes (socket.request.max.bytes is {limit})")
                 return end
             if size > end - position - _SIZE_BYTES:
                 break
             position += _SIZE_BYTES
-            if self._due and (self._due.is_full or b[position] or b[position + 1]):  # no Produce: its key is 0
-                self.busy = self._waits_for_due = True
+            if self.due and (self.due.is_full or b[position] or b[position + 1]):  # no Produce: its key is 0
+                self.busy = self.waits_for_due = True
                 position -= _SIZE_BYTES
                 break
             try:
                 self._request(view, b, position, position + size)
             except ProtocolError as error:
-                self.close(str(error))
+                self._connection.close(str(error))
                 return end
             position += size
             left -= 1
             if self.busy or not left:
                 break
-        _write(self)
-        return end if position < end and self._transport.is_closing() else position
+        self.out.flush()
+        return end if position < end and self.out.transport.is_closing() else position
 
     @cython.cfunc
     @cython.exceptval(-1)
     def _request(self, view, b: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Handle the request view[start:end]."""
-        server: Serving = self._server
-        context: Asking = self.context
-        route: Routed | None
+        shared: Shared = self._shared
+        context: Context = self.context
+        route: Route | None
         way: AtOnce | None
         key: cython.int
         version: cython.int
@@ -369,10 +330,10 @@ class Receiving:
             key, version, correlation, client_length = HEAD.unpack_from(b, start)
         number = key * 65536 | version
         if number != self._number or self._route is None:
-            self._number, self._route = number, server.routes[number]
+            self._number, self._route = number, shared.routes[number]
         route = self._route
         if route is None:
-            route = self._unknown(key, version)
+            route = self._connection.unknown(key, version)
             if route is None:
                 return 0
             body = -1
@@ -388,37 +349,37 @@ class Receiving:
                 else:
                     body = start + skip_tags(view[start:end], body - start)
         route.requests += 1
-        clock = server.clock
+        clock = shared.clock
         if clock is not None:
             began_ns = clock()
         context.version = version
         answer = None
         try:
             way = route.answer_at_once
-            if way is not None and not self.obstacles:
+            if way is not None and not self.due:
                 answer = way.answer(b, body, end, correlation, context)
             if answer is None:
                 frame = view[start:end]
                 request = route.decode(frame, body - start)[0] if body >= 0 else None
                 answer = route.handle(request, context)
             elif type(answer) is bytes:
-                self._out.append(answer)
+                self.out.parts.append(answer)
                 answer = None
             elif type(answer) is list:
-                self._out += answer
+                self.out.parts += answer
                 answer = None
-                self._send_ranges()
+                self._connection.send_ranges()
         except Exception as error:
-            self._failed(route, error)
+            self._connection.failed(route, error)
             return 0
-        self.tick = server.tick
-        if answer is not None and not self._respond(route, key, correlation, clock, began_ns, answer):
+        self.tick = shared.tick
+        if answer is not None and not self._connection.respond(route, key, correlation, clock, began_ns, answer):
             return 0
         if clock is not None:
             elapsed_ns = clock() - began_ns
             route.latency.answered(elapsed_ns)
-            if server.tell is not None:
-                server.tell(route, correlation, context, elapsed_ns)
+            if shared.on_answered is not None:
+                shared.on_answered(route, correlation, context, elapsed_ns)
         return 0
 
     @cython.cfunc
@@ -435,25 +396,6 @@ class Receiving:
             self._client = bytes(b[start:end])
         self.context.client_id = self._client.decode("utf-8", "replace")
         return 0
-
-    def _flush(self) -> None:
-        """Send the answers that are there."""
-        _write(self)
-
-
-@cython.cfunc
-@cython.exceptval(-1)
-def _write(receiving: Receiving) -> cython.int:
-    out: list = receiving._out
-    fd: cython.int = -1
-    if not out:
-        return 0
-    receiving._out = []
-    data: bytes = out[0] if len(out) == 1 else b"".join(out)
-    if cython.compiled and receiving.writable:  # else the transport has what comes first
-        fd = receiving._fd
-    write_by(fd, receiving._transport, data, False)
-    return 0
 
 
 def skip_tags(frame: bytes | memoryview, position: int) -> int:

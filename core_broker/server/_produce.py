@@ -2,9 +2,9 @@
 """The short way of a Produce request (versions 9 to 13), where compiled: from its frame to the bytes of its answer.
 
 It takes requests of a plain form whose partitions have no obstacle (`replication/_core.py`) and whose batches are
-plain (`storage/log/_tail.py`). All is looked at first; when anything is out of the ordinary nothing has been done, and
-the request goes the long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to
-wait for its high watermark, the answer is made as on the long way.
+plain (`storage/log/_tail.py`). The whole request is checked before anything is appended. Any other request goes the
+long way, by its decoder, `apis/produce.py` and its encoder. Where an append is refused, or has to wait for its high
+watermark, the answer is made as on the long way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import cython
 from ...protocol.errors import KafkaError
 from ..cluster.topic_names import INTERNAL_TOPICS
 from ..replication._core import PartitionCore
-from ._frames import Asking, AtOnce, Body
+from ._context import Context
+from ._route import AtOnce, Body
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -59,7 +60,7 @@ _INTERNAL = frozenset(INTERNAL_TOPICS)
 @cython.final
 @cython.cclass
 class Part:
-    """A partition's part, whose batch begins at b."""
+    """What a request has for one partition. Its batch begins at b."""
 
     partition: PartitionCore
     b: cython.p_const_uchar
@@ -73,7 +74,7 @@ class Part:
 @cython.final
 @cython.cclass
 class Asked:
-    """A topic's part: `topic` as the request has it, name with its length or id."""
+    """What a request has for one topic. topic: as the request has it, a name with its length, or an id."""
 
     topic: Readonly[Name]
     name: Readonly[str]
@@ -192,7 +193,7 @@ class ProduceFrame(Body):
     @cython.cfunc
     @cython.exceptval(-1)
     def append(self, wall_ms: cython.longlong) -> cython.bint:
-        """Append all of it; whether all is acknowledged now. What failed is in the parts' `error`."""
+        """Append all batches; whether all are acknowledged now. Errors are in the parts' `error`."""
         is_done: cython.bint = True
         topic: Asked
         part: Part
@@ -208,7 +209,7 @@ class ProduceFrame(Body):
 
     @cython.cfunc
     def outcomes(self, version: cython.int) -> list:
-        """What came of each partition's part, for an answer that has errors or has to wait."""
+        """The result of each append, for an answer that has errors or has to wait."""
         topic: Asked
         part: Part
         made: list = []
@@ -260,9 +261,9 @@ class ProduceFrame(Body):
 class ProduceAtOnce(AtOnce):
     """The short way of one version.
 
-    other_answer: what makes an answer of [(topic, its id if the request has it, [(partition, base offset, number of
-    records, error or None)])], the request's timeout_ms and its context, where an append was refused though nothing
-    spoke against it, or has to wait.
+    other_answer: makes the answer where an append was refused all the same, or has to wait. It is called with
+    [(topic, its id if the request has it, [(partition, base offset, number of records, error or None)])], the
+    request's timeout_ms and its context.
     """
 
     other_answer: OtherAnswer
@@ -279,7 +280,7 @@ class ProduceAtOnce(AtOnce):
         body: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         correlation: cython.longlong,
-        context: Asking,
+        context: Context,
     ):
         asked: ProduceFrame = ProduceFrame.__new__(ProduceFrame)
         wall_ms: cython.longlong
@@ -299,7 +300,7 @@ class ProduceAtOnce(AtOnce):
 
 @cython.cfunc
 def _differ(parts: list) -> cython.bint:
-    """Whether each is of another partition. They are one after the other in what nearly every client sends."""
+    """Whether no partition is there twice. Nearly every client sends them in ascending order."""
     part: Part
     other: Part
     indexes: set

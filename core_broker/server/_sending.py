@@ -2,13 +2,13 @@
 """Sends the parts of answers, bytes and file ranges, in order through one connection.
 
 A plain socket gets bytes by `send` and ranges by `os.sendfile`, only while the transport's own buffer is empty, and
-at most `send.turn.bytes` in one turn of the loop. Small ones, as a reader at the end of a log gets them, are joined
-with the bytes around them, and what comes before a larger one that is cached waits in the socket for its beginning,
-so that no packet holds a head alone: clients that wake for less than they can use cost both sides more. When the
-socket is full a dup of its fd waits for room (uvloop refuses the fd itself, and a dup that outlives the answer would
-hide the end of the connection from the peer). A transport without an fd (the simulator's, TLS) is given the bytes
-instead. Parts are kept until sent, and a range keeps its file open. What is not in the page cache is sent by a pool,
-see `cold_sends.py`: the sender waits for that, the loop does not.
+at most `send.turn.bytes` in one turn of the loop. Small ranges, as a reader at the end of a log gets them, are joined
+with the bytes around them. The bytes before a larger range that is cached wait in the socket for its beginning, so that
+no packet holds a head alone: a client that wakes for less than it can use costs both sides more. When the socket is
+full, a dup of its fd waits until it is writable: uvloop refuses the fd itself. The dup is closed with the answer, or it
+would hide the end of the connection from the peer. A transport without an fd (the simulator's, TLS) gets the bytes of
+ranges, too. Parts are kept until sent, and a range keeps its file open. What is not in the page cache is sent by a
+pool, see `cold_sends.py`: the sender waits for that, the loop does not.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 if TYPE_CHECKING:
-    from ...compiled import Readonly
+    from ...compiled import Public, Readonly
 
     class Owner(Protocol):
-        """What a sender must know of its connection."""
+        """What a sender asks of its connection."""
 
-        writable: bool  # False from pause_writing to resume_writing
+        def sent(self) -> None:
+            """All parts are sent that `send` could not send at once."""
 
-        def sent(self) -> None: ...
-        def send_failed(self, error: OSError) -> None: ...
+        def send_failed(self, error: OSError) -> None:
+            """A part cannot be sent; all others have been dropped."""
 
+
+COMPILED = cython.compiled
 
 _C_CODE = """
 #include <errno.h>
@@ -60,7 +63,55 @@ _SMALL_RANGE_BYTES: cython.longlong = 16 * 1024
 _PIECE_BYTES: cython.longlong = PIECE_BYTES
 
 JOIN_BYTES = _JOIN_BYTES  # bytes parts are joined up to here, so that one write takes them
-SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a packet
+SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # up to here a copy costs less than a packet
+
+
+@cython.final
+@cython.cclass
+class Output:
+    """A connection's writing side: the answers of one turn, which leave together.
+
+    parts: bytes, and ranges of files for a Sender. writable: False while the transport has bytes that come first, from
+    pause_writing to resume_writing. fd: of a plain socket; -1 where bytes must pass the transport (TLS, the
+    simulator's), and once the connection has ended.
+    """
+
+    transport: Readonly[asyncio.Transport]
+    parts: Readonly[list[Any]]
+    fd: Readonly[cython.int]
+    writable: Public[cython.bint]
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.parts = []
+        self.fd = socket_fd(transport)
+        self.writable = True
+
+    def take(self) -> list[Any]:
+        """The parts, for whoever sends them."""
+        parts = self.parts
+        self.parts = []
+        return parts
+
+    @cython.ccall
+    @cython.exceptval(-1)
+    def flush(self) -> cython.int:
+        """Send the parts, which are all bytes."""
+        out: list = self.parts
+        fd: cython.int = -1
+        if not out:
+            return 0
+        self.parts = []
+        data: bytes = out[0] if len(out) == 1 else b"".join(out)
+        if cython.compiled and self.writable:
+            fd = self.fd
+        write_by(fd, self.transport, data, False)
+        return 0
+
+    def close(self) -> None:
+        """The connection has ended: its descriptor is another's soon."""
+        self.fd = -1
+        self.parts.clear()
 
 
 @cython.final
@@ -68,11 +119,11 @@ SMALL_RANGE_BYTES = _SMALL_RANGE_BYTES  # a copy of so many costs less than a pa
 class Sender:
     """The parts of one connection that are on their way. Used only while there are ranges among them.
 
-    Its owner is a connection.
+    _out: the connection's, which is written to through its socket or its transport.
     """
 
     _owner: Owner
-    _transport: asyncio.Transport
+    _out: Output
     _cold_sends: ColdSends
     _loop: asyncio.AbstractEventLoop | None
     _parts: Readonly[list[Any]]
@@ -82,14 +133,11 @@ class Sender:
     _left: cython.longlong
     _ready_to: cython.longlong
     _dup: cython.int
-    _fd: cython.int
     _waits_for_disk: cython.bint
 
-    def __init__(
-        self, owner: Owner, transport: asyncio.Transport, turn_bytes: cython.longlong, cold_sends: ColdSends
-    ) -> None:
+    def __init__(self, owner: Owner, out: Output, turn_bytes: cython.longlong, cold_sends: ColdSends) -> None:
         self._owner = owner
-        self._transport = transport
+        self._out = out
         self._turn_bytes = turn_bytes
         self._parts = []  # bytes and ranges, of which ...
         self._first = 0  # ... so many are sent
@@ -99,7 +147,6 @@ class Sender:
         self._ready_to = 0  # up to which position of its file it can be sent without waiting for the disk
         self._waits_for_disk = False
         self._dup = -1
-        self._fd = socket_fd(transport)
         self._loop = None
 
     def send(self, parts: list[Any]) -> bool:
@@ -108,17 +155,17 @@ class Sender:
         return self._run()
 
     def resume(self) -> None:
-        """The transport's buffer is empty again."""
+        """Go on: the transport's buffer is empty again."""
         if self._dup < 0:
             self._finish(self._run())
 
     def close(self) -> None:
-        """Let go of all parts; nothing more is sent."""
+        """Drop all parts; nothing more is sent."""
         self._stop_waiting()
-        self._let_go()
+        self._drop()
 
     @cython.cfunc
-    def _let_go(self):
+    def _drop(self):
         self._parts.clear()
         self._first = 0
 
@@ -135,10 +182,10 @@ class Sender:
         if self._waits_for_disk:
             return False
         while self._first < len(self._parts):
-            if self._transport.is_closing():
+            if self._out.transport.is_closing():
                 self.close()
                 return False
-            if not self._owner.writable:
+            if not self._out.writable:
                 return False
             if self._left < 0 and self._write_joined():
                 continue
@@ -150,13 +197,13 @@ class Sender:
                 self._wait_writable()
                 return False
         self._stop_waiting()
-        self._let_go()
+        self._drop()
         return True
 
     @cython.cfunc
     @cython.exceptval(-1)
     def _write_joined(self) -> cython.bint:
-        """Write the bytes and small cached ranges that come first as one; False where there are none."""
+        """Write the bytes and small cached ranges at the head of the line as one; False where there are none."""
         joined: list = []
         size: cython.longlong = 0
         more: cython.bint = False
@@ -167,9 +214,9 @@ class Sender:
                 source = part
                 if source.size_bytes > _SMALL_RANGE_BYTES:
                     self._begin(source)
-                    more = self._fd >= 0 and size > 0 and self._follows_at_once(source)
+                    more = self._out.fd >= 0 and size > 0 and self._follows_at_once(source)
                     break
-                data = _whole(source) if self._fd >= 0 else b""
+                data = _whole(source) if self._out.fd >= 0 else b""
                 if not data:
                     break
                 part = data
@@ -179,7 +226,7 @@ class Sender:
         if not joined:
             return False
         whole = bytes(joined[0]) if len(joined) == 1 else b"".join(joined)
-        write_by(self._fd, self._transport, whole, more)
+        write_by(self._out.fd, self._out.transport, whole, more)
         return True
 
     @cython.cfunc
@@ -199,7 +246,7 @@ class Sender:
             if self._position >= self._ready_to and not self._is_ready(source):
                 return -1
             size = min(self._left, self._ready_to - self._position)
-            held = source.file.hold() if self._fd >= 0 else None
+            held = source.file.hold() if self._out.fd >= 0 else None
             if held is None:
                 data = source.file.pread(size, self._position)
         except OSError as error:
@@ -208,11 +255,11 @@ class Sender:
             return -1
         if held is None:
             if data:
-                self._transport.write(data)
+                self._out.transport.write(data)
             sent = len(data)
         else:
             try:
-                sent = os.sendfile(self._fd, held.fd, self._position, min(size, budget))
+                sent = os.sendfile(self._out.fd, held.fd, self._position, min(size, budget))
             except BlockingIOError:
                 self._wait_writable()
                 return -1
@@ -234,7 +281,7 @@ class Sender:
 
     @cython.cfunc
     def _cause(self, source: FileRange, error):
-        """An error of sendfile is the socket's or the file's; a read of the next byte tells whose."""
+        """An error of sendfile is the socket's or the file's: a read of the next byte shows which."""
         if isinstance(error, ConnectionError):
             return error
         try:
@@ -261,7 +308,7 @@ class Sender:
     @cython.cfunc
     @cython.exceptval(-1)
     def _follows_at_once(self, source: FileRange) -> cython.bint:
-        """Whether what was begun need not wait. Not where that cannot be had, which the long way tells."""
+        """Whether the range that was begun need not wait. An error counts as no: the send itself meets it again."""
         try:
             return self._is_cached(source)
         except OSError:
@@ -276,9 +323,9 @@ class Sender:
         if self._is_cached(source):
             return True
         self._stop_waiting()
-        if self._fd >= 0:
+        if self._out.fd >= 0:
             try:
-                fd = os.dup(self._fd)
+                fd = os.dup(self._out.fd)
             except OSError as error:
                 self._fail(error)
                 return False
@@ -293,16 +340,16 @@ class Sender:
         source: FileRange = self._parts[self._first]
         if error is not None:
             if isinstance(error, OSError):
-                if self._fd >= 0:
+                if self._out.fd >= 0:
                     error = self._cause(source, error)
                 else:
                     source.unreadable(error)
             self._fail(error)
             return
-        is_full: cython.bint = self._fd >= 0 and sent < min(self._left, _PIECE_BYTES)
+        is_full: cython.bint = self._out.fd >= 0 and sent < min(self._left, _PIECE_BYTES)
         if data:
-            self._transport.write(data)
-        elif self._fd < 0:
+            self._out.transport.write(data)
+        elif self._out.fd < 0:
             self._fail(_too_short(source, self._position, self._left))
             return
         self._advance(sent + len(data))
@@ -319,7 +366,7 @@ class Sender:
 
     @cython.cfunc
     def _pop(self):
-        """The first part is sent: let go of it."""
+        """The first part is sent: drop it."""
         self._parts[self._first] = None
         self._first += 1
 
@@ -328,18 +375,18 @@ class Sender:
         if self._dup >= 0:
             return
         self._loop = asyncio.get_running_loop()
-        if self._fd < 0:
+        if self._out.fd < 0:
             self._loop.call_soon(self._on_writable)
             return
         try:
-            self._dup = os.dup(self._fd)
+            self._dup = os.dup(self._out.fd)
         except OSError as error:
             self._fail(error)
             return
         self._loop.add_writer(self._dup, self._on_writable)
 
     def _on_writable(self) -> None:
-        if self._parts:  # else they were sent, or let go of, before this turn came
+        if self._parts:  # else they were sent or dropped before this turn came
             self._finish(self._run())
 
     @cython.cfunc
@@ -367,7 +414,7 @@ def is_buffer(part: object) -> cython.bint:
 
 @cython.cfunc
 def _whole(source: FileRange):
-    """All of a small range; none where it is not cached or not to be had, which the long way tells."""
+    """All of a small range; nothing where it is not cached or cannot be read: the send itself meets the error again."""
     try:
         data = source.file.pread_cached(source.size_bytes, source.position)
     except OSError:
@@ -378,9 +425,9 @@ def _whole(source: FileRange):
 @cython.ccall
 @cython.exceptval(-1)
 def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cython.int:
-    """Send to a socket, of which the transport has nothing left to send; and by the transport what that does not take.
+    """Send to a socket, and by the transport what the socket does not take.
 
-    fd: -1 where all has to pass the transport. more: others follow at once.
+    fd: -1 where all has to pass the transport, as when that has bytes which come first. more: others follow at once.
     """
     sent: cython.Py_ssize_t
     if fd >= 0:
@@ -389,7 +436,7 @@ def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cytho
             return 0
         if sent > 0:
             data = data[sent:]
-    transport.write(data)  # it waits for room, and meets what is wrong with the socket
+    transport.write(data)  # it waits until the socket takes them, and meets the socket's errors
     return 0
 
 
@@ -397,7 +444,7 @@ def write_by(fd: cython.int, transport, data: bytes, more: cython.bint) -> cytho
 @cython.inline
 @cython.exceptval(check=False)
 def _send(fd: cython.int, data: bytes, more: cython.bint) -> cython.Py_ssize_t:
-    """How many bytes a socket took, `more`: others follow at once; or -errno, which who sends the rest will meet."""
+    """How many bytes a socket took, or -errno, which the send of the rest meets again. more: others follow at once."""
     if cython.compiled:
         return isthmus_send_now(fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), more)  # noqa: F821
     else:

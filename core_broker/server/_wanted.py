@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-"""A partition that somebody fetches: looked at in each of his requests, so that it costs C calls when compiled."""
+"""A partition that a client fetches. Each of its requests looks at all of them, by C calls when compiled."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @cython.cclass
 class Wanted:
-    """What was asked last of a partition, and for a session what was last told.
+    """What was last asked of a partition, and in a session what was last answered.
 
     topic: None as long as no topic with this id is known. fetch_offset, current_leader_epoch, last_fetched_epoch,
-    max_bytes: as asked. high_watermark, log_start_offset: as told last; -1 makes it be told. partition: as found for
-    the request at hand; size: bytes that were there at the last look. idle: the partition's core when there was
-    nothing to tell, under `idle_epoch`. cancel: ends the wait for more.
+    max_bytes: as asked. high_watermark, log_start_offset: as last answered; -1 is in the next answer whatever it is.
+    partition: as found for the present request; size: bytes that were there at the last look. idle: the partition's
+    core if there was no news at the last look, under `idle_epoch`. cancel: ends the wait for more.
     """
 
     topic: Public[Name]
@@ -86,7 +86,7 @@ class Wanted:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is still nothing to tell: so most partitions of a large session are passed over in no time."""
+        """Whether there is still no news. Most partitions of a large session are passed over by this check alone."""
         return self.has_no_news()
 
     @cython.cfunc
@@ -102,7 +102,7 @@ class Wanted:
         )
 
     def tell(self, data: PartitionData) -> bool:
-        """Remember what is to be told of the partition, a PartitionData; False when the client knows it already."""
+        """Remember what the answer would say of the partition; False when the client knows it already."""
         news = bool(data.records) or data.diverging_epoch is not None
         return self.told(news, data.error_code, data.high_watermark, data.log_start_offset)
 
@@ -121,8 +121,8 @@ class Wanted:
         if self.log_start_offset != log_start_offset:
             news, self.log_start_offset = True, log_start_offset
         if error_code:
-            self.high_watermark = -1  # so that its end is told too
-        # What a limit left no room for has nothing to tell this time, and is not idle for that.
+            self.high_watermark = -1  # so that the end of the error is news, too
+        # A partition for which a limit left no space has no news this time, but is not idle.
         self.idle = None
         if not news and self.partition is not None and self.fetch_offset >= high_watermark:
             self.idle = self.partition.core

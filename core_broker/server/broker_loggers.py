@@ -1,15 +1,15 @@
-"""Levels of this broker's own log as options of the resource BROKER_LOGGER (KIP-412): described and altered."""
+"""The log levels of this broker, as options of the resource BROKER_LOGGER (KIP-412)."""
 
 from __future__ import annotations
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
 from ...protocol.messages.incremental_alter_configs import AlterConfigsResource
+from ._context import Context
 from .config_changes import check_broker_name
-from .context import Context
 
 BROKER_LOGGER = 8  # a kind of resource
-DYNAMIC_BROKER_LOGGER = 6  # where such a value comes from
+DYNAMIC_BROKER_LOGGER = 6  # the source of such a value
 
 
 def describe_levels(resource: DescribeConfigsResource, context: Context) -> list[DescribeConfigsResourceResult]:

@@ -1,4 +1,4 @@
-"""What the log says of connections that the broker itself ends: a few lines a second, then how many more there were."""
+"""Log lines about connections that the broker itself closes: a few a second, then a count of the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW_S = 1.0
 
 
 class Closings:
-    """Whoever sends garbage in a hurry must not fill the log, nor take the broker's time with lines about it."""
+    """A client that sends garbage at a high rate must not fill the log, nor cost the broker a line each time."""
 
     def __init__(self) -> None:
         self._until = 0.0  # loop time at which the next lines may be written
@@ -31,7 +31,7 @@ class Closings:
             self._unsaid += 1
 
     def summarise(self) -> None:
-        """Say how many there were since the last line. The idle timer calls this too, so that no count is kept long."""
+        """Log how many there were since the last line. The idle timer calls this, too, so that no count waits long."""
         if self._unsaid:
             log.info("closed %d more connections for reasons like these", self._unsaid)
             self._unsaid = 0

@@ -1,9 +1,9 @@
-"""Sends what the page cache does not have, by a pool: so the loop, and with it all other clients, need not wait for it.
+"""Sends what the page cache does not have, by a pool, so that the loop and all other clients do not wait for the disk.
 
-A sender asks before each piece of a range, which costs some system calls a megabyte. What is cold, and
-what follows it as its reader goes on, is sent by a thread of the pool straight from the file to the socket: there the
-system reads ahead as it does for anyone who reads in order, and each page is used once, so that pages of old segments
-are not kept for those that others need. When the reader has caught up with what is cached, the loop goes on.
+A sender asks before each piece of a range, which costs some system calls a megabyte. A cold piece, and what follows it
+as its reader goes on, is sent by a thread of the pool, straight from the file to the socket. The system reads ahead
+there, as for any reader in order. It also sees that each page is used once, and does not keep pages of old segments in
+the place of others. When the reader has caught up with what is cached, the loop sends again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 from ..storage.disk.files import Descriptor, File, Files
 
 PIECE_BYTES = 1024 * 1024  # asked for and sent at a time
-FEW = 16  # of so many pages one may be missing from what counts as cached
-AHEAD_BYTES = 64 * 1024 * 1024  # of what follows, where it is told whether a reader has caught up
+FEW = 16  # one page in so many may be missing from what counts as cached
+AHEAD_BYTES = 64 * 1024 * 1024  # of what follows: if it is cached, the reader has caught up
 READ_AHEAD_BYTES = AHEAD_BYTES // 2  # more than systems read ahead by themselves: what else is cached was so before
-READERS_MAX = 16  # of one file that are remembered; one more is asked about anew
-WAIT_MS = 5  # a thread waits for room in a socket, ...
+READERS_MAX = 16  # of one file that are remembered; for the others each piece is looked up
+WAIT_MS = 5  # a thread waits for a full socket, ...
 WAITS_MAX = 16  # ... and so many times for one piece; then the loop waits
 
 Done = Callable[[int, bytes, Exception | None], None]
@@ -36,23 +36,23 @@ class ColdSends:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._next: WeakKeyDictionary[File, list[int]] = WeakKeyDictionary()  # where the cold readers of a file go on
-        self._has_readers = False  # False where there are none; to count those of files that are there costs as much
+        self._has_readers = False  # False while there are none, since to ask a WeakKeyDictionary costs more
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def is_cold(self, file: File, position: int, n: int) -> bool:
-        """Whether to send n bytes may have to wait for the disk.
+        """Whether a send of n bytes may have to wait for the disk.
 
-        Not where it is for few of them: some systems take single pages back from what is read all the time, and to wait
-        for those costs all clients less than to go by the pool.
+        A few missing pages do not count. Some systems drop single pages of files that are read all the time, and a wait
+        for those costs all clients less than a send by the pool.
         """
         if self._has_readers and any(_is_near(position, each) for each in self._next.get(file, ())):
             return True
         return not file.is_cached(position, n, n // FEW)
 
     def send(self, file: File, fd: int, position: int, n: int, done: Done) -> None:
-        """Send up to n bytes of a file into a socket, `done(sent, b"", error)`; fd is closed then.
+        """Send up to n bytes of a file to a socket, close its fd and call `done(sent, b"", error)`.
 
-        With fd -1 they are only read, `done(0, data, error)`.
+        With fd -1 they are only read: `done(0, data, error)`.
         """
         task = asyncio.get_running_loop().create_task(
             self._send(file, fd, position, n, done), name=f"cold send of {file.path}"
@@ -67,7 +67,7 @@ class ColdSends:
             sent, data, has_caught_up = await self._files.run_read(_send, file, fd, position, n)
         except OSError as refused:
             error = refused
-        except Exception as unforeseen:  # its reader's connection ends now, not by its timeout
+        except Exception as unforeseen:  # so that the connection is closed now, not by its timeout
             log.error("cold send of %s at %d", file.path, position, exc_info=unforeseen)
             error = unforeseen
         readers = [each for each in self._next.get(file, ()) if not _is_near(position, each)]
@@ -82,17 +82,17 @@ class ColdSends:
 
 
 def _is_near(position: int, expected: int) -> bool:
-    """Whether a piece at a position may be what its reader wants next.
+    """Whether a piece at a position may be what a cold reader wants next.
 
-    A fetch begins with the batch that did not end within the last one.
+    A fetch begins with the batch that did not fit into the one before.
     """
     return abs(position - expected) <= PIECE_BYTES
 
 
 def _send(file: File, fd: int, position: int, n: int) -> tuple[int, bytes, bool]:
-    """Bytes sent, or read; and whether enough of what comes behind them is cached. Runs in the pool.
+    """How many bytes were sent, the bytes that were read, and whether the reader has caught up. Runs in the pool.
 
-    fd is closed here: who asked may have been cancelled, and its number may be another's before this is through.
+    fd is closed here, since the task that asked may have been cancelled meanwhile.
     """
     sent, data = 0, b""
     try:
@@ -123,7 +123,7 @@ def _send_file(fd: int, held: Descriptor, position: int, n: int) -> int:
             continue
         except OSError:
             if sent:
-                break  # the next send meets it, at the very byte: so it can be told whose error it is
+                break  # the next send meets it at its first byte, where its cause can be found
             raise
         if size == 0:
             raise OSError(f"the file ends before the range at {position + sent}, {n - sent} bytes")

@@ -1,7 +1,7 @@
-"""What a broker checks of a change of options before it asks the controller, and how the answers come together.
+"""Changes of options: what a broker checks before it asks the controller, and how the answers are put together.
 
-A resource may stand in a request once and an option in a resource once; options of a broker are changed at that broker
-alone, which knows what can be changed while it runs (KIP-226). What is refused here the controller never sees.
+A request may name a resource once, and a resource an option once. Options of a broker are changed at that broker alone,
+which knows what can be changed while it runs (KIP-226). The controller does not see what is refused here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..cluster.controller.common import Command, Result, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, validate_broker_options
-from .context import Context
+from ._context import Context
 from .topics import submit
 
 CLEANER_THREADS = "log.cleaner.threads"
@@ -28,7 +28,7 @@ POOLS = (  # of threads, which Kafka lets double or halve at a time; only the fi
     "num.replica.fetchers",
 )
 CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
-NUMBER = re.compile(r"[+-]?\d{1,10}")  # without the spaces and underscores that Python would take
+NUMBER = re.compile(r"[+-]?\d{1,10}")  # Python's int() would take spaces and underscores, too
 Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
 
 
@@ -44,7 +44,7 @@ def change(
     """Have the controller change the resources of a request; `answer(items)` has one for each, in order.
 
     nulls: names that a resource sets to null. changed: what a change makes of a broker's options; raises KafkaError.
-    here: changes what is this broker's own and no controller's, and gives whether it was; raises KafkaError.
+    here: changes a resource that is this broker's own, and gives whether it was one; raises KafkaError.
     """
     twice = duplicates([(each.resource_type, each.resource_name) for each in resources])
     items: list[AlteredResource | None] = []
@@ -85,7 +85,7 @@ def change(
 
 
 def check_pools(options: Mapping[str, str], config: BrokerConfig) -> None:
-    """Raise INVALID_REQUEST for what pools at work do not take: they may double or halve their threads at a time."""
+    """Raise INVALID_REQUEST for a number of threads that is less than half, or more than double, of what there are."""
     for name in POOLS:
         now, text = config[name], options.get(name)
         wanted: int = now if text is None else broker_option(name).parse(text)

@@ -1,7 +1,7 @@
 """Which handler answers which request: the list of APIs this broker serves, and their versions.
 
 Every key has exactly the versions that stock Kafka 4.4.0 announces; `DIFFERENCES` is the whole list of exceptions.
-A key stands here only when all its versions work. Nothing here does I/O.
+A key is listed only when all its versions work. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from ...protocol.messages import APIS
-from ._frames import AtOnce, Routed
-from .context import Handler
+from ._route import Route
 from .latency import Latency
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
@@ -56,47 +55,48 @@ SERVED: dict[int, tuple[int, int]] = {
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
-    0: "Produce looks at batches, not at their records: broken records under a CRC that is right are kept, and the "
-    "largest timestamp that the header claims; a batch that claims LogAppendTime is refused (INVALID_TIMESTAMP), which "
-    "Kafka does only where the topic goes by it; an unknown codec is UNSUPPORTED_COMPRESSION_TYPE, in Kafka a fault "
+    0: "Produce checks batches, not their records: broken records under a right CRC are kept, and so is the largest "
+    "timestamp that the header claims. A batch that claims LogAppendTime is always refused (INVALID_TIMESTAMP); Kafka "
+    "refuses it only where the topic has that type. An unknown codec is UNSUPPORTED_COMPRESSION_TYPE, in Kafka a fault "
     "(UNKNOWN_SERVER_ERROR)",
-    1: "Fetch answers go on past the end of a segment, up to the limits; those of 64 KB and more (16 intervals of the "
-    "index) end with a batch, where Kafka's have a part of the next one, which clients ask for again; an id of zeros "
-    "is an unknown topic, where Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
-    2: "ListOffsets by a timestamp tells the first record that is there; Kafka's may be one that was deleted, or none. "
-    "A partition that was offline when its topic was deleted is unknown (UNKNOWN_TOPIC_OR_PARTITION), where Kafka goes "
-    "on to speak of its directory (KAFKA_STORAGE_ERROR)",
+    1: "Fetch answers go on past the end of a segment, up to the limits. Those of 64 KB and more (16 intervals of the "
+    "index) end with a whole batch; Kafka's end with a part of the next one, which clients ask for again. An id of "
+    "zeros is an unknown topic; Kafka's answer may be a fault (UNKNOWN_SERVER_ERROR)",
+    2: "ListOffsets by a timestamp finds the first record that exists; Kafka's may be one that was deleted, or none. "
+    "A partition that was offline when its topic was deleted is UNKNOWN_TOPIC_OR_PARTITION; Kafka still answers "
+    "KAFKA_STORAGE_ERROR",
     3: "Metadata that creates a topic answers when the topic can be written to; Kafka has the client ask again. A null "
     "name without an id is INVALID_REQUEST, in Kafka a fault (UNKNOWN_SERVER_ERROR)",
-    8: "OffsetCommit of nothing that can be kept makes no group; Kafka's coordinator then has one, in memory alone",
-    9: "OffsetFetch tells all offsets of a group once where it is named twice: a few bytes would ask for megabytes",
-    10: "FindCoordinator that has the topic of groups made answers when it is there; Kafka has the client ask again "
-    "(COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
+    8: "OffsetCommit of nothing that can be kept makes no group; in Kafka it makes one, in memory only",
+    9: "OffsetFetch lists all offsets of a group once, even if the group is named twice: else a few bytes would ask "
+    "for megabytes",
+    10: "FindCoordinator that creates the topic of groups answers when the topic is there; Kafka has the client ask "
+    "again (COORDINATOR_NOT_AVAILABLE). It refuses transaction coordinators (UNSUPPORTED_VERSION): there are no "
     "transactions yet",
-    11: "JoinGroup that the same member asks again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
+    11: "JoinGroup that a member sends again on another connection is answered REBALANCE_IN_PROGRESS; Kafka "
     "leaves it without an answer",
     14: "SyncGroup: the same",
-    15: "DescribeGroups tells a group once that is named twice: a few bytes would ask for megabytes",
+    15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
     18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
-    32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is told once; "
+    32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
     "client metrics and groups (kinds 16 and 32) have no options here (INVALID_REQUEST); "
     "min.insync.replicas is a default, where Kafka's formatter sets it for the cluster",
-    33: "AlterConfigs keeps the options of mirrors. Of a broker's it refuses what cannot be honoured, and names that "
-    "nobody has (INVALID_CONFIG), see configuration.md",
-    35: "DescribeLogDirs tells the sizes of all partitions beside one that is offline, see above",
+    33: "AlterConfigs keeps the options of mirrors. It refuses a broker's options that cannot be honoured, and unknown "
+    "names (INVALID_CONFIG), see configuration.md",
+    35: "DescribeLogDirs lists the sizes of all other partitions where one is offline, see above",
     42: "DeleteGroups of a group that has committed nothing that can be kept is GROUP_ID_NOT_FOUND: see OffsetCommit",
     43: "ElectLeaders has nothing to do for a partition that is offline (ELECTION_NOT_NEEDED), see above",
-    44: "IncrementalAlterConfigs refuses a broker's options that cannot be honoured, and names that nobody has, which "
-    "Kafka keeps (INVALID_CONFIG), see configuration.md; client metrics and "
-    "groups (kinds 16 and 32) have none (INVALID_REQUEST), which is also told for an operation that there is not, in "
-    "Kafka a fault where the option is a topic's (UNKNOWN_SERVER_ERROR)",
+    44: "IncrementalAlterConfigs refuses a broker's options that cannot be honoured, and unknown names, which Kafka "
+    "keeps (INVALID_CONFIG), see configuration.md. Client metrics and groups (kinds 16 and 32) have no options "
+    "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
+    "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
-    55: "DescribeQuorum names the broker's listeners as the node's: there are none for controllers alone",
-    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader; an "
-    "empty name is INVALID_TOPIC_EXCEPTION, and others are told beside it (UNKNOWN_TOPIC_OR_PARTITION where there is "
-    "none), in Kafka a fault for all (UNKNOWN_SERVER_ERROR)",
+    55: "DescribeQuorum names the broker's listeners as the node's: the controller has none of its own",
+    75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
+    "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
+    "a fault (UNKNOWN_SERVER_ERROR)",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
 }
 
@@ -104,37 +104,14 @@ PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka
 
 
 def handler_modules() -> list[str]:
-    """The modules of all handlers, by their keys. Each is loaded by its first request, or before, by `loading.py`."""
+    """The modules of all handlers, by their keys. Each is loaded by its first request, or earlier by `loading.py`."""
     from ...protocol.messages import MODULES
 
     return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
 
 
-class Route(Routed):
-    """How one version of one API is decoded, handled and answered. The functions are compiled at first use."""
-
-    handle: Handler
-
-    __slots__ = ("api", "encode", "flexible_response")
-
-    def __init__(
-        self, key: int, version: int, handle: Handler, latency: Latency, answer_at_once: AtOnce | None = None
-    ) -> None:
-        api = APIS[key]
-        self.api = api
-        self.version = version
-        self.handle = handle
-        self.answer_at_once = answer_at_once  # from a request's bytes to its answer's, tried first
-        self.flexible_request = api.request_header_version(version) == 2
-        self.flexible_response = api.response_header_version(version) == 1
-        self.decode = api.request.decoder(version)
-        self.encode = api.response.encoder(version)
-        self.requests = 0
-        self.latency = latency  # of all versions of the API
-
-
 class Routes(dict[int, Any]):
-    """Routes by `key << 16 | version`; None for what is not served. Made on demand, so that a start is quick."""
+    """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,5 +129,5 @@ class Routes(dict[int, Any]):
         handler = import_module(f".apis.{MODULES[key]}", __package__)
         short_way = handler.short_way(version) if hasattr(handler, "short_way") else None
         latency = self._latencies.setdefault(key, Latency())
-        route = self[number] = Route(key, version, handler.handle, latency, short_way)
+        route = self[number] = Route(APIS[key], version, handler.handle, latency, short_way)
         return route

@@ -1,9 +1,9 @@
-"""Answers of one connection that are due in the order of its requests, of which some are there and some wait.
+"""The answers of one connection that are due, in the order of its requests: some are there, others wait.
 
-Behind a request that waits no other is begun; produce requests alone follow each other. One that waits, for the disk or
-for replicas, has been appended, so that the next need not wait for it: one fsync serves all that a client has in
-flight (group commit). Kafka's broker handles one request of a connection at a time; what clients see is the same, since
-order is kept in the log and in the answers.
+No request is begun behind one that waits, except a Produce behind other Produces. Those have been appended and wait for
+the disk or for replicas, so that the next need not wait for them: one fsync serves all that a client has in flight
+(group commit). Kafka's broker handles one request of a connection at a time. Clients see the same, since the order is
+kept in the log and in the answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
-    from .dispatch import Route
+    from ._route import Route
 
 DUE_MAX = 64  # produce requests of one connection that wait
 
@@ -32,7 +32,7 @@ class Due:
 
 
 class DueAnswers(list[Due]):
-    """The line. A list, since whether anybody is in it is asked several times a request."""
+    """The line. It is a list, since each request asks several times whether it is empty."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class DueAnswers(list[Due]):
         return due
 
     def complete(self, due: Due, answer: Any) -> list[Due]:
-        """An answer has come: gives those that can be sent now, in order."""
+        """An answer has come. Gives those that can be sent now, in order."""
         due.pending, due.answer = None, answer
         count = 0
         while count < len(self) and self[count].pending is None:
@@ -56,7 +56,7 @@ class DueAnswers(list[Due]):
         return ready
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """The connection has ended: drop all, and end what waits."""
         line = self[:]
         self.clear()
         for due in line:

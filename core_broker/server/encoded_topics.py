@@ -1,7 +1,7 @@
-"""Topics as Metadata answers tell them, kept encoded: thousands of partitions are told by joining what is there.
+"""Encoded rows of topics for Metadata answers, kept so that an answer with thousands of partitions is only joined.
 
-A topic's image is never changed, only replaced, so what was encoded of it holds as long as it is the same object, and
-needs nobody to say that it does not.
+A topic's image is never changed, only replaced. So its encoded row is valid as long as the image is the same object,
+and nothing has to be invalidated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ...protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
 
 ALL_TOPIC_OPERATIONS = 0b110111111000  # what a client may do to a topic where there is no authorizer
-VERSIONS_KEPT = 4  # of the message, with and without operations; that asked for least lately goes
-STALE_SHARE = 2  # times as many topics as there are may be kept before those that are gone go
+VERSIONS_KEPT = 4  # of the message, with and without operations; the least recently used goes
+STALE_SHARE = 2  # rows of deleted topics go when more than so many times the present topics are kept
 
 Kept = dict[str, tuple[TopicImage, bytes]]
 
@@ -29,10 +29,10 @@ class EncodedTopics:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._versions: dict[tuple[int, bool], Kept] = {}  # that asked for last at the end
+        self._versions: dict[tuple[int, bool], Kept] = {}  # the most recently used at the end
 
     def get(self, topic: TopicImage, version: int, with_operations: bool) -> bytes:
-        """A topic's row in an answer of that version; with_operations: what a client may do to it is asked for."""
+        """A topic's row in an answer of that version. with_operations: with what a client may do to the topic."""
         kept = self.of_version(version, with_operations)
         found = kept.get(topic.name)
         if found is not None and found[0] is topic:
@@ -56,14 +56,14 @@ class EncodedTopics:
 
 
 def tell_lost(row: MetadataResponsePartition | DescribeTopicPartitionsResponsePartition) -> None:
-    """Of a partition that its leader cannot use: clients must be told of none, as by Kafka, or they go on asking it."""
+    """Give a partition no leader, since its leader cannot use it. As with Kafka, clients would go on asking it."""
     row.leader_id = NO_LEADER
     row.isr_nodes = []
     row.offline_replicas = list(row.replica_nodes)
 
 
 def row_of(topic: TopicImage, with_operations: bool, lost: Set[int] = frozenset()) -> MetadataResponseTopic:
-    """lost: partitions that nobody can use, see `tell_lost`."""
+    """A topic's row. lost: partitions that cannot be used, see `tell_lost`."""
     partitions = []
     for index in sorted(topic.partitions):
         partition = topic.partitions[index]

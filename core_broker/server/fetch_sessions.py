@@ -1,10 +1,10 @@
 """Fetch sessions (KIP-227): what a client fetches is remembered, so that requests and answers name changes only.
 
-A session has an epoch that each request raises by one; a request that does not fit is refused, and the client begins
-anew. Sessions are bounded (`max.incremental.fetch.session.cache.slots`), and so are their partitions
-(`max.incremental.fetch.session.partitions`); who may take whose place when there is no
-slot left is Kafka's rule: a stale session goes first, then, for a newcomer that has at least as many partitions, the
-smallest one that has lived for a while, followers' sessions last. Nothing here reads a log.
+A session has an epoch that each request raises by one. A request with another epoch is refused, and the client begins a
+new session. The number of sessions is bounded (`max.incremental.fetch.session.cache.slots`), and so is that of their
+partitions (`max.incremental.fetch.session.partitions`). When there is no slot left, a new session may replace another
+by Kafka's rule: a stale one first; then the smallest one that has lived for a while, if the new one has at least as
+many partitions; followers' sessions last. Nothing here reads a log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str | bytes, int]  # topic's name or id, partition
 
 
 class FetchSession:
-    """One client's session. `partitions` stand in the order in which they are looked at."""
+    """One client's session. `partitions` are in the order in which they are looked at."""
 
     __slots__ = ("by_id", "created_s", "epoch", "evictable", "id", "last_used_s", "partitions", "privileged", "size")
 
@@ -37,10 +37,10 @@ class FetchSession:
         self.epoch = 1  # of the next request
         self.size = len(partitions)  # when it was last used
         self.created_s = self.last_used_s = now_s
-        self.evictable = False  # by consumers too
+        self.evictable = False  # by consumers, too
 
     def moved(self, key: Key) -> None:
-        """The partition had records: others come first next time, when a limit may leave no room for all."""
+        """The partition had records. Others come first next time, since a limit may leave no space for all."""
         self.partitions[key] = self.partitions.pop(key)
 
 
@@ -70,7 +70,7 @@ class FetchSessions:
         return session
 
     def open(self, partitions: dict[Key, Wanted], privileged: bool, by_id: bool, now_s: float) -> int:
-        """The id of a new session; NO_SESSION when there is no room for it."""
+        """The id of a new session; NO_SESSION when no slot is free for it."""
         if self.partitions_count + len(partitions) > self.max_partitions:
             return NO_SESSION
         if len(self._sessions) >= self.slots and not self._evict(privileged, len(partitions), now_s):
@@ -83,9 +83,10 @@ class FetchSessions:
         return session_id
 
     def used(self, session: FetchSession, now_s: float) -> None:
-        """A request has gone on with a session, and perhaps changed its partitions.
+        """A request has used a session, and perhaps changed its partitions.
 
-        Raises KafkaError when it has grown past the bound of all; then it is closed, and the client goes on without.
+        Raises KafkaError when there are too many partitions now. Then the session is closed, and the client goes on
+        without one.
         """
         self.partitions_count += len(session.partitions) - session.size
         session.size = len(session.partitions)
@@ -102,7 +103,7 @@ class FetchSessions:
             self.partitions_count -= session.size
 
     def _evict(self, privileged: bool, size: int, now_s: float) -> bool:
-        """Make room for a session of so many partitions, if one may go for it."""
+        """Close a session in favour of a new one with so many partitions, if the rule allows it."""
         if not self._sessions:
             return False
         oldest = min(self._sessions.values(), key=lambda session: (session.last_used_s, session.id))

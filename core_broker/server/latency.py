@@ -1,7 +1,7 @@
 """How long requests took, in buckets that are cheap to count and fine enough for percentiles.
 
 A request that is answered at once costs one search in a table and two additions. For one that waits, the time of its
-handler and the whole are counted apart, as Kafka's LocalTimeMs and TotalTimeMs are.
+handler and the whole time are counted separately, as in Kafka's LocalTimeMs and TotalTimeMs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Latency:
     def __init__(self) -> None:
         self._at_once = [0] * BUCKETS  # requests that were answered by their handler
         self._at_once_ns = 0
-        self._began = [0] * BUCKETS  # the handlers' part of those that waited
+        self._began = [0] * BUCKETS  # requests that waited, by the time of their handlers
         self._began_ns = 0
-        self._waited = [0] * BUCKETS  # the whole of those that waited
+        self._waited = [0] * BUCKETS  # the same requests, by their whole time
         self._waited_ns = 0
 
     def answered(self, elapsed_ns: int) -> None:
-        """A request's handler gave its answer."""
+        """A handler has given an answer at once."""
         self._at_once[bisect_left(BOUNDS_NS, elapsed_ns)] += 1
         self._at_once_ns += elapsed_ns
 
     def began(self, elapsed_ns: int) -> None:
-        """A request's handler is through, its answer has to wait."""
+        """A handler has returned, and its answer has to wait."""
         self._began[bisect_left(BOUNDS_NS, elapsed_ns)] += 1
         self._began_ns += elapsed_ns
 
@@ -52,7 +52,7 @@ class Latency:
 
 
 def percentile_ns(counts: list[int], share: float) -> float:
-    """The time that a share (0 to 1) of requests stayed below, taken evenly within its bucket; 0 for no requests."""
+    """The time below which a share (0 to 1) of requests stayed, interpolated within its bucket; 0 without requests."""
     wanted = share * sum(counts)
     seen = 0
     for number, count in enumerate(counts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError
-from .context import Context
+from ._context import Context
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
@@ -35,7 +35,7 @@ def leader_of(topic: str, index: int, context: Context) -> Leader:
 
 
 def check_epoch(partition: Partition, current_leader_epoch: int) -> None:
-    """`Partition.check_epoch` for requests in which -1 alone stands for no epoch: others below 0 are old ones."""
+    """`Partition.check_epoch` for requests in which -1 alone means no epoch: any other below 0 is an old one."""
     if current_leader_epoch < NOBODY:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{partition}: leader epoch is {partition.leader_epoch}")
     partition.check_epoch(current_leader_epoch)

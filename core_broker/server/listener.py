@@ -1,4 +1,4 @@
-"""The sockets of a broker: several listeners, each with a name and the address clients are told.
+"""The sockets of a broker: several listeners, each with a name and the address that clients get for it.
 
 A `Server` holds what its connections share: the read buffer, the routes, the bounds, and one timer that closes idle
 connections.
@@ -12,18 +12,19 @@ import errno
 import logging
 import os
 import socket
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
-from ._frames import Serving
+from ._frames import Shared
+from ._route import Route
 from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
-from .context import Services
-from .dispatch import Route, Routes
+from .dispatch import Routes
+from .request_memory import RequestMemory
+from .services import Services
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,11 @@ TICKS = 4  # the idle timer looks this often within connections.max.idle.ms
 PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PROTOCOLS = "listener.security.protocol.map"
-ANY_HOST = ("0.0.0.0", "::")  # where a socket may listen, and nobody can connect to
+ANY_HOST = ("0.0.0.0", "::")  # a socket may listen there, but no client can connect to it
 
 
 def host_and_port(host: str, port: int) -> str:
-    """As clients take it: an IPv6 address stands in brackets."""
+    """As clients take it, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -73,14 +74,14 @@ class ListenError(Exception):
 
 
 def cannot_listen(error: OSError | UnicodeError, where: str, option: str) -> ListenError:
-    """Which address it is that cannot be had, and the way out. A name that cannot be one is a UnicodeError."""
+    """The error for an address on which no socket can listen, with a way out. UnicodeError: no name is of that form."""
     if isinstance(error, (socket.gaierror, UnicodeError)):
         why, way_out = "the name is not known", f"name this machine, or an address of it ({option} HOST:PORT)"
     else:
         why = os.strerror(error.errno or 0)
         way_out = {
             errno.EADDRNOTAVAIL: "no interface of this machine has it: listen on one that it has, or on all "
-            f"({option} 0.0.0.0:PORT); what clients are told instead is advertised.listeners",
+            f"({option} 0.0.0.0:PORT); clients get advertised.listeners as the address",
             errno.EACCES: f"choose a port from 1024 on, which needs no rights ({option} HOST:PORT)",
         }.get(
             error.errno or 0, f"stop what uses the port or choose another ({option} HOST:PORT, port 0 for any free one)"
@@ -101,10 +102,10 @@ def parse_address(text: str, option: str) -> Address:
 
 
 def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
-    """The listeners of a configuration, each with its advertised address. Raises ConfigError, where Kafka does, too.
+    """The listeners of a configuration, each with its advertised address. Raises ConfigError where Kafka does, too.
 
-    An address whose host is empty is told as this machine's name. Controllers' listeners are left out: they are checked
-    like all others, but the controller works inside the broker and nothing listens for it.
+    An address without a host is advertised as this machine's name. Controllers' listeners are checked like all others
+    and left out: the controller runs inside the broker, and nothing listens for it.
     """
     listeners = [parse_address(text, "listeners") for text in config["listeners"]]
     controllers = [name.upper() for name in config["controller.listener.names"] or ()]
@@ -165,7 +166,7 @@ def _check_ports(listeners: list[Address], metrics: str | None) -> None:
 
 
 def _family(host: str) -> int:
-    """Of an address that is written in numbers; 0 for a name, and for all interfaces."""
+    """The family of a numeric address; 0 for a name, and for all interfaces."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):
             socket.inet_pton(family, host)
@@ -210,7 +211,7 @@ def _check_advertised(listener: Address, advertised: Address, told: list[str]) -
 
 
 async def begin_to_listen(server: asyncio.Server, where: str, option: str) -> None:
-    """Have a server listen that has its address only; raises ListenError where another process was faster.
+    """Have a server listen that is bound to its address; raises ListenError where another process listens there by now.
 
     Two processes may bind one address as long as none of them listens (SO_REUSEADDR). uvloop does not raise the error
     of a listen(2) that fails, it closes the socket.
@@ -224,14 +225,14 @@ async def begin_to_listen(server: asyncio.Server, where: str, option: str) -> No
 
 
 def _listens(each: Any) -> bool:
-    """A server's socket; uvloop has None, or one without a descriptor, in the place of one that was closed."""
+    """Whether a server's socket listens. uvloop has None, or one without a descriptor, for one that was closed."""
     with contextlib.suppress(OSError, ValueError):
         return each is not None and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False
 
 
 async def _machine_name() -> str:
-    """What other machines call this one, as Java's getLocalHost().getCanonicalHostName(). Raises ConfigError."""
+    """This machine's name for others, as by Java's getLocalHost().getCanonicalHostName(). Raises ConfigError."""
     loop, name = asyncio.get_running_loop(), socket.gethostname()
     try:
         found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -244,8 +245,8 @@ async def _machine_name() -> str:
     return canonical
 
 
-class Server(Serving):
-    """All listeners and connections of a broker. ConfigError for listeners that cannot be."""
+class Server:
+    """All listeners and connections of a broker. Raises ConfigError for listeners that cannot be."""
 
     services: Services  # from `serve` on
 
@@ -253,31 +254,33 @@ class Server(Serving):
         self.config = config
         self.routes = Routes()
         self.unsupported_api_versions = _unsupported_route(self.routes)
-        self.clock = None  # nanoseconds; set where somebody asks how long requests take
-        self.tell = None  # told of each request: route, correlation id, context, nanoseconds; needs the clock
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.buffers = Buffers()
-        self.max_request_bytes = config["socket.request.max.bytes"]
+        self.memory = RequestMemory(config["queued.max.request.bytes"])
+        self.shared = Shared(
+            self.routes,
+            memoryview(bytearray(SCRATCH_BYTES)),
+            self.buffers,
+            self.memory,
+            config["socket.request.max.bytes"],
+        )
         self.turn_bytes: int = config["send.turn.bytes"]
-        self.tick = 0
         self.is_draining = False
-        self._empty: asyncio.Future[None] | None = None  # while somebody waits for the last connection to end
+        self._empty: asyncio.Future[None] | None = None  # set while `drained` waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
         self._addresses = addresses(config)
-        self._max_held_bytes: int = config["queued.max.request.bytes"]
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
         self._backlog: int = config["socket.listen.backlog.size"]
         self.far_congestion_control = b""  # of connections from other machines
         self._connections: dict[int, Connection] = {}
-        self._held_bytes = 0
-        self._starved: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     async def bind(self) -> None:
-        """Take all addresses, so that their ports are known; nobody is served yet. Raises ListenError, and ConfigError
-        where this machine has no name to tell."""
+        """Take all addresses, so that their ports are known. No connection is accepted yet.
+
+        Raises ListenError, and ConfigError where this machine has no name to advertise.
+        """
         for address, advertised in self._addresses:
             await self._listen(address, advertised)
 
@@ -313,14 +316,14 @@ class Server(Serving):
                 server.close()
 
     def begin_drain(self) -> None:
-        """Take no more requests: connections end, each once the answer that is due to it is sent."""
+        """Take no more requests. Each connection ends once the answers that are due to it are sent."""
         self.is_draining = True
         for connection in list(self._connections.values()):
             if connection.is_idle:
                 connection.close()
 
     async def drained(self, timeout_s: float) -> int:
-        """Wait until all answers are sent, at most so long; gives how many connections are left."""
+        """Wait until all answers are sent, but no longer than so many seconds. Gives how many connections are left."""
         if self._connections:
             self._empty = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
@@ -343,7 +346,7 @@ class Server(Serving):
             if self._send_buffer_bytes >= 0 and hasattr(each, "setsockopt"):  # the simulator's has none
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
-    # --- what connections tell ----------------------------------------------------------------------------------------
+    # --- for its connections ------------------------------------------------------------------------------------------
 
     def add(self, connection: Connection) -> bool:
         """False when there are as many connections as may be."""
@@ -363,29 +366,6 @@ class Server(Serving):
             if self._empty is not None and not self._connections and not self._empty.done():
                 self._empty.set_result(None)
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of requests that are being read."""
-        return self._held_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        """How much more there may be of it."""
-        return max(self._max_held_bytes - self._held_bytes, 0)
-
-    def held(self, connection: Connection, delta_bytes: int) -> None:
-        """The memory of half-read requests grew or shrank."""
-        self._held_bytes += delta_bytes
-        if delta_bytes > 0:
-            if self._held_bytes > self._max_held_bytes:
-                connection.pause_for_memory()
-                self._starved.append(connection)
-        elif self._starved and self._held_bytes <= self._max_held_bytes:
-            starved, self._starved = self._starved, deque()
-            for waiting in starved:
-                if id(waiting) in self._connections:
-                    waiting.resume_for_memory()
-
     # --- idle connections ---------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
@@ -393,22 +373,19 @@ class Server(Serving):
         self._timer = loop.call_later(self._idle_ms / 1000 / TICKS, self._look_for_idle)
 
     def _look_for_idle(self) -> None:
-        self.tick += 1
+        self.shared.tick += 1
         self.buffers.trim()
         self.closings.summarise()
         for connection in list(self._connections.values()):
-            if connection.waits_for_us:
-                connection.tick = self.tick
-            elif self.tick - connection.tick > TICKS:
-                connection.close("idle for connections.max.idle.ms")
+            connection.close_if_idle(TICKS)
         self._arm()
 
 
 def _unsupported_route(routes: dict[int, Route]) -> Route:
-    """ApiVersions as version 0, saying that the version asked for is not there."""
+    """ApiVersions as version 0, with the error that the version is not supported."""
     from .apis import api_versions
 
     plain = routes[18 << 16]
-    route = Route(18, 0, api_versions.handle_unsupported, plain.latency)
+    route = Route(plain.api, 0, api_versions.handle_unsupported, plain.latency)
     route.encode = plain.encode
     return route

@@ -1,7 +1,7 @@
-"""Appends whose batches must be looked into or compressed anew: off the loop, in the order in which they came.
+"""Appends whose batches must be checked record by record or recompressed: off the loop, in the order of arrival.
 
-A partition with an append at work has a line: all later appends of clients wait in it, those too that need no work, so
-that the log has what came first first. Other partitions and connections do not wait.
+A partition with such an append under way has a line. All later appends of clients wait in it, even those that need no
+work, so that the log keeps the order of arrival. Other partitions and connections do not wait.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Preparing:
     def __init__(self, files: Files, runtime: Runtime, max_bytes: int) -> None:
         self._files = files
         self._runtime = runtime
-        self._max_bytes = max_bytes  # of the batches that are at work or wait
+        self._max_bytes = max_bytes  # of all batches that are under way or wait
         self._bytes = 0
 
     def begin(self, partition: Partition, batch: Any) -> Work | None:
         """Take a place in the partition's line; None when the append can be made at once.
 
-        The batch is copied. Raises KafkaError REQUEST_TIMED_OUT when too much is at work.
+        The batch is copied. Raises KafkaError REQUEST_TIMED_OUT when too much is under way.
         """
         large = is_large(batch, partition.log.config)
         if not large and partition.line is None:
@@ -49,7 +49,7 @@ class Preparing:
         return work
 
     async def append(self, work: Work) -> AppendInfo:
-        """Make an append that has a place in the line. Raises KafkaError; then nothing was appended."""
+        """Make an append in its turn. Raises KafkaError; nothing was appended then."""
         partition = work.partition
         inspection = None
         try:
@@ -74,5 +74,5 @@ class Work:
         self.partition = partition
         self.batch = batch
         self.is_large = is_large
-        self.before = partition.line  # whose end it waits for
+        self.before = partition.line  # the append before it, if any
         self.done = done

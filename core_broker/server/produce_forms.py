@@ -1,8 +1,9 @@
-"""What the form of a Produce request says against it, before any log is asked, by Kafka's rules for odd requests.
+"""Checks of a Produce request's form, before any log is asked. The rules for odd requests are Kafka's.
 
-A batch of no format that there is, or of a transaction that is not named, fails the whole request. Any other fault of
-form is its partition's alone. Of a partition that is named more than once the last batch of a right form is appended,
-and what is wrong with another is told; of a topic without partitions nothing is told.
+A batch of an unknown format, or of a transaction that the request does not name, fails the whole request. Any other
+fault of form fails its partition alone. If a partition is named more than once, the last batch of a right form is
+appended. If one of the others has a fault, the answer has that fault and does not mention the append. A topic without
+partitions is not in the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ...protocol.compression import codec_id
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import PartitionProduceData, Request, TopicProduceData
 
-LEAST_LENGTH = 14  # that a batch of any format has
+LEAST_LENGTH = 14  # the least length that a batch of any format claims
 ZSTD = codec_id("zstd")
 ZSTD_SINCE = 7  # version of this request
 
@@ -39,7 +40,7 @@ NO_FAULTS: Mapping[Any, Any] = MappingProxyType({})
 def is_plain(topics: list[TopicProduceData]) -> bool:
     """Whether each partition is named once and gets one batch of the present format, of no transaction.
 
-    Nearly every request is: nothing but a log then has something to say against it.
+    Nearly every request is. Only a log can refuse it then.
     """
     for topic in topics:
         indexes = set()
@@ -57,7 +58,7 @@ def is_plain(topics: list[TopicProduceData]) -> bool:
 
 
 def whole_request_error(request: Request) -> ErrorCode | None:
-    """What fails a request as a whole, by the first batch of each partition alone."""
+    """The error that fails a request as a whole, if any. Only the first batch of each partition is looked at."""
     code = next(
         filter(None, (_wrong_head(each.records) for t in request.topic_data for each in t.partition_data)), None
     )
@@ -85,7 +86,7 @@ def _wrong_head(records: Any) -> ErrorCode | None:
 
 
 def _may_be_a_batch(records: Any, position: int) -> bool:
-    """Whether a batch of any format may begin here, as far as there are bytes to tell; at least LENGTH_OVERHEAD."""
+    """Whether a batch of any format may begin here, by the bytes there are: at least LENGTH_OVERHEAD."""
     if LENGTH.unpack_from(records, position + LENGTH_AT)[0] < LEAST_LENGTH:
         return False
     return len(records) - position < FORM.size or 0 <= FORM.unpack_from(records, position)[1] <= MAGIC
@@ -101,7 +102,7 @@ def named_once(topics: list[TopicProduceData]) -> dict[Topic, list[int]]:
 
 
 def sorted_out(topics: list[TopicProduceData], version: int) -> tuple[list[TopicProduceData], Faults]:
-    """Each topic and partition once, with what is to be appended, and what is to be told of batches of a wrong form."""
+    """Each topic and partition once, with the batch to append; and the faults of batches of a wrong form."""
     right: dict[Topic, dict[int, PartitionProduceData]] = {}
     faults: dict[Topic, dict[int, KafkaError]] = {}
     count = 0
@@ -125,9 +126,9 @@ def sorted_out(topics: list[TopicProduceData], version: int) -> tuple[list[Topic
 
 
 def form_error(records: Any, version: int) -> KafkaError | None:
-    """What is wrong where there is not exactly one batch of the present format.
+    """The fault if there is not exactly one batch of the present format.
 
-    What else may be wrong with the bytes is for the log to say; half a batch after a whole one it leaves out.
+    All else is checked by the log. It ignores half a batch after a whole one.
     """
     size = 0 if records is None else len(records)
     if size < FORM.size:

@@ -1,4 +1,4 @@
-"""Producer ids for clients, out of blocks that the controller hands out, so that no id is given twice."""
+"""Producer ids for clients, out of blocks that the controller allocates, so that no id is given twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_WAITING = 10_000
 
 
 class ProducerIds:
-    """Ids of this broker."""
+    """The producer ids of one broker."""
 
     def __init__(self, controller: Controller, broker_id: int) -> None:
         self._controller = controller
@@ -52,7 +52,7 @@ class ProducerIds:
         self._next, self._end = result.first_producer_id, result.first_producer_id + result.count
         served = waiting[: result.count]
         self._next += len(served)
-        self._waiting = waiting[result.count :]  # more than a block has: they wait for the next
+        self._waiting = waiting[result.count :]  # those for whom the block has none wait for the next
         if self._waiting:
             self._ask()
         for producer_id, callback in enumerate(served, result.first_producer_id):

@@ -1,6 +1,6 @@
-"""Which records made a batch be refused, for the answer to its producer (KIP-467).
+"""Which records of a refused batch were wrong, for the answer to its producer (KIP-467).
 
-Only a batch that was refused is looked into, and only a small one: its records are decoded one by one.
+Only a small batch is looked into, since its records are decoded one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_NAMED = 1_000
 def record_errors(
     error: KafkaError, records: Any, partition: Partition, wall_ms: int
 ) -> list[BatchIndexAndErrorMessage]:
-    """What is wrong with each record of a batch that the log refused; empty where it is the batch itself."""
+    """What is wrong with each record of a batch that the log refused; empty if the batch itself is wrong."""
     of_keys = isinstance(error, NullKeys)
     if not (of_keys or error.code == ErrorCode.INVALID_TIMESTAMP) or len(records) > MAX_BATCH_BYTES:
         return []

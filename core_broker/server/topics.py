@@ -1,4 +1,4 @@
-"""How handlers change the cluster: by a command to the controller, which answers once partitions are open."""
+"""How handlers change the cluster: by a command to the controller. It answers once partitions are open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..cluster.controller.create_topics import CreateTopics
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
-    from .context import Context
+    from ._context import Context
 
 
 def check_name(name: str) -> None:
@@ -24,12 +24,12 @@ def check_name(name: str) -> None:
 
 
 def code_for_missing(name: str) -> ErrorCode:
-    """What is said of a topic that is not there."""
+    """The error for a topic that does not exist."""
     return ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
-    """Have the controller decide `command`; `answer(result)` makes the response, when all rooms have reacted."""
+    """Have the controller decide `command`; `answer(result)` makes the response, once the broker has applied it."""
     services = context.services
     if timeout_ms <= 0:
         reason = f"not done: a timeout of {timeout_ms} ms leaves no time for it"

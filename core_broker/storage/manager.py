@@ -1,8 +1,8 @@
 """All logs of one data directory, and the small files beside them.
 
-A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). Checkpoints say
-how far each log is on disk, where it starts and what its high watermark was (checkpoint_files.py). A marker left by a
-clean shutdown lets the next start believe what it finds. Periodic work is in upkeep/.
+A directory belongs to one node of one cluster (meta.properties) and to one process at a time (.lock). The checkpoints
+record how far each log is on disk, where it starts, and its high watermark (startup/checkpoints.py). After a clean
+shutdown a marker file tells the next start to trust what it finds. Periodic work is in upkeep/.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .upkeep.removals import Removals, rename_all
 
 logger = logging.getLogger(__name__)
 
-METADATA_TOPIC = "__cluster_metadata"  # its log is not a partition's; it lies here too
+METADATA_TOPIC = "__cluster_metadata"  # its log is in this directory too, but is not a partition's
 CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
-OPEN_AT_ONCE = 32  # logs that one thread opens before others have their turn
-PARTS_A_THREAD = 64  # at least, of the logs that are opened after a crash
+OPEN_AT_ONCE = 32  # logs that one thread opens in one call
+PARTS_A_THREAD = 64  # the least number, when logs are opened after a crash
 DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
 
 Key = tuple[str, int]  # topic, partition
-Opened = Callable[[LogToOpen, Log | KafkaError], None]  # gets each log that was to be opened, or why it cannot be
+Opened = Callable[[LogToOpen, Log | KafkaError], None]  # called for each log, with the error if it cannot be opened
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -55,20 +55,20 @@ class ManagerConfig:
     high_watermark_interval_ms: int = 5_000
     retention_interval_ms: int = 300_000
     file_delete_delay_ms: int = 60_000  # log.segment.delete.delay.ms
-    volume_logs_min: int = VOLUME_LOGS_MIN  # from so many logs on, a stop syncs the whole volume at once
+    volume_logs_min: int = VOLUME_LOGS_MIN  # with this many logs or more, a stop syncs the whole volume at once
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
 class LogManager:
-    """Call `open`, then `open_logs` or `create` for what is wanted, then `start`; `close` at the end.
+    """Call `open`, then `open_logs` or `create` for the logs that are needed, then `start`; `close` at the end.
 
-    A log that is opened tells of changes by `on_change`, and what is looked at now and then is those alone.
+    A log reports its changes by `on_change`. The periodic work looks only at logs that have changed.
 
-    logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: as in meta.properties.
-    high_watermark_of: set by who owns the partitions; gives a partition's high watermark, None for one not known.
-    is_broken: set by the same; called for a log that went offline until the next start.
-    on_shortage: set by the same; called for a log that went offline for want of disk space, descriptors or memory. The
-    owner calls `let_go`, and opens it again once there is some.
+    logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: from meta.properties.
+    high_watermark_of: set by the owner of the partitions; returns a partition's high watermark, None if unknown.
+    is_broken: set by the owner; called for a log that is offline until the next start.
+    on_shortage: set by the owner; called for a log that is offline for lack of disk space, descriptors or memory. The
+    owner calls `let_go`, and opens the log again when the resource is available.
     removed: set before logs are opened; ids of topics that are known to be deleted.
     """
 
@@ -91,8 +91,8 @@ class LogManager:
         self.checkpoints = Checkpoints(files, data_dir, self._high_watermark)
         self._is_open = False
         self._unopened: dict[Key, None] = {}  # directories found at the start and not opened yet
-        self._half_made: dict[Key, None] = {}  # could not be opened; a directory may be there that is not on disk yet
-        self._doubtful: dict[Key, KafkaError] = {}  # went offline by these, were closed and are to be opened again
+        self._half_made: dict[Key, None] = {}  # failed to open; a directory may exist that is not on disk yet
+        self._doubtful: dict[Key, KafkaError] = {}  # closed after this error, to be opened again
         self._compacted: dict[Key, Log] = {}
         self.duties = Duties(
             self.logs,
@@ -125,9 +125,9 @@ class LogManager:
     # --- The directory ------------------------------------------------------------------------------------------------
 
     async def open(self, node_id: int, cluster_id: str | None = None) -> None:
-        """Take the data directory, made if it is not there. cluster_id: what it must be; None takes or makes one.
+        """Take the data directory; create it if it does not exist. cluster_id: the expected id; None accepts any.
 
-        Raises KafkaError: in use by another process, of another node or cluster, unreadable.
+        Raises KafkaError: the directory is in use, belongs to another node or cluster, or cannot be read.
         """
         try:
             await self.files.run(make_directory, self.files, self.data_dir)
@@ -137,9 +137,9 @@ class LogManager:
             for directory in await self.files.run(self._tidy):
                 self.removals.add(directory)
             self.was_clean &= self.checkpoints.load()
-            # Stale entries would vouch for a later log of the same name, and a marker that a crash brings back for
-            # logs that were not closed. A partition that a killed process made may be in the page cache alone. A
-            # write, which also syncs the directory, makes all three last.
+            # Old entries must not be applied to a later log of the same name. The marker must not come back after a
+            # crash, when logs were not closed. A partition that a killed process created may be in the page cache
+            # only. Writing a file also syncs the directory, which makes all three changes durable.
             has_written = await self.checkpoints.keep_only(self._unopened)
             if not has_written:
                 await self.files.run(self.files.sync_directory, self.data_dir)
@@ -157,7 +157,7 @@ class LogManager:
         return f"{self.data_dir}/{name}"
 
     def _tidy(self) -> list[str]:
-        """Take stock of what is there; gives the directories that are still to be removed."""
+        """Look at what is in the directory. Returns the directories that are still to be removed."""
         doomed = []
         for name in self.files.listdir(self.data_dir):
             if name.endswith(DELETE_SUFFIX):
@@ -165,7 +165,7 @@ class LogManager:
             elif name.endswith(".tmp"):
                 try:
                     self.files.unlink(self._path(name))
-                except OSError as error:  # it only takes disk space: the partitions need not wait for it
+                except OSError as error:  # it only costs disk space, so opening goes on
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
@@ -187,21 +187,21 @@ class LogManager:
         return sorted([*self._unopened, *self.logs])
 
     def topic_id(self, topic: str, index: int) -> bytes | None:
-        """The topic id in a partition's directory; None when it has none. Raises StorageError, KafkaError."""
+        """The topic id in a partition's directory; None if there is none. Raises StorageError, KafkaError."""
         return self._directories.topic_id((topic, index))
 
     def get(self, topic: str, index: int) -> Log | None:
         return self.logs.get((topic, index))
 
     async def open_logs(self, wanted: Sequence[LogToOpen], opened: Opened = lambda each, log: None) -> None:
-        """Open logs, made where they do not exist; `opened` is called for each with the log or why it cannot be opened.
+        """Open logs; create those that do not exist. `opened` is called for each with the log or with the error.
 
-        A directory of another topic gives way, see `set_aside`.
+        A directory of another topic is renamed first, see `set_aside`.
         """
         threads = asyncio.Semaphore(self.config.recovery_threads)
         at_once = OPEN_AT_ONCE
         if self._unopened and not self.was_clean:
-            # Each may have gigabytes to read: then the pool's threads share the logs in parts that end together.
+            # Each log may have gigabytes to read. The pool's threads share the logs in parts of similar length.
             at_once = max(1, min(at_once, len(wanted) // (self.config.recovery_threads * PARTS_A_THREAD)))
 
         async def open_some(some: Sequence[LogToOpen]) -> None:
@@ -221,7 +221,7 @@ class LogManager:
                     opened(each, error)
                     continue
                 if is_same:
-                    self.logs[key].configure(each.config)  # which may be another by now
+                    self.logs[key].configure(each.config)  # the options may have changed since
                     opened(each, self.logs[key])
                     continue
             is_clean = self.was_clean and key in self._unopened
@@ -250,11 +250,11 @@ class LogManager:
                 is_cut |= result.recovery_point < points.recovery_point
             opened(each, result)
         if is_cut:
-            # Or the old ones would vouch for what is appended in place of the lost.
+            # The old recovery points would cover offsets that are lost and will be written again.
             await self.checkpoints.save_recovery_points()
 
     def _take(self, key: Key, log: Log) -> Log:
-        """A log that was opened is one of ours."""
+        """Add a log that was opened to those of this directory."""
         self._hooks.on_failure = self._failed if self.on_shortage is not None else None
         log.status.hooks = self._hooks
         log.ranges.windows = self._windows
@@ -266,7 +266,7 @@ class LogManager:
         return log
 
     async def create(self, topic: str, index: int, topic_id: bytes, config: LogConfig) -> Log:
-        """The open log of a partition, made if it is not there. Raises KafkaError."""
+        """The open log of a partition, created if it does not exist. Raises KafkaError."""
         results: list[Log | KafkaError] = []
         await self.open_logs([LogToOpen(topic, index, topic_id, config)], lambda each, log: results.append(log))
         (result,) = results
@@ -275,11 +275,11 @@ class LogManager:
         return result
 
     async def let_go(self, topic: str, index: int) -> None:
-        """Of a log that went offline: the next `open_logs` finds in its directory what a start would.
+        """Close a log that went offline, so that the next `open_logs` recovers it as a start would.
 
-        It reads from the recovery point on, and puts a copy of that on disk: after a failed sync it is not known what
-        the disk has. The old log must not be used any more. Raises StorageError while there is no disk space for that
-        note.
+        The recovery reads from the recovery point on, and writes a copy of that to disk, because after a failed sync
+        it is unknown what the disk has. The old log must not be used any more. Raises StorageError if there is no disk
+        space for the file that records the failed sync.
         """
         key = topic, index
         log = self.logs[key]
@@ -294,7 +294,7 @@ class LogManager:
             self.duties.forget(key)
             self._compacted.pop(key, None)
             self._doubtful[key] = log.failure
-            self._half_made[key] = None  # which topic it is of may not be on disk either
+            self._half_made[key] = None  # the file with its topic id may not be on disk either
             await log.leave()
 
     async def delete(self, topic: str, index: int) -> None:
@@ -302,10 +302,10 @@ class LogManager:
         await self.delete_logs([(topic, index)])
 
     async def delete_logs(self, keys: Sequence[Key]) -> None:
-        """Delete logs, open or not. When this returns no start will find them, whatever crash comes before it.
+        """Delete logs, open or not. When this returns, no start will find them, even after a crash.
 
-        Their files go later, see removals.py. Raises the StorageError of the first that cannot be deleted, after all
-        others were.
+        Their files are removed later, see removals.py. If some logs cannot be deleted, the others are deleted first;
+        then the StorageError of the first is raised.
         """
         failures: list[KafkaError] = []
         doomed: list[str] = []
@@ -315,7 +315,7 @@ class LogManager:
                 log = self.logs.pop(key, None)
                 self._forget(key)
                 if log is not None:
-                    await log.leave()  # its paths may soon be those of a new topic of this name
+                    await log.leave()  # a new topic of this name may soon use the same paths
                 names.append((self._directories.path(key), self._directories.path_to_delete(key)))
             renamed, failed = await self.files.run(rename_all, self.files, names)
             doomed += renamed
@@ -324,7 +324,7 @@ class LogManager:
             try:
                 await self._settle_names()
             except KafkaError as error:
-                failures.append(error)  # the names may come back: what is in them stays until a start
+                failures.append(error)  # the old names may come back after a crash: the files stay
             else:
                 for directory in doomed:
                     self.removals.add(directory)
@@ -332,7 +332,7 @@ class LogManager:
             raise failures[0]
 
     async def _settle_names(self) -> None:
-        """Put on disk that logs are gone, and that no checkpoint speaks for later ones of their names."""
+        """Sync the directory, so that the logs stay deleted and no checkpoint applies to later logs of their names."""
         await self.checkpoints.save()
         try:
             await self.files.run(self.files.sync_directory, self.data_dir)
@@ -340,11 +340,11 @@ class LogManager:
             raise StorageError(error, self.data_dir, "cannot sync") from error
 
     async def set_aside(self, is_stray: Callable[[str, int], bool]) -> list[str]:
-        """Rename the directories that are not open and `is_stray`; gives their new names.
+        """Rename the directories that are not open and for which `is_stray` is true. Returns their new names.
 
-        Their data is kept: what does not know them may be what is wrong. Those of topics whose ids are among the
-        `removed` are known to be deleted, and are: a crash came before that. One that cannot be renamed stays as it is;
-        it has another topic's id, and gives way to whoever needs its name.
+        Their data is kept, because it may be the metadata that is wrong. If the topic's id is in `removed`, the topic
+        was deleted and a crash came before its directory was: that directory is deleted. A directory that cannot be
+        renamed stays; it has another topic's id, so it is renamed when a topic needs its name.
         """
         doomed = [
             key for key in self._unopened if is_stray(*key) and self._directories.readable_id(key) in self.removed
@@ -363,7 +363,7 @@ class LogManager:
         return renamed
 
     async def _give_way(self, key: Key) -> None:
-        """A directory that names another topic than the one it is wanted for. Raises StorageError."""
+        """Rename the directory of another topic that has the name of this partition. Raises StorageError."""
         if (other := self._directories.readable_id(key)) in self.removed:
             await self.delete(*key)
         else:
@@ -373,7 +373,7 @@ class LogManager:
             await self._settle_names()
 
     def _keep_aside(self, key: Key, why: str) -> str:
-        """The new name of a directory that is not opened. Raises StorageError."""
+        """Rename a directory that is not opened, and return its new name. Raises StorageError."""
         name = self._directories.keep_aside(key, why)
         self._forget(key)
         return name
@@ -387,7 +387,7 @@ class LogManager:
         self.duties.forget(key)
 
     def _ours(self, status: LogStatus) -> tuple[Key, Log] | None:
-        """The partition and the log that a status is of, as long as the log is open here."""
+        """The partition and the log that a status belongs to; None if the log is not open here."""
         key = partition_of(status.name)
         if key is not None and (found := self.logs.get(key)) is not None and found.status is status:
             return key, found
@@ -398,7 +398,7 @@ class LogManager:
             self._note(*ours)
 
     def _note(self, key: Key, log: Log) -> None:
-        """What is done at times has something to look at."""
+        """A log has changed: the periodic work is to look at it."""
         self.checkpoints.note(key, log)
         self.duties.note(key, log)
         if log.config.compacts:
@@ -427,10 +427,10 @@ class LogManager:
         high_watermark = self._high_watermark(key, log)
         return high_watermark if undecided is None else min(undecided, high_watermark)
 
-    # --- What recurs --------------------------------------------------------------------------------------------------
+    # --- Periodic work ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin the recurring work; ends with `close`."""
+        """Begin the periodic work; `close` ends it."""
         if not self._started:
             self._started = True
             self.duties.start(self.data_dir)
@@ -438,15 +438,15 @@ class LogManager:
             self.cleaner.start()
 
     async def enforce_retention(self) -> None:
-        """Delete what is too old, of all logs; one that cannot is logged and does not stop the others."""
+        """Delete old segments of all logs. If that fails for a log, the error is logged and the others go on."""
         await self.duties.enforce_retention()
 
-    # --- The end ------------------------------------------------------------------------------------------------------
+    # --- Shutdown -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> list[KafkaError]:
-        """A clean shutdown: all logs synced and closed, checkpoints saved, the marker left if all of it went well.
+        """A clean shutdown: sync and close all logs, save the checkpoints, and write the marker if all succeeded.
 
-        Gives what could not be written, of logs that went offline before, too.
+        Returns the errors, including those of logs that went offline before.
         """
         if self._started:
             await self.duties.stop()
@@ -454,7 +454,7 @@ class LogManager:
             await self.cleaner.stop()
         if self._lock is None:
             return []
-        if not self._is_open:  # it was cut short
+        if not self._is_open:  # `open` did not finish
             self._release()
             return []
         logs = list(self.logs.values())

@@ -19,7 +19,7 @@ from ..engine import EngineError, last_line
 
 HERE = Path(__file__).parent
 PACKAGES = ("isthmus", "pyspark_isthmus")
-NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so", "*.c", ".*")
+NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.pxd", ".*")
 PYTHON = "3.11"  # what requirements/image*.lock were resolved for
 GLIBC_MINORS = range(5, 37)  # Debian 12 has 2.36: wheels for it and for older ones
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # Docker's name, and wheels'

@@ -204,7 +204,7 @@ class Demo:
             *python("examples.flights.queries"), "--bootstrap", self.stage.addresses[AGGREGATE],
             "--delta", str(self.delta), "--out", str(self.answers), "--go", str(self.folder / "go"),
         )  # fmt: skip
-        jobs.start(ProcessSpec("spark", command, "job")).line = self.on_spark_line
+        jobs.start(ProcessSpec("spark", command, "job")).on_stdout_line = self.on_spark_line
 
     @property
     def delta(self) -> Path:
@@ -356,11 +356,11 @@ class Demo:
 
     async def finish(self, watch: Watch, flights: Sequence[Flight], answers: Sequence[Mapping[str, Any]]) -> bool:
         """Compare everything with the CSV, show it, write the report; whether all is right."""
-        from isthmus.streams import changelog
+        from isthmus.streams import table_reader
 
         expected = check.expected_events(events_of(flights))
         verdicts = [check.check_events("aggregate", expected, await watch.events())]
-        committed = await changelog.read(await watch.client(AGGREGATE), "delays", windowed=("hours",))
+        committed = await table_reader.read(await watch.client(AGGREGATE), "delays", windowed=("hours",))
         names = ("scheduled", "departed", "cancelled", "delay_sum")
         hours = check.merge_hours(
             ((row.key, row.window_start_ms), dict(zip(names, row.value, strict=True)))

@@ -46,7 +46,7 @@ async def replay(client: Client, producer: Producer, topic: str, events: Sequenc
         sent[p] += 1
         if sent[p] <= done[p]:
             continue
-        await producer.room()
+        await producer.wait_for_space()
         future = producer.send(topic, event.value, event.key, partition=p, timestamp_ms=event.timestamp_ms)
         futures.append(future)
         if rate and len(futures) % (rate // PACE_HZ or 1) == 0:

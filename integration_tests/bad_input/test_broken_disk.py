@@ -124,14 +124,14 @@ def test_a_partition_takes_no_appends_while_its_disk_is_full_and_is_online_again
     assert "STORAGE" in error.upper(), error
     assert list(offline(broker)) == [BAD]
     assert NO_SPACE in offline(broker)[BAD] and str(disk) in offline(broker)[BAD]
-    assert said(broker, f"{BAD}-0 is offline for appends while this lasts", NO_SPACE, str(disk))
+    assert said(broker, f"{BAD}-0 takes no appends while this lasts", NO_SPACE, str(disk))
     check_others(broker, good)
     assert consume(broker, BAD, len(acked)) == acked  # what it has it gives
 
     assert not said(broker, "online again")
     mounts.resize(disk, 8 * MB)
     until(lambda: offline(broker) == {}, broker)  # nobody has written
-    assert said(broker, f"{BAD}-0 is online again for appends")
+    assert said(broker, f"{BAD}-0 takes appends again")
     more, error = produce(broker, BAD, numbered(3))
     assert (len(more), error) == (3, "")
     assert consume(broker, BAD, len(acked) + 3) == acked + more
@@ -148,7 +148,7 @@ def test_a_partition_that_could_not_be_made_comes_back_by_itself(tmp_path: Path,
     create(broker, "late", "in-time")
     assert list(offline(broker)) == ["late"]
     assert NO_SPACE in offline(broker)["late"] and str(disk) in offline(broker)["late"]
-    assert said(broker, "late-0 is offline until there is room", NO_SPACE, str(disk))
+    assert said(broker, "late-0 is offline until the shortage is over", NO_SPACE, str(disk))
     _, error = produce(broker, "late", numbered(1))
     assert "TIMED_OUT" in error, error  # no leader to ask, as with Kafka
     assert produce(broker, "in-time", numbered(1))[1] == ""  # the control: made by the same request
@@ -319,7 +319,7 @@ def test_a_sync_that_fails_takes_its_partition_offline_and_loses_nothing_acknowl
         assert 2 < len(acked) < 60
         assert list(offline(broker)) == [BAD]
         assert "cannot sync" in offline(broker)[BAD] and NO_SPACE in offline(broker)[BAD]
-        assert said(broker, f"{BAD}-0 is offline until there is room", "cannot sync", NO_SPACE)
+        assert said(broker, f"{BAD}-0 is offline until the shortage is over", "cannot sync", NO_SPACE)
         if comes_back.startswith("by a start"):
             broker.kill()
         if comes_back.endswith("without the page cache"):
@@ -358,9 +358,9 @@ def test_a_cluster_whose_metadata_could_not_be_synced_is_changed_again_once_ther
     broker.start()
     create(broker, "before")  # the control: there is room
     filler = mounts.fill(volume.pool)
-    with pytest.raises(KafkaException, match="may be done once there is room"):
+    with pytest.raises(KafkaException, match="may be done once the shortage is over"):
         create(broker, "in-doubt", partitions=200)
-    assert said(broker, "__cluster_metadata-0 is offline until there is room", NO_SPACE)
+    assert said(broker, "__cluster_metadata-0 is offline until the shortage is over", NO_SPACE)
     with pytest.raises(KafkaException, match=NO_SPACE):
         create(broker, "meanwhile")
     check_others(broker, good)
@@ -393,7 +393,7 @@ def test_a_device_that_dies_takes_its_partition_offline(durability: str, tmp_pat
     check_others(broker, made.good)
     is_unwritten = durability == "page_cache"  # what was acknowledged before the device died
     assert broker.stop() == is_unwritten
-    named = said(broker, "isthmus broker: it has stopped, but could not write all", IO_ERROR, str(file))
+    named = said(broker, "isthmus broker: stopped, but could not write everything", IO_ERROR, str(file))
     assert len(named) == is_unwritten
     volume.mount_again(file)
     broker.start()

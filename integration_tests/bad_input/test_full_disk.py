@@ -98,16 +98,16 @@ def test_a_stop_that_could_not_write_all_says_what_and_ends_with_1(tmp_path: Pat
         filler = mounts.fill(disk)
         assert broker.stop() == 1
         [line] = [line for line in broker.log.splitlines() if line.startswith("isthmus broker: ")]
-        assert line.startswith("isthmus broker: it has stopped, but could not write all: ")
+        assert line.startswith("isthmus broker: stopped, but could not write everything: ")
         assert f"{disk}/here-0/" in line and NO_SPACE in line
-        assert "; the next start reads each log past its recovery point and keeps what is whole" in line
+        assert "; the next start reads each log past its recovery point and keeps the valid batches" in line
 
         mounts.run("rm", filler)
         begun = len(broker.log)
         broker.start()
         assert consume(broker, "here", len(acked)) == acked
         assert broker.stop() == 0  # the control: room is all that was missing
-        assert "could not write all" not in broker.log[begun:]
+        assert "could not write everything" not in broker.log[begun:]
     finally:
         if broker.alive():
             broker.kill()

@@ -77,7 +77,7 @@ def test_a_broker_starts_on_kafkas_own_file(tmp_path: Path) -> None:
     broker.address = f"127.0.0.1:{port}"  # so that it chooses none
     broker.start()
     try:
-        _, _, table = broker.log.partition("options that this broker does not need, and why:\n")
+        _, _, table = broker.log.partition("options without effect on this broker, and why:\n")
         rows = [line.split() for line in table.splitlines() if line.startswith("  ")]
         assert [row[0] for row in rows] == NOT_NEEDED
         assert all(len(row) > 3 for row in rows)  # a value, and words

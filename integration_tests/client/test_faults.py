@@ -39,7 +39,7 @@ class Traffic:
         while not self.stopping:
             for _ in range(PACE):
                 number = len(self.futures)
-                await producer.room()
+                await producer.wait_for_space()
                 self.futures.append(producer.send(self.topic, b"%d" % number, partition=number % PARTITIONS))
             await asyncio.sleep(0.005)
         await producer.close()

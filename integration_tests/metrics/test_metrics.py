@@ -151,7 +151,7 @@ def test_ready_only_when_all_is_recovered_and_read(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         assert await ask("/health/live") == (200, "alive\n")
         code, said = await ask("/health/ready")
-        assert code == 503 and said.startswith(f"not ready: it takes the data directory {tmp_path}")
+        assert code == 503 and said.startswith(f"not ready: it opens the data directory {tmp_path}")
         assert "kafka_server_kafkaserver_brokerstate 1\n" in (await ask("/metrics"))[1]
         files.gate.set()
         await starting

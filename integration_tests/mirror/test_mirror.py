@@ -207,7 +207,7 @@ def test_a_topic_is_owned_by_its_link_and_a_foreign_one_is_left_alone(
             assert refused.value.code == ErrorCode.POLICY_VIOLATION
             assert await same(origin, copy, "own.good", [0])
             said = (await reaches(target.bootstrap, "own.taken", "FAILED"))["reason"]
-            assert "src.own.taken was not made by a mirror: delete it, or give link link another rename" in said
+            assert "src.own.taken was not created by a mirror: delete it, or give link link another rename" in said
             assert await log_bytes(copy, "src.own.taken", 0) == before
             await Admin(copy).delete_topics(["src.own.taken"])  # the way out that it named
             await until(lambda: same(origin, copy, "own.taken", [0]), "it goes on by itself")

@@ -29,7 +29,7 @@ async def produce(
     partitions = client.partitions(topic)
     futures = []
     for i in range(count):
-        await producer.room()
+        await producer.wait_for_space()
         if pause_s and i % 500 == 0:
             await asyncio.sleep(pause_s)
         value = os.urandom(size // 2) + bytes(size // 2)

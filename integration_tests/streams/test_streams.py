@@ -24,8 +24,8 @@ from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.raw import append_raw
 from isthmus.protocol import records
-from isthmus.streams import changelog
-from isthmus.streams.engine.checkpoint import BEGIN, ROW, ROW_HEADER, RUN_BYTES, place, row_key
+from isthmus.streams import table_reader
+from isthmus.streams.engine.changelog import BEGIN, ROW, ROW_HEADER, RUN_BYTES, place, row_key
 from isthmus.streams.engine.tables import split_key
 
 APP = f"{Path(__file__).with_name('apps.py')}:app"
@@ -72,7 +72,7 @@ class Case:
             i = len(self.sent)
             key, timestamp_ms = b"k%d" % (i * 7 % KEYS), i * 10
             self.sent.append((key, timestamp_ms))
-            await producer.room()
+            await producer.wait_for_space()
             value = json.dumps({"n": 1, "i": i}).encode()
             futures.append(producer.send(f"{self.name}.in", value, key, timestamp_ms=timestamp_ms))
             if pause_s and i % 500 == 0:
@@ -88,7 +88,7 @@ class Case:
         return dict(want)
 
     async def tables(self, client: Client) -> dict[tuple[str, Any, int | None], int]:
-        found = await changelog.read(client, self.name, windowed=("minutes",))
+        found = await table_reader.read(client, self.name, windowed=("minutes",))
         rows = {(row.table, row.key, row.window_start_ms): row.value for row in found.rows}
         assert len(rows) == len(found.rows), "a row stands in two tasks"
         return rows
@@ -216,7 +216,7 @@ def test_rows_that_no_marker_closed_do_not_count(case: Case) -> None:
             run = last[len(ROW) :][:RUN_BYTES]
             [other] = {place(run, 0) + row, place(run, 1) + row} - {last}
             zombie = [(0, other, b"999999", ((ROW_HEADER, b"\0\0\xff\xff+"),))]
-            rows = await changelog.read(client, case.name)
+            rows = await table_reader.read(client, case.name)
             [task] = [row.task for row in rows.rows if row.key == b"k1"]
             await append_raw(client, TopicPartition(f"{case.name}-changelog", task), records.build_batch(zombie))
             assert await case.counts_without_markers(client) > 6_000 + 900_000
@@ -245,7 +245,7 @@ def test_a_stop_is_controlled_and_soon_even_without_a_broker(tmp_path: Path, mon
                 await case.produce(client, 2_000)
 
         waiting = case.worker()  # its topics are not there yet
-        wait_for(waiting, "waits for topics")
+        wait_for(waiting, "waits for missing topics")
         assert waiting.end() == 0, waiting.log
         assert "Traceback" not in waiting.log
         with case.worker() as quick:
@@ -361,7 +361,7 @@ def test_input_made_anew_is_an_error_however_much_is_in_it(case: Case) -> None:
                 assert "give the app another id" in running.log, running.log
             with case.worker() as second:  # as a supervisor would start it
                 assert await asyncio.to_thread(second.process.wait, 30) == 1
-                assert "was deleted and made anew" in second.log and "another id" in second.log, second.log
+                assert "was deleted and created again" in second.log and "another id" in second.log, second.log
             assert await case.tables(client) == before
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""`App`, `topic`, `agent`, `Table`: what a person writes a stream processor with; the names are Faust's.
+"""`App`, `topic`, `agent`, `Table`: the API for stream processors, with Faust's names.
 
     app = App("counts")
     orders = app.topic("orders", value="json")
@@ -9,7 +9,7 @@
         async for event in stream.events():
             totals[event.key.decode()] += 1
 
-An app is only a description: nothing runs before a worker takes it (`isthmus worker module:app`) or a `TestDriver`.
+An app is only a description: a worker (`isthmus worker module:app`) or a `TestDriver` runs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AgentFunction = Callable[["Stream"], Awaitable[None]]
 
 
 class Outbox(Protocol):
-    """Where `Topic.send` puts records; the worker's producer, or a test's list."""
+    """The destination of `Topic.send`: the worker's producer, or a test's list."""
 
     async def send(
         self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None
@@ -36,10 +36,10 @@ class Outbox(Protocol):
 
 
 class App:
-    """A stream app. id: names the consumer group and the changelog `<id>-changelog`.
+    """A stream app. id: names the consumer group and the changelog topic `<id>-changelog`.
 
-    checkpoint_interval_ms: how often state and positions are written down together; what lies after the last is done
-    again after a crash.
+    checkpoint_interval_ms: how often state and input positions are written together. After a crash, what follows the
+    last checkpoint is processed again.
     """
 
     def __init__(self, id: str, *, checkpoint_interval_ms: int = 500) -> None:
@@ -49,15 +49,15 @@ class App:
         self.checkpoint_interval_ms = checkpoint_interval_ms
         self.agents: list[Agent] = []
         self.tables: dict[str, TableSpec] = {}
-        self.outbox: Outbox | None = None  # set by what runs the app
+        self.outbox: Outbox | None = None  # set by the worker or the driver
 
     @property
     def changelog_topic(self) -> str:
         return f"{self.id}-changelog"
 
     def topic(self, *names: str, value: str = "raw", on_error: str = "fail") -> Topic:
-        """One or more topics. value: codec, json, str or raw. on_error: `fail` stops at what cannot be decoded,
-        `skip` leaves it out and says so."""
+        """One or more topics. value: codec json, str or raw. on_error: `fail` stops at a record that cannot be decoded,
+        `skip` leaves it out and logs that."""
         return Topic(self, names, codec(value), on_error)
 
     def Table(self, name: str, default: Callable[[], Any] | None = None) -> tables.Table:
@@ -69,7 +69,7 @@ class App:
         return table
 
     def agent(self, topic: Topic) -> Callable[[AgentFunction], Agent]:
-        """Decorates `async def f(stream)`, which is run once for each task."""
+        """Decorates `async def f(stream)`, which runs once for each task."""
 
         def declare(function: AgentFunction) -> Agent:
             agent = Agent(function, topic)
@@ -79,7 +79,7 @@ class App:
         return declare
 
     def input_topics(self) -> dict[str, Topic]:
-        """Name of each topic that an agent reads -> its declaration."""
+        """Declarations of the topics that agents read, by name."""
         found: dict[str, Topic] = {}
         for agent in self.agents:
             for name in agent.topic.names:
@@ -96,33 +96,33 @@ class App:
 
 
 class Topic:
-    """Topics an app reads or writes."""
+    """Topics that an app reads or writes."""
 
     def __init__(self, app: App, names: Sequence[str], codec: Codec, on_error: str) -> None:
         if not names:
             raise AppError("app.topic() needs a name")
         if on_error not in ("fail", "skip"):
-            raise AppError(f"topic {names[0]}: on_error is '{on_error}', but can be fail or skip")
+            raise AppError(f"topic {names[0]}: on_error is '{on_error}', but must be fail or skip")
         self.app = app
         self.names = tuple(names)
         self.codec = codec
         self.skips = on_error == "skip"
 
     async def send(self, *, key: Any = None, value: Any = None, timestamp_ms: int | None = None) -> None:
-        """Send from an agent. It is acknowledged before the checkpoint that covers the event in hand; timestamp_ms
-        defaults to that event's. value None: a tombstone."""
+        """Send from an agent. The record is acknowledged before the checkpoint that covers the current event.
+        timestamp_ms defaults to that event's. value None: a tombstone."""
         if len(self.names) != 1:
             raise AppError(f"a record can be sent to one topic, not to {', '.join(self.names)}")
         task = tables.task_in_hand(f"topic {self.names[0]}")
         if timestamp_ms is None and task.current is not None:
             timestamp_ms = task.current.timestamp_ms
-        assert self.app.outbox is not None, "whatever runs an agent sets the outbox"
+        assert self.app.outbox is not None, "what runs an agent sets the outbox"
         data = None if value is None else self.codec.encode(value)
         await self.app.outbox.send(task, self.names[0], encode_key(key), data, timestamp_ms)
 
 
 class Agent:
-    """A function of an app and the topic it reads."""
+    """A function of an app, and the topic that it reads."""
 
     def __init__(self, function: AgentFunction, topic: Topic) -> None:
         self.function = function
@@ -131,14 +131,14 @@ class Agent:
 
 
 class Feed(Protocol):
-    """Where a stream gets its events; the runtime's. An event is done when the agent asks for what comes after it."""
+    """Where a stream gets its events; part of the runtime. An event is done when the agent asks for the next one."""
 
     task: Task
-    batch: Iterator[Event]  # what is left of it: an iteration that is left and begun again goes on there
-    until: float  # time of the loop after which no event is taken, but for the first of a batch
+    batch: Iterator[Event]  # the rest of the batch: an iteration that is left and started again continues here
+    until: float  # loop time after which no more events are given, except the first of a batch
 
     def begin(self) -> None:
-        """An iteration begins. Raises AppError where another asyncio task is about to go on with one."""
+        """An iteration begins. Raises AppError if another asyncio task iterates already."""
         ...
 
     @property
@@ -147,22 +147,22 @@ class Feed(Protocol):
         ...
 
     async def more(self) -> None:
-        """Return when there is another batch."""
+        """Wait for the next batch."""
         ...
 
 
 class Stream:
-    """What an agent iterates over; each agent has one for each task.
+    """What an agent iterates over; each agent has one stream for each task.
 
-    An iteration that is left, by `break` or by an error, can be begun again: it goes on with the next event. An event
-    counts as done when the agent asks for the next one, and not before.
+    An iteration that is left, by `break` or by an error, can be started again and continues with the next event. An
+    event is done when the agent asks for the next one, and not before.
     """
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
     async def events(self) -> AsyncIterator[Event]:
-        """Events in the order of their partition; the loop gets a turn between batches only."""
+        """Events in the order of their partition; the loop gets a turn only between batches."""
         feed, task, now = self._feed, self._feed.task, get_running_loop().time
         feed.begin()
         while True:
@@ -180,7 +180,7 @@ class Stream:
             yield event.key, event.value
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """Some events at a time; they count as done together. `current` windows are those of the last of them."""
+        """Several events at a time, which are done together. `current` windows are those of the last one."""
         feed = self._feed
         feed.begin()
         while True:

@@ -1,4 +1,4 @@
-"""`Table` as an app sees it: a mapping whose rows are those of the task the agent runs in."""
+"""`Table` as an app sees it: a mapping with the rows of the task that the agent runs in."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def task_in_hand(what: str) -> Task:
 
 
 class Table(MutableMapping[Any, Any]):
-    """A dict of the rows of the task that the agent runs in; made by `App.Table`. A missing key gives the default,
-    which is a row only once it is set.
+    """A dict with the rows of the task that the agent runs in; made by `App.Table`. A missing key returns the default,
+    which becomes a row only when it is set.
 
-    Keys are None, bool, int, float, str, bytes and tuples of them; keys that are equal are one row, and True and 1.0
-    are kept as 1. Values are those types, and lists, tuples and dicts of them. Setting anything else raises AppError,
-    since it would not come back from the changelog as it is. A value that is changed in place must be set again, or the
-    change is not kept.
+    Keys are None, bool, int, float, str, bytes and tuples of them. Equal keys are one row; True and 1.0 are stored as
+    1. Values are the same types, and lists, tuples and dicts of them. Other types raise AppError, because the changelog
+    could not restore them unchanged. A value that was changed in place must be set again, or the change is lost.
     """
 
     def __init__(self, spec: TableSpec) -> None:
@@ -43,9 +42,9 @@ class Table(MutableMapping[Any, Any]):
         return task_in_hand(f"table {self.spec.name}").tables[self.spec.name]
 
     def tumbling(self, size_s: float) -> WindowedTable:
-        """Make this a table of windows of `size_s` seconds by event time, one after the other from the epoch."""
+        """Make this a table with tumbling windows of `size_s` seconds of event time, aligned to the epoch."""
         if size_s * 1000 < 1 or self.spec.size_ms:
-            raise AppError(f"table {self.spec.name}: tumbling({size_s}) needs at least 0.001 s, and once")
+            raise AppError(f"table {self.spec.name}: tumbling({size_s}) needs at least 0.001 s, and can be called once")
         self.spec.size_ms = round(size_s * 1000)
         return WindowedTable(self.spec)
 
@@ -73,7 +72,7 @@ class Table(MutableMapping[Any, Any]):
     def __len__(self) -> int:
         return len(self._state.rows)
 
-    # The mixins of MutableMapping ask `table[key]` whether there is a row, which a default answers for every key.
+    # The mixins of MutableMapping use `table[key]` to look for a row; with a default every key would seem to exist.
 
     def keys(self) -> KeysView[Any]:
         return self._state.rows.keys()
@@ -88,14 +87,14 @@ class Table(MutableMapping[Any, Any]):
         return self._state.rows.get(key, default)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """The value of a row, which is made with the value `default` where there is none."""
+        """The value of a row; if there is none, it is created with the value `default`."""
         state = self._state
         if key not in state.rows:
             state.set(key, default)
         return state.rows[key]
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Remove a row and give its value, else `default`; KeyError when there is neither."""
+        """Remove a row and return its value, else `default`; KeyError if there is neither."""
         rows = self._state.rows
         if key not in rows and default:
             return default[0]
@@ -104,13 +103,13 @@ class Table(MutableMapping[Any, Any]):
         return value
 
     def popitem(self) -> tuple[Any, Any]:
-        """Remove the row that was made last, as a dict does; KeyError when there is none."""
+        """Remove the row that was added last, as a dict does; KeyError if there is none."""
         for key in reversed(self._state.rows):
             return key, self.pop(key)
         raise KeyError(f"table {self.spec.name} has no rows")
 
     def copy(self) -> dict[Any, Any]:
-        """The rows as a dict that is no table."""
+        """The rows as a plain dict."""
         return dict(self._state.rows)
 
     __copy__ = copy
@@ -127,9 +126,9 @@ class Table(MutableMapping[Any, Any]):
 
 
 class WindowedTable:
-    """`table[key]` is a `Window`. Reading it, setting it, deleting it and `key in table` are about the window of the
-    event in hand, so that `table[key] += 1` counts. `items` gives the rows of all windows. Keys and values are those of
-    `Table`. Windows are kept for ever in this release."""
+    """`table[key]` is a `Window`. Reading, setting, deleting and `key in table` apply to the window of the current
+    event, so `table[key] += 1` counts. `items` returns the rows of all windows. Keys and values are those of `Table`.
+    In this release windows are never deleted."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
@@ -169,7 +168,7 @@ class WindowedTable:
     def _no_mapping(self, *_: Any) -> NoReturn:
         raise AppError(self._what_there_is())
 
-    # Without these, Python would ask `table[0]`, `table[1]` and so on, and never come to an end.
+    # Without these, Python would iterate with `table[0]`, `table[1]` and so on, without end.
     __iter__ = __reversed__ = __len__ = __or__ = __ror__ = __ior__ = _no_mapping
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -178,13 +177,13 @@ class WindowedTable:
 
     def _what_there_is(self) -> str:
         return (
-            f"table {self.spec.name} has windows, so that it is no dict: table[key].current() is the value in the "
-            "window of the event in hand, items() gives ((key, start of the window in ms), value) of all rows"
+            f"table {self.spec.name} has windows and is not a dict: table[key].current() is the value in the "
+            "window of the current event, items() returns ((key, start of the window in ms), value) of all rows"
         )
 
 
 class Window:
-    """The windows of one key. It compares, and is true or false, as its value in the window of the event in hand."""
+    """The windows of one key. Comparisons and truth value use its value in the window of the current event."""
 
     __slots__ = ("_key", "_set_for", "_state", "_task")
 
@@ -200,17 +199,17 @@ class Window:
     def _start_ms(self) -> int:
         event, spec = self._task.current, self._state.spec
         if event is None:
-            raise AppError(f"table {spec.name} is used before the agent has an event, whose time tells the window")
+            raise AppError(f"table {spec.name} is used before the agent has an event, whose time selects the window")
         return spec.window_start_ms(event.timestamp_ms)
 
     def current(self) -> Any:
-        """Value of the window that the event in hand falls into."""
+        """Value of the window of the current event."""
         return self._state.get((self._key, self._start_ms()))
 
     value = current
 
     def at(self, timestamp_ms: int) -> Any:
-        """Value of the window that a time falls into."""
+        """Value of the window that contains a time."""
         return self._state.get((self._key, self._state.spec.window_start_ms(timestamp_ms)))
 
     def __iadd__(self, other: Any) -> Window:
@@ -227,7 +226,7 @@ class Window:
         return self
 
     def _has_set(self, spec: TableSpec, key: Any) -> bool:
-        """Whether `+=` has set the value of this key of a table for the event in hand."""
+        """Whether `+=` has set the value of this key for the current event."""
         return self._set_for is self._task.current and self._state.spec is spec and bool(self._key == key)
 
     def __bool__(self) -> bool:

@@ -1,7 +1,7 @@
-"""Record values, table keys and table values as bytes. A codec is a pair of functions found by name; JSON is orjson's.
+"""Record values, table keys and table values as bytes. A codec is a pair of functions with a name; JSON is orjson's.
 
-What a table holds comes back equal and of the same type, or it is refused. Values are written as JSON where JSON alone
-brings them back. Others are written as `!` and JSON in which an object always names a type: `{"tuple": [1, 2]}`. In the
+What a table stores is restored equal and of the same type, or it is refused. Values are written as plain JSON if that
+restores them. Others are written as `!` and JSON in which an object always names a type: `{"tuple": [1, 2]}`. In the
 JSON of a key, an array is a tuple and an object names a type.
 """
 
@@ -16,17 +16,17 @@ import orjson
 
 from ..errors import AppError, ChangelogError
 
-TYPED = b"!"  # no JSON begins with it
+TYPED = b"!"  # JSON never begins with it
 VALUE_TYPES = "None, bool, int, float, str, bytes, and lists, tuples and dicts of them"
 KEY_TYPES = "None, bool, int, float, str, bytes, and tuples of them"
-PLAIN_KEYS = frozenset((str, bytes, int, type(None)))  # equal to nothing but what is written alike
+PLAIN_KEYS = frozenset((str, bytes, int, type(None)))  # equal only to values that are written the same way
 TOO_DEEP = "something nested too deeply"
-_SCALARS = frozenset((int, str, bool, type(None)))  # what orjson takes of them comes back from it
-_EXACT = 2  # marshal's format that writes the same bytes for two values where they are equal and of equal types
+_SCALARS = frozenset((int, str, bool, type(None)))  # orjson restores the values of these types that it accepts
+_EXACT = 2  # a marshal format that writes equal bytes exactly for equal values of equal types
 
 
 class Codec(NamedTuple):
-    """`encode` takes what the app sends, `decode` gives what it gets; null stays None outside of both."""
+    """`encode` gets the app's values, `decode` returns them. Both are bypassed for null, which is None."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -63,9 +63,9 @@ def encode_key(key: Any) -> bytes | None:
 
 
 def canonical_key(key: Any) -> Any:
-    """The one of all keys that are equal to `key` under which a row is kept: 1 for True and 1.0.
+    """The key under which a row is stored, for all keys equal to `key`: 1 for True and 1.0.
 
-    Raises TypeError for a key that a changelog cannot bring back.
+    Raises TypeError for a key that a changelog cannot restore.
     """
     kind = type(key)
     if kind in PLAIN_KEYS:
@@ -76,7 +76,7 @@ def canonical_key(key: Any) -> Any:
         return int(key)
     if kind is float and not isnan(key):
         return int(key) if key.is_integer() else key
-    raise TypeError("NaN, which is equal to no key" if kind is float else f"a {kind.__name__}")
+    raise TypeError("NaN, which equals no key" if kind is float else f"a {kind.__name__}")
 
 
 def encode_table_key(key: Any) -> bytes:
@@ -100,14 +100,14 @@ def _unpack_key(key: Any) -> Any:
 
 
 def encode_table_value(value: Any) -> bytes:
-    """Raises TypeError for a value that would not come back equal and of the same type."""
+    """Raises TypeError for a value that would not be restored equal and of the same type."""
     kind = type(value)
     try:
         data = orjson.dumps(value)
         if kind in _SCALARS or (kind is float and isfinite(value)) or _comes_back(value, data):
             return data
     except (TypeError, ValueError):
-        pass  # `pack` names what it is that JSON alone does not bring back
+        pass  # `pack` names the type that plain JSON does not restore
     return TYPED + _dumped(value, pack)
 
 
@@ -118,7 +118,7 @@ def _dumped(value: Any, packed: Callable[[Any], Any]) -> bytes:
         raise TypeError(TOO_DEEP) from None
     try:
         return orjson.dumps(plain)
-    except TypeError:  # of what `packed` gives, it takes everything down to a depth of its own
+    except TypeError:  # it accepts everything that `packed` returns, up to its depth limit
         raise TypeError(TOO_DEEP) from None
 
 
@@ -131,7 +131,7 @@ def decode_table_value(data: bytes) -> Any:
 
 
 def pack(value: Any) -> Any:
-    """A value as JSON in which an object always names a type. Raises TypeError for a type that has no name there."""
+    """A value as JSON in which an object always names a type. Raises TypeError for a type without a name there."""
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -142,7 +142,7 @@ def pack(value: Any) -> Any:
     if kind is str:
         try:
             value.encode()
-        except UnicodeEncodeError:  # a surrogate that is not one of a pair
+        except UnicodeEncodeError:  # an unpaired surrogate
             return {"str": value.encode("utf-8", "surrogatepass").decode("latin-1")}
         return value
     if kind is bytes:
@@ -157,7 +157,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """What `pack` was given."""
+    """The inverse of `pack`."""
     if isinstance(value, list):
         return list(map(unpack, value))
     if not isinstance(value, dict):
@@ -176,4 +176,4 @@ def unpack(value: Any) -> Any:
             return tuple(map(unpack, body))
         case "dict":
             return {unpack(key): unpack(each) for key, each in body}
-    raise ChangelogError(f"a changelog row holds a value of type {kind}, which this release does not know")
+    raise ChangelogError(f"a changelog row has a value of type {kind}, which this release does not know")

@@ -1,6 +1,6 @@
-"""Places: which records of the changelog hold a task's rows, where a run writes the next ones, and which are to go.
+"""Places: which records of the changelog have a task's rows, where a run writes the next ones, and which to remove.
 
-`checkpoint.py` says why. A run writes each row to the slot that does not hold the row's last value, so
+`changelog.py` says why. A run writes each row to the slot that does not hold the row's last value, so
 that it needs no tombstones of its own but for rows that are deleted. Rows of earlier runs stay where they are until
 this run writes them again. If more than RUNS_MAX runs have rows that are needed, the first checkpoint writes the rows
 of the runs with the fewest again. So a start costs a small part of the table, a row has a small number of records, and
@@ -12,31 +12,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from .checkpoint import BEGIN, RUN_BYTES, ChangelogRecord, Restored, place, row_record
+from .changelog import BEGIN, RUN_BYTES, ChangelogRecord, Restored, place, row_record
 
-RUNS_MAX = 16  # earlier runs whose rows are left where they are
+RUNS_MAX = 16  # number of earlier runs whose rows may stay in place
 
 
 class Places:
-    """Of one run. `earlier`: runs before it of which rows are needed -> their last checkpoint that counts."""
+    """The places of one run. `earlier`: previous runs with rows that are needed -> their last valid checkpoint."""
 
     def __init__(self, run: bytes) -> None:
         self.earlier: dict[bytes, int] = {}
         self._own = (place(run, 0), place(run, 1))
-        self._slots: dict[bytes, int] = {}  # rows that this run has written -> slot of the last value that counts
-        self._inherited: dict[bytes, tuple[bytes, ...]] = {}  # rows that it has not written -> places in earlier runs
+        self._slots: dict[bytes, int] = {}  # rows written by this run -> slot of the last valid value
+        self._inherited: dict[bytes, tuple[bytes, ...]] = {}  # rows not written by it -> places in earlier runs
         self._rewrites: dict[bytes, bytes] = {}  # for the first checkpoint
         self._leftovers: tuple[list[bytes], list[bytes]] = [], []  # what is to go after the first checkpoint
-        self._written: dict[bytes, tuple[int, bool]] = {}  # by the checkpoint under way: row -> slot, whether deleted
+        self._written: dict[bytes, tuple[int, bool]] = {}  # rows of the checkpoint under way -> slot, whether deleted
 
     def take_over(self, restored: Restored) -> None:
-        """The state that this run goes on from."""
+        """The state with which this run begins."""
         needed = Counter(_run(where) for where in restored.newest.values())
         self.earlier = {run: last for run, last in restored.runs.items() if needed[run]}
         too_many = {run for run, _ in needed.most_common()[RUNS_MAX:]}
         superseded: list[bytes] = []
         deleted: list[bytes] = []
-        few: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}  # one object for all rows that stand in the same places
+        few: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}  # one shared object for all rows with the same places
         for key, where in restored.newest.items():
             others = restored.others.get(key, ())
             if key in restored.rows:
@@ -57,22 +57,24 @@ class Places:
         self._leftovers = superseded, deleted
 
     def write(self, changes: Iterable[tuple[bytes, bytes | None]], number: int) -> list[ChangelogRecord]:
-        """Rows of the next checkpoint. changes: row key, value (None: deleted). The one before has counted."""
+        """Rows of the next checkpoint. changes: row key, value (None: deleted). The previous one must be valid."""
         rows = []
         for key, value in {**self._rewrites, **dict(changes)}.items():
             held = self._slots.get(key)
             if value is None and held is None and key not in self._inherited:
-                continue  # nothing of it is in the log
+                continue  # the log has no record of it
             slot = 0 if held is None else 1 - held
             self._written[key] = slot, value is None
             rows.append(row_record(self._own[slot], key, value, number))
         self._rewrites = {}
         return rows
 
-    def counted(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
-        """The checkpoint that `write` began counts: tombstones for what is not needed any more. The second part is to
-        be written after the first is acknowledged: it is of values that say that a row was deleted, which must outlive
-        those that they supersede."""
+    def confirm(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
+        """The checkpoint that `write` began counts. Gives tombstones for what is not needed any more, in two parts.
+
+        The second part is written once the first is acknowledged. It removes the values that say that a row was
+        deleted, and these must outlive the values that they supersede.
+        """
         superseded, deleted = self._leftovers
         self._leftovers = [], []
         for key, (slot, is_deleted) in self._written.items():

@@ -1,7 +1,7 @@
-"""Tables: what an app remembers. A `TableSpec` is declared once by the app; each task has a `TableState` of it, which
-holds the rows of that task's partition alone and remembers which changed since the last checkpoint.
+"""Tables: the state of an app. The app declares a `TableSpec` once. Each task has a `TableState` of it, with the rows
+of that task's partition, which records the rows that changed since the last checkpoint.
 
-Windowed rows are kept by (key, start of the window in ms); the window of a row is found by event time, which is the
+Windowed rows are stored by (key, start of the window in ms). A row's window follows from the event time, which is the
 record's timestamp. Pure: no loop, no I/O.
 """
 
@@ -24,12 +24,12 @@ from .codecs import (
 )
 
 SEPARATOR = b"\0"
-_IMMUTABLE = frozenset((int, str, float, bool, type(None), bytes))  # value types that can be encoded later
+_IMMUTABLE = frozenset((int, str, float, bool, type(None), bytes))  # values of these types need not be encoded at once
 
 
 @dataclass
 class TableSpec:
-    """name: unique in the app. default: makes a missing key's value. size_ms: of tumbling windows; 0: none."""
+    """name: unique in the app. default: returns a missing key's value. size_ms: of tumbling windows; 0: none."""
 
     name: str
     default: Callable[[], Any] | None = None
@@ -37,11 +37,11 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         if not self.name or "\0" in self.name:
-            raise AppError(f"table name {self.name!r} is empty or holds a null character")
+            raise AppError(f"table name {self.name!r} is empty or has a null character")
 
     def canonical_key(self, key: Any) -> Any:
-        """The key under which a row is kept, of all that are equal to it: 1 for True and 1.0. Raises AppError for a
-        key that would not come back."""
+        """The key under which a row is stored, for all equal keys: 1 for True and 1.0. Raises AppError for a key that
+        could not be restored."""
         try:
             canonical = canonical_key(key)
             if canonical is not key:
@@ -51,11 +51,11 @@ class TableSpec:
             raise self._refused(f"key {key!r}", error, KEY_TYPES) from error
 
     def encode_key(self, key: Any) -> bytes:
-        """The changelog's key of a row; `key` is canonical, and (key, window start) in a windowed table."""
+        """The changelog key of a row; `key` is canonical, and (key, window start) in a windowed table."""
         return self.name.encode() + SEPARATOR + encode_table_key(key)
 
     def encode_value(self, key: Any, value: Any) -> bytes:
-        """Raises AppError for a value that would not come back equal and of the same type."""
+        """Raises AppError for a value that would not be restored equal and of the same type."""
         try:
             return encode_table_value(value)
         except TypeError as error:
@@ -63,8 +63,8 @@ class TableSpec:
 
     def _refused(self, what: str, error: Exception, types: str) -> AppError:
         return AppError(
-            f"table {self.name}: {what} cannot be kept: it is or holds {error}, which would not come back as it is; a "
-            f"table takes {types}, and no subclasses of these"
+            f"table {self.name}: {what} cannot be stored: it is or has {error}, which cannot be restored unchanged; a "
+            f"table accepts {types}, and no subclasses of these"
         )
 
     def window_start_ms(self, timestamp_ms: int) -> int:
@@ -80,10 +80,11 @@ class TableState:
         self.spec = spec
         self.rows: dict[Any, Any] = {}
         # In the order of their first change. A value that the app could change in place is encoded when it is set.
+        # None: `take_changes` encodes the row's value then, or the row is gone: it was deleted.
         self.dirty: dict[Any, bytes | None] = {}
 
     def get(self, key: Any) -> Any:
-        """The value, else a new default; KeyError when the table has no default."""
+        """The value, else a new default; KeyError if the table has no default."""
         try:
             return self.rows[key]
         except KeyError:
@@ -92,13 +93,13 @@ class TableState:
             return self.spec.default()
 
     def set(self, key: Any, value: Any) -> None:
-        """Raises AppError, and changes nothing, for a key or value that a restart would not bring back."""
+        """Raises AppError, with nothing changed, for a key or value that a restart could not restore."""
         if type(key) not in PLAIN_KEYS:
             key = self.spec.canonical_key(key)
         self._set(key, value)
 
     def set_window(self, key: Any, start_ms: int, value: Any) -> None:
-        """`set` of the row of a window."""
+        """`set` for the row of a window."""
         self._set((key if type(key) in PLAIN_KEYS else self.spec.canonical_key(key), start_ms), value)
 
     def _set(self, key: Any, value: Any) -> None:
@@ -106,17 +107,17 @@ class TableState:
         self.rows[key] = value
 
     def delete(self, key: Any) -> None:
-        """KeyError where there is no row. `key` is (key, window start) in a windowed table."""
+        """KeyError if there is no row. `key` is (key, window start) in a windowed table."""
         key = self.spec.canonical_key(key)
         del self.rows[key]
         self.dirty[key] = None
 
     def restore(self, key: Any, value: bytes) -> None:
-        """Take a row of the changelog."""
+        """Set a row from the changelog."""
         self.rows[key] = decode_table_value(value)
 
     def take_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Changed rows as changelog keys and values (None: deleted); they count as unchanged then."""
+        """Changed rows as changelog keys and values (None: deleted). Afterwards they count as unchanged."""
         dirty, self.dirty = self.dirty, {}
         for key, value in dirty.items():
             if value is None and key in self.rows:

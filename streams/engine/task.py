@@ -1,7 +1,7 @@
-"""A task: partition n of all of an app's input topics, with the state that belongs to it. Pure: told what happens.
+"""A task: partition n of all input topics of an app, with its state. Pure: its methods are called with what happens.
 
-The runtime gives it batches in order and asks it for checkpoints between them; what the agents do in a batch reaches
-the task's tables and outputs. `current` is the event an agent has in hand: windows and errors ask it.
+The runtime gives it batches in order, and asks it for checkpoints between them. Agents change the task's tables and
+outputs. `current` is the event that an agent processes; windows and errors use it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import RecordError
-from .checkpoint import ChangelogRecord, Positions, Restored, begin_marker, end_marker
+from .changelog import ChangelogRecord, Positions, Restored, begin_marker, end_marker
 from .codecs import Codec
 from .places import Places
 from .tables import TableSpec, TableState, split_key
 
 
 class Event:
-    """One record in an agent's hands. timestamp_ms is the event time; topic and partition are the record's own."""
+    """One record in an agent. timestamp_ms is the event time; topic and partition are the record's."""
 
     __slots__ = ("key", "offset", "partition", "timestamp_ms", "topic", "value")
 
@@ -36,7 +36,7 @@ class Event:
 
 
 class Checkpoint(NamedTuple):
-    """What is to be written: `rows`, and once they are acknowledged, `marker`. positions: those that it names."""
+    """What to write: first `rows` and, when they are acknowledged, `marker`. positions: those in the marker."""
 
     rows: list[ChangelogRecord]
     marker: ChangelogRecord
@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
 
 
 class Task:
-    """State of one partition number of an app, and what one run writes of it into the changelog."""
+    """The state of one partition number of an app, and what one run writes of it to the changelog."""
 
     def __init__(self, app: str, number: int, tables: Iterable[TableSpec], run: bytes) -> None:
         self.app = app
@@ -52,16 +52,16 @@ class Task:
         self.run = run
         self.tables = {spec.name: TableState(spec) for spec in tables}
         self.positions: Positions = {}
-        self.topic_ids: dict[str, str] = {}  # of the topics that the positions are of, as text
+        self.topic_ids: dict[str, str] = {}  # topic ids of the positions, as text
         self.checkpoint_number = 0
         self.current: Event | None = None
-        self.outputs: list[Any] = []  # what the runtime has sent and must see acknowledged before the next marker
+        self.outputs: list[Any] = []  # sent by the runtime, to be acknowledged before the next marker
         self.changed = False  # something was processed since the last checkpoint
-        self.next_offset = 0  # of the changelog: where this run's next record goes if nobody else writes
+        self.next_offset = 0  # of the changelog: where this run's next record goes if no one else writes
         self._places = Places(run)
 
     def restore(self, restored: Restored) -> None:
-        """Take the state over that a changelog holds. Rows of tables the app no longer has are left alone."""
+        """Take over the state from a changelog. Rows of tables that the app does not have any more are ignored."""
         for data, value in restored.rows.items():
             name, key = split_key(data)
             if name in self.tables:
@@ -73,32 +73,32 @@ class Task:
         self._places.take_over(restored)
 
     def position(self, topic: str) -> int:
-        """Next offset to read of partition `number` of a topic."""
+        """The next offset to read of a topic."""
         return self.positions.get(topic, {}).get(self.number, 0)
 
     def knows(self, topic: str) -> bool:
-        """Whether the state reflects something of the topic, so that reading begins at `position` and nowhere else."""
+        """Whether the state includes records of the topic, so that reading must begin at `position`."""
         return self.number in self.positions.get(topic, {})
 
-    def reads(self, topic: str, topic_id: str) -> bool:
-        """From now on the topic is the one of this id; False where the state reflects another of its name."""
+    def bind_topic_id(self, topic: str, topic_id: str) -> bool:
+        """Remember which topic has this name; False, and no change, where the state reflects another of its name."""
         return self.topic_ids.setdefault(topic, topic_id) == topic_id
 
-    def begins(self, topic: str, offset: int) -> None:
-        """Reading of a topic that the state knows nothing of begins at its first record."""
+    def set_start(self, topic: str, offset: int) -> None:
+        """Read a topic that the state knows nothing of from this offset on."""
         self.positions.setdefault(topic, {})[self.number] = offset
 
-    def processed(self, topic: str, next_offset: int) -> None:
+    def mark_processed(self, topic: str, next_offset: int) -> None:
         """All records of the topic below `next_offset` are in the state."""
         self.positions.setdefault(topic, {})[self.number] = next_offset
         self.changed = True
 
     def begin(self) -> ChangelogRecord:
-        """The marker that opens this run."""
+        """The marker that begins this run."""
         return begin_marker(self.app, self.run)
 
     def checkpoint(self) -> Checkpoint:
-        """Rows that changed and the marker that closes them. Only between batches, and when the one before counts."""
+        """The changed rows and the marker that closes them. Only between batches, when the previous one is valid."""
         changes = [change for table in self.tables.values() for change in table.take_changes()]
         self.checkpoint_number += 1
         self.changed = False
@@ -109,16 +109,16 @@ class Task:
         )
         return Checkpoint(rows, marker, positions)
 
-    def follows(self, offsets: Sequence[int]) -> bool:
-        """This run appended records to the changelog, at these offsets. False when not all records since it was
-        restored are its own, or when that is not known (offset -1): then nothing more may be written."""
+    def advance_and_check(self, offsets: Sequence[int]) -> bool:
+        """Count records that this run appended to the changelog, at these offsets. False when not all records since it
+        was restored are its own, or when that is not known (offset -1): then nothing more may be written."""
         self.next_offset += len(offsets)
         return not offsets or offsets[-1] == self.next_offset - 1
 
-    def counted(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
-        """The last checkpoint counts: tombstones for what it made superfluous, the second part to be written after the
-        first is acknowledged."""
-        return self._places.counted()
+    def confirm_checkpoint(self) -> tuple[list[ChangelogRecord], list[ChangelogRecord]]:
+        """The last checkpoint counts. Gives tombstones for what it made superfluous: two parts, the second to be
+        written once the first is acknowledged."""
+        return self._places.confirm()
 
 
 def events(
@@ -129,9 +129,9 @@ def events(
     from_offset: int,
     skip: Callable[[RecordError], None] | None = None,
 ) -> list[Event]:
-    """Events of decoded records (offsets, timestamps, keys, values), those below `from_offset` left out.
+    """Events of decoded records (offsets, timestamps, keys, values), from `from_offset` on.
 
-    What cannot be decoded goes to `skip`, or raises RecordError when there is none.
+    A record that cannot be decoded goes to `skip`; if there is none, RecordError is raised.
     """
     decode = codec.decode
     found = []

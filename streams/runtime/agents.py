@@ -1,8 +1,8 @@
-"""Runs agents on the asyncio loop: one asyncio task for each agent and task, woken once a batch, not once an event.
+"""Runs agents on the asyncio loop: one asyncio task for each agent and task, woken once per batch, not once per event.
 
-A batch costs three turns of the loop at most: one that wakes the agent, which then takes event after event without
-giving the loop a turn unless it waits for something of its own, and one that wakes whoever offered the batch. A batch
-has a time at which it ends: an agent that asks for an event after it gets none, and what is left is offered again.
+A batch costs at most three turns of the loop: one wakes the agent, which then takes event after event without giving up
+control, unless it waits for something itself; another one wakes the caller that offered the batch. A batch has a time
+limit: an agent that asks for an event after it gets none, and the rest of the batch is offered again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .backlog import Backlog
 log = logging.getLogger("isthmus.streams")
 
 BATCH_EVENTS_MAX = 5_000  # what an agent is given at once
-TOGETHER_EVENTS = 16  # by so many events one agent of a topic may be ahead of another, which a batch's end waits for
+TOGETHER_EVENTS = 16  # where several agents read a topic: each gets so many before the first gets more
 STOP_S = 2.0  # for an agent that was cancelled
 NEVER = float("inf")
 
 
 class AgentRun:
-    """One agent on one task, and the `Feed` of its stream. The batch is held here and not by an iteration, since the
-    agent may leave one and begin another."""
+    """One agent on one task, and the `Feed` of its stream. The batch is stored here, not in an iteration, because the
+    agent may leave one iteration and begin another."""
 
     def __init__(self, agent: Agent, task: Task) -> None:
         self.agent = agent
@@ -39,9 +39,9 @@ class AgentRun:
         self.batch: Iterator[Event] = iter(())
         self.until = NEVER
         self._offered = 0  # events of the batch
-        self._reader: asyncio.Task[Any] | None = None  # iterates, or did so last
-        self._waiting: asyncio.Future[None] | None = None  # the agent waits for a batch
-        self._finished: asyncio.Future[int] | None = None  # whoever offered a batch waits for it
+        self._reader: asyncio.Task[Any] | None = None  # the asyncio task that iterates, or did so last
+        self._waiting: asyncio.Future[None] | None = None  # pending while the agent waits for a batch
+        self._finished: asyncio.Future[int] | None = None  # pending while a caller of `offer` waits
         token = current_task.set(task)  # the new asyncio task copies the context
         self._runner = self._loop.create_task(self._run(), name=f"agent {agent.name} {task.number}")
         current_task.reset(token)
@@ -50,14 +50,14 @@ class AgentRun:
     async def _run(self) -> None:
         await self.agent.function(Stream(self))
 
-    # --- What the stream asks -----------------------------------------------------------------------
+    # --- Called by the stream -----------------------------------------------------------------------
 
     def begin(self) -> None:
         reader = asyncio.current_task()
         if self._reader is not None and self._reader is not reader and not self._reader.done():
             raise AppError(
-                "a stream is iterated over in two asyncio tasks: an event that one has would count as done when the "
-                "other asks for the next. Iterate in one of them, and hand the events on from there"
+                "a stream is iterated over in two asyncio tasks: an event of one would count as done when the "
+                "other asks for the next. Iterate in one of them, and pass the events on from there"
             )
         self._reader = reader
 
@@ -73,13 +73,13 @@ class AgentRun:
         try:
             await self._waiting
         finally:
-            self._waiting = None  # also where the agent's own timeout ended it
+            self._waiting = None  # also if the agent's own timeout ended it
 
-    # --- What the worker does -----------------------------------------------------------------------
+    # --- Called by the worker -----------------------------------------------------------------------
 
     async def offer(self, events: list[Event], until: float) -> int:
-        """Give the agent a batch and return, when it asks for an event that it does not get, how many it has done: as
-        many as it got until a time of the loop, at least one. Raises what the agent raised."""
+        """Give the agent a batch. Returns when it asks for an event and the batch is used up, or `until` (loop time) is
+        over: the number of events that it has done, at least one. Raises what the agent raised."""
         self.check()
         self.batch, self.until, self._offered = iter(events), until, len(events)
         self._finished = self._loop.create_future()
@@ -92,7 +92,7 @@ class AgentRun:
         return self._runner.done()
 
     def check(self) -> None:
-        """Raise what ended the agent, if something did."""
+        """Raise the error that ended the agent, if any."""
         if self.has_ended:
             self._raise()
 
@@ -104,7 +104,7 @@ class AgentRun:
                 self._finished.set_exception(error)
 
     def _raise(self) -> None:
-        """What ended the agent, with the coordinates of the event it had in hand."""
+        """The error that ended the agent, with the coordinates of its current event."""
         event = self.task.current
         where = f"at {event.topic}-{event.partition} offset {event.offset}" if event else "before any event"
         error = None if self._runner.cancelled() else self._runner.exception()
@@ -116,23 +116,23 @@ class AgentRun:
         raise RecordError(f"agent {self.agent.name} {what} {where}") from error
 
     async def stop(self) -> None:
-        """Cancel the agent. One that does not end by that, such as for a bare `except`, is left alone: it gets no more
-        events."""
+        """Cancel the agent. If it does not end, for example because of a bare `except`, it is left alone and gets no
+        more events."""
         self._runner.cancel()
         await asyncio.wait([self._runner], timeout=STOP_S)
         if not self._runner.done():
             log.warning(
-                "agent %s of task %d goes on after it was cancelled, and is left alone: does it catch CancelledError, "
+                "agent %s of task %d runs on after it was cancelled, and is left alone: does it catch CancelledError, "
                 "as a bare `except:` does?",
                 self.agent.name,
                 self.task.number,
             )
         elif not self._runner.cancelled():
-            self._runner.exception()  # asyncio logs one that nobody asks for
+            self._runner.exception()  # else asyncio logs it as never retrieved
 
 
 def described(error: BaseException, function: Callable[..., object]) -> str:
-    """Type, words and the last line of the agent's own file that the error came through."""
+    """Type and text of an error, and the last line of the agent's own file in its traceback."""
     file = function.__code__.co_filename
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return f"{type(error).__name__}: {error}" + (f" ({file}:{lines[-1]})" if lines else "")
@@ -148,21 +148,23 @@ class TaskRun:
 
     @property
     def is_whole(self) -> bool:
-        """Whether tables and positions reflect the same events, so that a checkpoint may be written."""
+        """Whether tables and positions include the same events, so that a checkpoint may be written."""
         return self._between_events and not any(run.has_ended for run in self.runs)
 
     def check(self) -> None:
-        """Raise what ended an agent, if something did."""
+        """Raise the error that ended an agent, if any."""
         for run in self.runs:
             run.check()
 
     async def process(self, backlog: Backlog, most: int, until: float = NEVER) -> int:
-        """Run every agent that reads the topic over the next events, `most` or so many as they do until a time of the
-        loop, at least one; the task then stands behind them. Gives their number."""
+        """Run every agent that reads the topic over the next events, and move the task's position behind them.
+
+        Returns the number of events: at most `most`, fewer where `until` (loop time) is over before, at least one.
+        """
         events = backlog.ahead(most)
-        self._between_events = False  # and so it stays if an agent fails, or this is cancelled
+        self._between_events = False  # stays false if an agent fails or this is cancelled
         done = await self._give(backlog.tp.topic, events, until) if events else 0
-        self.task.processed(backlog.tp.topic, backlog.passed(done))
+        self.task.mark_processed(backlog.tp.topic, backlog.passed(done))
         self._between_events = True
         return done
 
@@ -171,7 +173,7 @@ class TaskRun:
         if len(readers) == 1:
             return await readers[0].offer(events, until)
         loop = asyncio.get_running_loop()
-        done, together = 0, 1  # at first, since the agents may be slow
+        done, together = 0, 1  # begin with one: the agents may be slow
         while done < len(events) and not (done and loop.time() >= until):
             some = events[done : done + together]
             first = await readers[0].offer(some, until)

@@ -1,5 +1,5 @@
-"""What was fetched of one partition and has not been done by agents: decoded a few record batches at a time, so that
-neither memory nor the time until the worker can do something else grow with what a fetch brings."""
+"""Fetched data of one partition that agents have not processed, decoded a few record batches at a time. So neither the
+memory nor the time until the worker can do something else depends on the size of a fetch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import RecordError
 
 
 class Backlog:
-    """from_offset: where the task stands; records below it are left out. skip: as of `engine.task.events`."""
+    """from_offset: the task's position; earlier records are left out. skip: see `engine.task.events`."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class Backlog:
         self._codec = codec
         self._skip = skip
         self._data = fetched.records
-        self._at = 0  # in the data: up to here it is decoded
-        self._offset = from_offset  # of what comes after all decoded
+        self._at = 0  # the data is decoded up to here
+        self._offset = from_offset  # the offset after the decoded events
         self._end = max(fetched.next_offset, from_offset)
         self._events: list[Event] = []
         self._done = 0  # of the decoded events
@@ -38,21 +38,21 @@ class Backlog:
         return self._done >= len(self._events) and self._at >= len(self._data)
 
     def ahead(self, most: int) -> list[Event]:
-        """The next events, at most so many; they stay the next until they are `passed`."""
+        """The next events, at most this many. They stay until they are `passed`."""
         if self._done >= len(self._events):
             self._decode(most)
         whole = self._done == 0 and len(self._events) <= most
         return self._events if whole else self._events[self._done : self._done + most]
 
     def passed(self, count: int) -> int:
-        """So many of the events ahead are done; gives the offset after them."""
+        """Drop this many of the next events as done. Returns the offset after them."""
         self._done += count
         if self.empty:
             return self._end
         return self._offset if self._done >= len(self._events) else self._events[self._done - 1].offset + 1
 
     def _decode(self, most: int) -> None:
-        """Whole record batches that hold about as many records."""
+        """Whole record batches with about this many records."""
         begin, end, from_offset, count = self._at, len(self._data), self._offset, 0
         try:
             for at, header in records.walk(self._data, begin):

@@ -1,21 +1,21 @@
-"""Reads one partition of a changelog to its end and gives what its markers committed."""
+"""Reads one partition of a changelog to its end. Returns the state that its markers have committed."""
 
 from __future__ import annotations
 
 from ...client import Admin, Client, Consumer, TopicPartition
 from ...protocol import records
-from ..engine.checkpoint import ROW_HEADER, Restored, Restorer
+from ..engine.changelog import ROW_HEADER, Restored, Restorer
 from ..errors import ChangelogError
 
 POLL_MS = 500
-ROUNDS_MAX = 1_000  # looks for the end of a changelog that grows while it is read
+ROUNDS_MAX = 1_000  # reads before a changelog counts as growing without end
 
 
 async def load_partition(client: Client, app_id: str, topic: str, number: int) -> Restored:
-    """The committed state of task `number`. Raises ChangelogError when the log does not add up.
+    """The committed state of task `number`. Raises ChangelogError if the log is inconsistent.
 
-    It is read until nothing more stands there, not only up to where it ended at first: compaction may meanwhile have
-    removed records for the sake of later ones.
+    It is read until there is nothing more, not only up to its first end: compaction may meanwhile have removed records
+    because of later ones.
     """
     tp = TopicPartition(topic, number)
     restorer = Restorer(app_id, f"{topic}-{number}")

@@ -1,10 +1,10 @@
 """The stream worker: gets partitions from the group, restores their tasks, feeds agents, writes checkpoints.
 
-Where a task goes on is decided by its changelog's last marker, not by the group's committed offsets, which follow for
-the eyes of lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they are
-acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from there
-on nothing counts that an earlier run still writes. Where records of the changelog are not this run's own, another run
-may have begun: the task ends without another write, and the worker joins its group again.
+Where a task goes on is decided by its changelog's last marker (format: `engine/changelog.py`). The group's committed
+offsets are there for lag tools only. A checkpoint waits for the outputs it covers, then writes its rows, and once they
+are acknowledged its marker, while processing goes on. A task's first write is the marker that begins its run: from
+there on nothing counts that an earlier run still writes. Where records of the changelog are not this run's own,
+another run may have begun: the task ends without another write, and the worker joins its group again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime, system
 from ..api.app import App
-from ..engine.checkpoint import ROW_HEADER, RUN_BYTES, ChangelogRecord, row_key
+from ..engine.changelog import ROW_HEADER, RUN_BYTES, ChangelogRecord, row_key
 from ..engine.tables import split_key
 from ..engine.task import Checkpoint, Task
 from ..errors import AppError, ChangelogError, RecordError, StreamsError
@@ -37,7 +37,7 @@ log = logging.getLogger("isthmus.streams")
 
 POLL_MS = 100
 TOPICS_WAIT_S = 1.0  # between looks for input topics that are not there yet
-BATCH_S = 0.1  # a batch ends at the event in hand after so long: so soon can the worker do something else
+BATCH_S = 0.1  # a batch ends at the first event after this time, so that the worker can poll and write checkpoints
 OUTPUTS_MAX = 100_000  # unacknowledged outputs of one task before it waits for them
 ABANDON_MS = 2_000  # what a worker that has failed may take for leaving its group, and again for closing its producer
 # Only segments that are closed are compacted: small ones, as Kafka Streams has them, keep a restart short.
@@ -53,21 +53,21 @@ class StreamWorker:
         self.runtime = runtime or system()
         self.topics = app.input_topics()
         self.running: dict[int, TaskRun] = {}
-        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="none")  # positions are the changelog's
+        self.consumer = Consumer(client, group_id=app.id, auto_offset_reset="none")  # positions come from the changelog
         self.producer = Producer(client, linger_ms=5, compression="lz4")
         self.skipped_total = 0
         self.processed_total = 0
-        self._backlog: deque[Backlog] = deque()  # of one poll: fetches are ahead of it by one answer a partition
-        # As many as took about BATCH_S before: a batch that an agent takes as a whole is not cut.
+        self._backlog: deque[Backlog] = deque()  # of the last poll; the consumer fetches on meanwhile
+        # Follows the agents' speed: so many took about BATCH_S, since an agent may take a whole batch at once.
         self._batch_events = 1
         self._checkpoints: dict[int, asyncio.Task[bool]] = {}
-        self._overtaken: dict[int, None] = {}  # tasks of which another run may have begun
+        self._overtaken: dict[int, None] = {}  # tasks for which another run may have begun
         self._checkpoint_at = NEVER
         self._stopping = asyncio.Event()
         app.outbox = self
 
     async def start(self) -> None:
-        """Wait for the input topics, make the changelog, join the group."""
+        """Wait for the input topics, create the changelog, join the group."""
         count = await self._partitions()
         try:
             await Admin(self.client).create_topics([NewTopic(self.app.changelog_topic, count, -1, CHANGELOG_OPTIONS)])
@@ -89,11 +89,11 @@ class StreamWorker:
     def _grown(self, have: int, count: int) -> AppError:
         return AppError(
             f"{self.app.changelog_topic} has {have} partitions, the input topics have {count}: partitions of a running "
-            "app's topics cannot be changed; give the app another id to begin anew"
+            "app's topics cannot be changed; give the app another id to start over"
         )
 
     async def _partitions(self) -> int:
-        """Partitions of the input topics, all alike; waits until all are there."""
+        """The number of partitions of the input topics, which must be equal; waits until all topics exist."""
         told = False
         while True:
             await self.client.refresh_metadata(list(self.topics))
@@ -102,16 +102,16 @@ class StreamWorker:
             if not missing:
                 break
             if not told:
-                log.warning("app %s waits for topics that are not there yet: %s", self.app.id, ", ".join(missing))
+                log.warning("app %s waits for missing topics: %s", self.app.id, ", ".join(missing))
                 told = True
             await asyncio.sleep(TOPICS_WAIT_S)
         if len(set(counts.values())) != 1:
             said = ", ".join(f"{name}: {count}" for name, count in counts.items())
-            raise AppError(f"app {self.app.id}: the topics of an app need equally many partitions ({said})")
+            raise AppError(f"app {self.app.id}: the topics of an app need the same number of partitions ({said})")
         return next(iter(counts.values()))
 
     async def run(self) -> None:
-        """Process until `stop`; raises what an agent or a checkpoint raised."""
+        """Process until `stop`; raises the errors of agents and checkpoints."""
         loop = asyncio.get_running_loop()
         self._checkpoint_at = loop.time() + self.app.checkpoint_interval_ms / 1000
         while not self._stopping.is_set():
@@ -130,18 +130,18 @@ class StreamWorker:
         except NoOffset as error:
             raise StreamsError(
                 f"app {self.app.id}: {error}: the state in {self.app.changelog_topic} goes up to an offset that the "
-                "topic does not have any more, or not yet (retention passed the app by, the topic was made anew, or a "
-                "broker lost records). Nothing is skipped by itself: bring the records back, or give the app another "
-                "id to begin anew"
+                "topic does not have any more, or not yet (retention deleted it, the topic was created again, or a "
+                "broker lost records). Nothing is skipped automatically: restore the records, or give the app another "
+                "id to start over"
             ) from error
 
     async def stop(self) -> None:
-        """Let `run` return after the event in hand; `close` then writes a last checkpoint and leaves the group."""
+        """Let `run` return after the current event; `close` then writes a last checkpoint and leaves the group."""
         self._stopping.set()
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """After `run` returned or was cancelled: write a last checkpoint of each task that is not within an event, and
-        release everything. All within the time: raises ClientError or KafkaError when it is over, and `abandon`
+        """After `run` returned or was cancelled: write a last checkpoint of each task that has no half-processed event,
+        and release everything. All within the time: raises ClientError or KafkaError when it is over, and `abandon`
         releases the rest."""
         async with self.client.operation(f"close of app {self.app.id}", timeout_ms):
             for number in list(self.running):
@@ -150,7 +150,7 @@ class StreamWorker:
             await self.producer.close()
 
     async def abandon(self) -> None:
-        """After an error, soon: release everything, write nothing; the next run goes on from the last checkpoint."""
+        """After an error: release everything quickly, write nothing. The next run continues at the last checkpoint."""
         for number in list(self.running):
             await self._end(number)
         for closing in (self.consumer.close, self.producer.close):
@@ -162,14 +162,14 @@ class StreamWorker:
     def _take_in(self, batches: FetchedBatches) -> None:
         run = self.running.get(batches.tp.partition)
         if run is None:
-            return  # revoked while the fetch was under way
+            return  # revoked during the fetch
         topic = self.topics[batches.tp.topic]
         from_offset = run.task.position(batches.tp.topic)
         skip = self._skip if topic.skips else None
         self._backlog.append(Backlog(batches, topic.codec, from_offset, skip))
 
     async def _process_some(self) -> None:
-        """Give agents the next events until BATCH_S is over or a checkpoint is due; the partitions take turns."""
+        """Give agents the next events until BATCH_S has passed or a checkpoint is due; partitions take turns."""
         backlog = self._backlog.popleft()
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -191,22 +191,22 @@ class StreamWorker:
     async def send(
         self, task: Task, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None
     ) -> None:
-        """The app's outbox: into the producer without waiting, unless it is full."""
+        """The app's outbox: passes records to the producer, without waiting unless it is full."""
         if len(task.outputs) >= OUTPUTS_MAX:
             outputs, task.outputs = task.outputs, []
             await asyncio.gather(*outputs)
-        if not self.producer.has_room:
-            await self.producer.room()
+        if not self.producer.has_space:
+            await self.producer.wait_for_space()
         task.outputs.append(self.producer.send(topic, value, key, timestamp_ms=timestamp_ms))
 
     # --- Checkpoints --------------------------------------------------------------------------------
 
     def _checkpoint_when_due(self, now: float) -> None:
-        """Begin checkpoints of all tasks that changed; one at a time for a task."""
+        """Begin checkpoints of all changed tasks; only one at a time for a task."""
         for number, checkpoint in list(self._checkpoints.items()):
             if checkpoint.done():
                 del self._checkpoints[number]
-                if not checkpoint.result():  # what it raised ends the worker
+                if not checkpoint.result():  # its error ends the worker
                     self._overtaken[number] = None
         if now < self._checkpoint_at:
             return
@@ -217,8 +217,8 @@ class StreamWorker:
                 self._checkpoints[number] = asyncio.get_running_loop().create_task(self._checkpoint(run.task))
 
     def _checkpoint(self, task: Task) -> Coroutine[Any, Any, bool]:
-        """A checkpoint of what stands now, between two batches; to be awaited until written. False when it may not
-        count, since another run may have begun: this one must not write any more."""
+        """Write a checkpoint of the current state, between two batches. False if it may be invalid because another run
+        may have begun: then this run must not write any more."""
         checkpoint = task.checkpoint()
         outputs, task.outputs = task.outputs, []
         return self._write_checkpoint(task, checkpoint, outputs)
@@ -230,18 +230,18 @@ class StreamWorker:
         await asyncio.gather(*outputs)
         try:
             # The marker only now: it must not stand where a row of it was refused.
-            counts = task.follows(await self._append(task, rows)) and task.follows(await self._append(task, [marker]))
-            if not counts:
+            counts = task.advance_and_check(await self._append(task, rows))
+            if not (counts and task.advance_and_check(await self._append(task, [marker]))):
                 log.warning(
-                    "task %d of app %s: another run has written to %s, and may have taken the task over; what was done "
-                    "after the last checkpoint that counts will be done again",
+                    "task %d of app %s: another run has written to %s, and may have taken over the task; what was done "
+                    "after the last valid checkpoint will be done again",
                     task.number,
                     self.app.id,
                     self.app.changelog_topic,
                 )
                 return False
-            for tombstones in task.counted():
-                task.follows(await self._append(task, tombstones))  # if not, the next checkpoint finds out
+            for tombstones in task.confirm_checkpoint():
+                task.advance_and_check(await self._append(task, tombstones))  # a gap shows at the next checkpoint
         except KafkaError as error:
             raise ChangelogError(self._not_written(task, rows, error)) from error
         offsets = {TopicPartition(t, p): offset for t, each in positions.items() for p, offset in each.items()}
@@ -260,11 +260,11 @@ class StreamWorker:
         return said
 
     async def _append(self, task: Task, written: Sequence[ChangelogRecord]) -> list[int]:
-        """Write records to the task's changelog, and wait for them. Gives their offsets, -1 where one is not known."""
+        """Write records to the task's changelog and wait for them. Returns their offsets, -1 if unknown."""
         futures: list[asyncio.Future[RecordMetadata]] = []
         for record in written:
-            if not self.producer.has_room:
-                await self.producer.room()
+            if not self.producer.has_space:
+                await self.producer.wait_for_space()
             futures.append(
                 self.producer.send(
                     self.app.changelog_topic,
@@ -280,7 +280,7 @@ class StreamWorker:
     # --- Assignment ---------------------------------------------------------------------------------
 
     async def _begin(self, number: int) -> None:
-        """Begin a run of a task with what the runs before it committed."""
+        """Begin a run of a task with the state that earlier runs committed."""
         task = Task(self.app.id, number, self.app.tables.values(), self.runtime.uuid()[:RUN_BYTES])
         await self._append(task, [task.begin()])
         restored = await load_partition(self.client, self.app.id, self.app.changelog_topic, number)
@@ -293,7 +293,7 @@ class StreamWorker:
         log.info("task %d goes on after checkpoint %d", number, task.checkpoint_number)
 
     async def _join_again(self) -> None:
-        """End the tasks of which another run may have begun. If they are still this worker's, they begin once more."""
+        """End the tasks for which another run may have begun. If they still belong to this worker, start them again."""
         for number in list(self._overtaken):
             await self._end(number)
         await self._join()
@@ -313,14 +313,14 @@ class StreamWorker:
         for tp in partitions:
             task = self.running[tp.partition].task
             topic_id = self.client.topic_id(tp.topic)
-            if topic_id is not None and not task.reads(tp.topic, uuid_to_str(topic_id)):
+            if topic_id is not None and not task.bind_topic_id(tp.topic, uuid_to_str(topic_id)):
                 raise StreamsError(
-                    f"app {self.app.id}: topic {tp.topic} was deleted and made anew, and the state in "
-                    f"{self.app.changelog_topic} reflects the old one up to offset {task.position(tp.topic)}. Nothing "
-                    "is skipped by itself: give the app another id to begin anew"
+                    f"app {self.app.id}: topic {tp.topic} was deleted and created again, but the state in "
+                    f"{self.app.changelog_topic} includes the old one up to offset {task.position(tp.topic)}. Nothing "
+                    "is skipped automatically: give the app another id to start over"
                 )
             if tp in begins:
-                task.begins(tp.topic, begins[tp][0])
+                task.set_start(tp.topic, begins[tp][0])
             self.consumer.seek(tp, task.position(tp.topic))
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -328,12 +328,12 @@ class StreamWorker:
             await self._finish(number)
 
     async def _lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """The group has put this worker out, so that others may have its tasks: they end without a last checkpoint."""
+        """The group has removed this worker, and others may have its tasks: they end without a last checkpoint."""
         for number in sorted({tp.partition for tp in partitions}):
             await self._end(number)
 
     async def _finish(self, number: int) -> None:
-        """Last checkpoint of a task that leaves."""
+        """The last checkpoint of a task that leaves."""
         run = self.running.get(number)
         if run is None:
             return
@@ -341,14 +341,14 @@ class StreamWorker:
         try:
             counts = number not in self._overtaken and (under_way is None or await under_way)
             if not run.is_whole:
-                log.warning("task %d stopped within an event, or failed: it goes on from its last checkpoint", number)
+                log.warning("task %d stopped during an event, or failed: it continues from its last checkpoint", number)
             elif run.task.changed and counts:
                 await self._checkpoint(run.task)
         finally:
             await self._end(number)
 
     async def _end(self, number: int) -> None:
-        """Stop a task, as far as it runs, and the checkpoint that is under way."""
+        """Stop a task, if it runs, and its current checkpoint."""
         if under_way := self._checkpoints.pop(number, None):
             under_way.cancel()
             await asyncio.gather(under_way, return_exceptions=True)

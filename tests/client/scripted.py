@@ -13,7 +13,6 @@ from typing import Any
 from isthmus.client import Client
 from isthmus.client.raw import READ_COMMITTED
 from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.header import decode_request_header, frame_response
 from isthmus.protocol.messages import (
     APIS,
     api_versions,
@@ -26,6 +25,7 @@ from isthmus.protocol.messages import (
 )
 from isthmus.protocol.records import read_header
 from tests.leftovers import no_leftovers
+from tests.protocol.frames import decode_request_header, frame_response
 from tests.simulation.runner import Simulation, run_checked
 
 PORT = 9092
@@ -233,7 +233,7 @@ class ScriptedBroker:
 
     def on_fetch(self, message: Any) -> Any:
         responses = []
-        room = message.max_bytes
+        left = message.max_bytes
         for topic in message.topics:
             name = self._name(topic.topic_id) or topic.topic
             parts = []
@@ -247,8 +247,8 @@ class ScriptedBroker:
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 else:
-                    records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, room)]
-                    room -= len(records)
+                    records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, left)]
+                    left -= len(records)
                 diverging = None if code else log.diverging(part.last_fetched_epoch, part.fetch_offset)
                 parts.append(
                     fetch.PartitionData(
@@ -344,8 +344,7 @@ class Link(asyncio.Protocol):
         if said is HANG_UP:
             self.transport.abort()
             return
-        parts = frame_response(correlation_id, api.response_header_version(version), api.encode_response(said, version))
-        data = b"".join(bytes(part) for part in parts)
+        data = frame_response(correlation_id, api.response_header_version(version), api.encode_response(said, version))
         step = self.broker.pieces_bytes or len(data)
         for at in range(0, len(data), step):
             self.transport.write(data[at : at + step])

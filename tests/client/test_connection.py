@@ -138,7 +138,7 @@ async def test_a_broker_that_knows_only_old_api_versions_is_understood(world: Wo
     assert connection.version_of(metadata.API) == 1
     assert (await connection.request(metadata.API, metadata.Request(topics=[]), 5_000)).controller_id == 1
     del connection.versions[3]
-    with pytest.raises(UnsupportedVersion, match="does not know Metadata"):
+    with pytest.raises(UnsupportedVersion, match="does not support Metadata"):
         connection.version_of(metadata.API)
     connection.close()
 

@@ -86,7 +86,7 @@ FULL = 20  # partitions with more data than an answer brings
 async def test_full_partitions_of_a_node_take_turns(
     world: World, /, topics: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer has room for a few only: who got data is asked for after all others, whatever its topic."""
+    """Each answer holds a few records only: who got data is asked for after all others, whatever its topic."""
     names = ["t", "u"][:topics]
     for name in names:
         world.add_topic(name, FULL // topics)

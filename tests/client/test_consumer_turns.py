@@ -83,7 +83,7 @@ async def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
     world.log("t").end = 0
     fill(world, more)
     if reset == "none":
-        with pytest.raises(NoOffset, match="t-0 was deleted and made anew"):
+        with pytest.raises(NoOffset, match="t-0 was deleted and created again"):
             while True:
                 await consumer.poll(1_000)
         consumer.seek(TP, 4)
@@ -96,7 +96,7 @@ async def test_a_topic_made_anew_is_not_read_on_at_the_old_ones_offset(
     else:
         assert await read(consumer, more) == numbers(0, more)
     if reset != "none":
-        assert f"t-0 was deleted and made anew (position 10): reading on from the {reset} offset" in caplog.text
+        assert f"t-0 was deleted and created again (position 10): continuing at the {reset} offset" in caplog.text
 
 
 # What was under way or at hand when the user turned elsewhere: an answer of a fetch, by what it says.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
+from isthmus.client.errors import ClientError
 from tests.client.staging import (
     PARTITIONS,
     Calls,
@@ -41,6 +43,40 @@ async def test_a_poll_that_is_cancelled_in_a_rebalance_is_gone_on_with(stage: St
         await consumer.close()
 
     await stage.work(impatient)
+
+
+@pytest.mark.parametrize("waits_for", ["a_leader", "its_callback"])
+@run_by(at_hand)
+async def test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing(
+    client: Client, /, waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting, goes_on = asyncio.Event(), asyncio.Event()
+    calls: list[int] = []
+
+    async def wait(*_: Any) -> None:
+        is_waiting.set()
+        await goes_on.wait()
+
+    async def assigned(tps: list[TopicPartition]) -> None:
+        calls.append(len(tps))
+        await wait()
+
+    consumer = Consumer(client, "g", session_timeout_ms=6_000)
+    await consumer.subscribe(["t"], assigned)
+    if waits_for == "a_leader":
+        monkeypatch.setattr(client, "leader", lambda tp: None)
+        monkeypatch.setattr(client, "wait_for_topics", wait)
+    poll = asyncio.create_task(consumer.poll(10_000))
+    await is_waiting.wait()
+    await consumer.close()
+    assert consumer.assignment() == []
+    goes_on.set()
+    on_at = asyncio.get_running_loop().time()
+    with pytest.raises(ClientError, match="closed"):
+        await poll
+    assert asyncio.get_running_loop().time() - on_at < 0.001  # turns of the loop, no wait for data
+    assert consumer.assignment() == []
+    assert calls == ([] if waits_for == "a_leader" else [4])
 
 
 @run_by(at_hand, sent=40)

@@ -171,7 +171,7 @@ async def test_a_producer_closes_by_its_deadline_and_each_record_has_an_end(
     producer = await begun(world, buffer_bytes=50)
     world.brokers[1].hangs = True
     record = producer.send("t" if known else "u", b"x" * 50)
-    waiting = asyncio.ensure_future(producer.room())
+    waiting = asyncio.ensure_future(producer.wait_for_space())
     began = loop.time()
     await producer.close()
     assert loop.time() - began == pytest.approx(CLOSE_TIMEOUT_MS / 1000, abs=0.1)

@@ -114,18 +114,18 @@ async def test_records_of_one_turn_travel_in_one_batch(world: World, /) -> None:
 
 
 @run_by(simulate)
-async def test_a_full_buffer_says_so_and_room_waits_until_there_is_some(world: World, /) -> None:
+async def test_a_full_buffer_says_so_and_a_sender_can_wait_for_space(world: World, /) -> None:
     producer = await begun(world, buffer_bytes=10_000, batch_bytes=2_000)
     broker = world.brokers[1]
-    with pytest.raises(BufferFull, match="room"):
+    with pytest.raises(BufferFull, match="await wait_for_space"):
         for _ in range(1000):
             producer.send("t", b"x" * 500, partition=0)
-    assert not producer.has_room
+    assert not producer.has_space
     assert producer.buffered_bytes < 11_000
-    await producer.room()
-    assert producer.has_room
+    await producer.wait_for_space()
+    assert producer.has_space
     for _ in range(200):
-        await producer.room()
+        await producer.wait_for_space()
         producer.send("t", b"x" * 500, partition=0)
     await producer.flush()
     assert producer.buffered_bytes == 0

@@ -94,4 +94,4 @@ def test_modules_come_one_at_a_time_after_the_first_clients(
     assert [name for _, name in found] == ["a", "b", "c", "d"]
     expected = [FIRST_AFTER_S, FIRST_AFTER_S + PAUSE_S, FIRST_AFTER_S + 2 * PAUSE_S, FIRST_AFTER_S]
     assert [when_s for when_s, _ in found] == pytest.approx(expected, abs=1e-4)
-    assert "b cannot be loaded" in caplog.text
+    assert "cannot load module b" in caplog.text

@@ -48,7 +48,7 @@ def test_the_cluster_is_the_same_without_what_is_ours_alone(tmp_path: Path) -> N
     assert {name: topic.id for name, topic in after.topics.items()} == IDS
     assert after.features == {"metadata.version": METADATA_VERSION}
     assert before.topics[MIRRORED].configs == {"mirror.link": "x"} and after.topics[MIRRORED].configs == {}
-    assert said[0] == f"left out, as Kafka does not know it: mirror.link=x of topic {MIRRORED}"
+    assert said[0] == f"left out, because Kafka does not know it: mirror.link=x of topic {MIRRORED}"
     assert said[-1].startswith(f"{folder}: 2 topics, 4 partitions; start Kafka 4 on it with node.id=1")
     for partition in after.topics[PLAIN].partitions.values():
         assert (partition.leader, partition.isr, partition.replicas) == (NO_LEADER, (1,), (1,))
@@ -79,19 +79,19 @@ def test_an_interruption_is_made_good_by_doing_it_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_handed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(CannotMove, match=r"no data directory: it has no meta\.properties"):
+    with pytest.raises(CannotMove, match=r"not a data directory: it has no meta\.properties"):
         moved(tmp_path)
     folder = make(tmp_path / "data")
     (folder / DIRECTORY).rename(tmp_path / "lost")
-    with pytest.raises(CannotMove, match="has no records: what topics there are is not known"):
+    with pytest.raises(CannotMove, match="has no records: the topics are unknown"):
         moved(folder)
     (folder / DIRECTORY).rename(tmp_path / "made anew")
     (tmp_path / "lost").rename(folder / DIRECTORY)
     (folder / CLEAN_SHUTDOWN).unlink()
-    with pytest.raises(CannotMove, match="not stopped in a controlled way: start a broker on it, and stop that"):
+    with pytest.raises(CannotMove, match="not shut down cleanly: start a broker on it, and stop it"):
         moved(folder)
     (folder / CLEAN_SHUTDOWN).write_bytes(b"{}")
     moved(folder)
     assert main([str(folder)]) == 1
-    told = "is Kafka's already: meta.properties has no isthmus.format\n"
+    told = "is already Kafka's: meta.properties has no isthmus.format\n"
     assert capsys.readouterr().err == f"isthmus broker to-kafka: {folder} {told}"

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "storage.disk._data_file storage.log._indexes storage.log._limits storage.log._producers storage.log._segment "
     "storage.log._tail storage.log._ranges replication._core "
-    "server._frames server._wanted server._sending"
+    "server._context server._route server._frames server._wanted server._sending"
 ).split()
 PLAIN = tuple(f"isthmus.core_broker.{name}" for name in MODULES)
 TESTS = (

@@ -1,4 +1,4 @@
-"""The engine room: every refusal of Docker's is one line that names the thing and the way out.
+"""The container engine: every refusal of Docker's is one line that names the thing and the way out.
 
 Docker is a shell script on a PATH of the test's own, which says what the real ones say (20.10, 28, 29; compose 1, 2).
 """
@@ -160,7 +160,7 @@ def test_an_engine_without_addresses_for_another_network(said: str, commands: Co
 def test_an_engine_whose_disk_is_full(commands: Commands) -> None:
     commands.says("docker", "", "Error response from daemon: write /var/lib/docker/tmp/x: no space left on device", 1)
     text = refusal(engine.docker, "import", "x")
-    assert "write /var/lib/docker/tmp/x: no space left on device: make room (`docker system df`" in text
+    assert "write /var/lib/docker/tmp/x: no space left on device: free some space (`docker system df`" in text
 
 
 def test_any_other_refusal_is_its_last_meaningful_line(commands: Commands) -> None:

@@ -34,7 +34,7 @@ def test_the_context_holds_what_builds_the_project_and_nothing_that_was_built(tm
         "source/README.md", "source/LICENSE", "source/src/isthmus/protocol/_records.py",
         "source/src/isthmus/examples/flights/topology.yaml", "source/src/pyspark_isthmus/__init__.py",
     }  # fmt: skip
-    assert not [name for name in files if name.endswith((".so", ".pyc")) or "/." in name]
+    assert not [name for name in files if name.endswith((".so", ".pyc", ".pxd")) or "/." in name]
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
     assert (tmp_path / "source/setup.py").read_bytes() == (ROOT / "setup.py").read_bytes()
 

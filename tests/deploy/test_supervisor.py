@@ -71,7 +71,7 @@ async def test_what_a_process_prints_does_not_make_it_ready(supervisor, events, 
     told = f"{wait}; print('ready or not', flush=True); signal.sigwait([signal.SIGUSR1])"
     said = []
     process = supervisor.start(spec(f"{told}; {FOREVER}"))
-    process.line = lambda line: (said.append(line), process.signal(signal.SIGUSR1))
+    process.on_stdout_line = lambda line: (said.append(line), process.signal(signal.SIGUSR1))
     await supervisor.until("one", State.READY)
     assert said == ["ready or not"]
     assert [event.state for event in events] == [State.STARTING, State.READY]
@@ -84,7 +84,7 @@ def test_a_child_of_a_process_does_not_speak_for_it(tmp_path):
 
     async def scenario(supervisor, events):
         said = []
-        supervisor.start(spec(silent, kind="job")).line = said.append
+        supervisor.start(spec(silent, kind="job")).on_stdout_line = said.append
         await supervisor.until("one", State.FINISHED)
         assert said == ["nobody asks"]
         assert State.READY not in [event.state for event in events]
@@ -114,7 +114,7 @@ async def test_a_process_is_dead_when_it_is_and_what_it_leaves_is_ended(supervis
     then = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {READY}; signal.pause()"
     said = []
     process = supervisor.start(spec(KEEPS_THE_PIPES.format(way=way, then=then)))
-    process.line = said.append
+    process.on_stdout_line = said.append
     first = (await supervisor.until("one", State.READY)).pid
     await spoken(said, 1)
     if end == "killed for good":
@@ -150,7 +150,7 @@ async def test_all_that_a_process_printed_before_it_died_is_in_its_log(superviso
     talk = "import sys, os; os.write(1, b'x' * 300_000 + b'\\nlast out'); os.write(2, b'why it died'); os._exit(3)"
     said = []
     process = supervisor.start(spec(talk))
-    process.line = said.append
+    process.on_stdout_line = said.append
     await seen(supervisor, events, "one", State.BACKOFF)
     assert [len(line) for line in said] == [LINE_MAX_BYTES, len("last out")]
     assert process.log.stat().st_size == 300_000 + len("\nlast outwhy it died")
@@ -231,7 +231,7 @@ async def test_what_needs_longer_to_stop_may_say_so(supervisor, events, /, monke
     said = {"patient": [], "other": []}
     for name, stop_timeout_s in (("patient", 60.0), ("other", 0.0)):
         process = supervisor.start(ProcessSpec(name, (sys.executable, "-c", slow), stop_timeout_s=stop_timeout_s))
-        process.line = said[name].append
+        process.on_stdout_line = said[name].append
         await supervisor.until(name, State.READY)
     await supervisor.stop()
     assert said == {"patient": ["done"], "other": []}  # the other is the control: it was killed
@@ -243,7 +243,7 @@ async def test_what_is_paused_is_stopped_in_its_own_way(supervisor, events, /):
     obedient = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: {stop}); {FOREVER}"
     said = []
     process = supervisor.start(spec(obedient))
-    process.line = said.append
+    process.on_stdout_line = said.append
     os.kill((await supervisor.until("one", State.READY)).pid, signal.SIGSTOP)
     await supervisor.stop()
     assert said == ["done"]

@@ -117,13 +117,13 @@ def test_defaults(tmp_path):
             ("here: {}", "here: {listen: '127.0.0.1:1'}\n  also: {listen: '0.0.0.0:1'}"),
             "t.yaml:4: datacenters.also.listen: 0.0.0.0:1 is the address of here already",
         ),
-        (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is no regular expression"),
-        (("topics: [a]", "topics: ['']"), "t.yaml:9: mirrors.0.topics: an empty one selects no topic"),
+        (("topics: [a]", "topics: ['a[']"), "t.yaml:9: mirrors.0.topics: 'a[' is not a regular expression"),
+        (("topics: [a]", "topics: ['']"), "t.yaml:9: mirrors.0.topics: an empty one matches no topic"),
         (("topics: [a]", "topics: a"), "t.yaml:9: mirrors.0.topics: is 'a', and must be a list: [a, b]"),
         (("topics: [a]", "topics: []"), "t.yaml:9: mirrors.0.topics: is empty: name one at least"),
         (
             ("topics: [a]", "topics: [a]\n    rename: '{source}/{topic}'"),
-            "t.yaml:10: mirrors.0.rename: '{source}/{topic}' gives no topic a name: Topic name is invalid",
+            "t.yaml:10: mirrors.0.rename: '{source}/{topic}' gives no topic a valid name: Topic name is invalid",
         ),
         (("  - name: here-there", "  -\n  - name: here-there"), "t.yaml:6: mirrors.0: is empty, and must be a mapping"),
         (

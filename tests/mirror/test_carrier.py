@@ -150,7 +150,7 @@ async def test_what_waits_for_its_turn_is_not_sent_after_what_went_before_failed
     await second
     assert len(target.sent) == 1
     assert each.state is State.DIVERGED and carrier.under_way_bytes == 0
-    assert "the target ends at offset 7 of leader epoch 9, the source writes leader epoch 3" in each.reason
+    assert "the target ends at offset 7 of leader epoch 9, but the source writes leader epoch 3" in each.reason
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ async def test_a_partition_whose_bytes_are_no_batches_fails_alone(monkeypatch):
     carrier, target, [bad, good] = make(2)
     answers(monkeypatch, lambda index: batch(0) if index else bytes(broken))
     await carrier._dispatch(await carrier._fetch(1, [bad, good], 1 << 20))
-    assert bad.state is State.FAILED and "t-0: what the source holds from offset 0 on" in bad.reason
+    assert bad.state is State.FAILED and "t-0: the source's data from offset 0 on" in bad.reason
     assert [p.index for p in target.sent[0][0].topics[0].partitions] == [1]
 
 
@@ -204,19 +204,19 @@ async def test_who_waited_longest_is_asked_for_first(monkeypatch):
 async def test_full_partitions_get_as_much_as_each_other_where_an_answer_holds_all_but_one(monkeypatch):
     carrier, _, partitions = make(5)
     answered = [0] * 5
-    room = 0
+    left = 0
 
     def script(index: int) -> bytes:
-        nonlocal room
-        room -= 1
-        if room < 0:
+        nonlocal left
+        left -= 1
+        if left < 0:
             return b""
         answered[index] += 1
         return batch(partitions[index].fetch_offset)
 
     answers(monkeypatch, script)
     for _ in range(10):
-        room = 4
+        left = 4
         await carrier._fetch(1, sorted(partitions, key=lambda each: each.served), 1 << 20)
     assert answered == [8] * 5
 
@@ -370,6 +370,35 @@ async def test_an_empty_copy_is_told_where_the_source_begins(monkeypatch, positi
         await asyncio.gather(*carrier.appends)
     assert each.state is (State.MIRRORING if sent or not records else State.CATCHING_UP)
     assert (each.next_offset, each.lag_records) == (end, 0)
+
+
+@pytest.mark.parametrize(("epoch", "is_kept"), [(3, True), (4, False)])
+@run_by(in_loop)
+async def test_a_probe_is_held_against_what_was_appended_and_not_against_what_was_fetched_since(
+    monkeypatch, epoch, is_kept
+):
+    carrier, target, [each] = make()
+    data = iter([batch(0), batch(2, epoch=4)])
+    answers(monkeypatch, lambda _: next(data))
+    await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
+    target.answer(0)
+    await asyncio.gather(*carrier.appends)
+    each.asking = True
+
+    async def request(wanted: Any, *_: Any) -> mirror_append.Response:
+        """Meanwhile the carrier of the source's new leader has fetched, and waits for its turn to append."""
+        parcels.extend(await carrier._fetch(2, [each], 1 << 20))
+        part = mirror_append.MirrorAppendPartitionResponse(index=0, next_offset=2, next_epoch=epoch)
+        topic = mirror_append.MirrorAppendTopicResponse(name="a.t", partitions=[part])
+        return mirror_append.Response(topics=[topic])
+
+    parcels: list[Any] = []
+    target.request = request
+    await carrier._probe([each])
+    await carrier._dispatch(parcels)
+    parts = [request.topics[0].partitions[0] for request, _ in target.sent]
+    assert [(p.range_from, p.source_leader_epoch) for p in parts] == [(0, 3), (2, 4)][: 1 + is_kept]
+    assert (each.asking, each.append_epoch) == (False, 4)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

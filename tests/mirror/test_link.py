@@ -36,19 +36,19 @@ def test_expressions_that_select_none_of_the_topics_are_named():
 @pytest.mark.parametrize(
     ("topics", "rename", "said"),
     [
-        (["("], "{topic}", "link l: topics: '\\('.* is no regular expression"),
-        ([""], "{topic}", "an empty one selects no topic"),
-        (["a, ,b"], "{topic}", "an empty one selects no topic"),
-        (["a"], "{dc}.{topic}", "link l: rename: '{dc}.{topic}' may hold only"),
-        (["a"], "{}.{topic}", "may hold only"),
-        (["a"], "{topic", "may hold only"),
-        (["a"], "{topic.upper}", "each as it stands here"),  # an attribute that every text has
-        (["a"], "{topic.no_such}", "each as it stands here"),
-        (["a"], "{topic[0]}", "each as it stands here"),  # ab and ac would become one
-        (["a"], "{topic:.3}", "each as it stands here"),
-        (["a"], "{topic!r}", "each as it stands here"),
-        (["a"], "{source}/{topic}", "gives no topic a name: Topic name is invalid"),
-        (["a"], "{source} {{{topic}}}", "gives no topic a name: Topic name is invalid"),
+        (["("], "{topic}", "link l: topics: '\\('.* is not a regular expression"),
+        ([""], "{topic}", "an empty one matches no topic"),
+        (["a, ,b"], "{topic}", "an empty one matches no topic"),
+        (["a"], "{dc}.{topic}", "link l: rename: '{dc}.{topic}' may contain only"),
+        (["a"], "{}.{topic}", "may contain only"),
+        (["a"], "{topic", "may contain only"),
+        (["a"], "{topic.upper}", "written exactly so"),  # an attribute that every text has
+        (["a"], "{topic.no_such}", "written exactly so"),
+        (["a"], "{topic[0]}", "written exactly so"),  # ab and ac would become one
+        (["a"], "{topic:.3}", "written exactly so"),
+        (["a"], "{topic!r}", "written exactly so"),
+        (["a"], "{source}/{topic}", "gives no topic a valid name: Topic name is invalid"),
+        (["a"], "{source} {{{topic}}}", "gives no topic a valid name: Topic name is invalid"),
     ],
 )
 def test_a_link_that_cannot_work_is_refused(topics, rename, said):
@@ -58,5 +58,5 @@ def test_a_link_that_cannot_work_is_refused(topics, rename, said):
 
 @pytest.mark.parametrize("rename", ["{source}", "{source}.{{topic}}"])
 def test_a_rename_that_gives_all_topics_one_name_is_refused(rename):
-    with pytest.raises(MirrorError, match=r"it must hold \{topic\}"):
+    with pytest.raises(MirrorError, match=r"it must contain \{topic\}"):
         MirrorLink("l", "ewr", ["a.*"], rename)

@@ -78,8 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a closed consumer goes on joining",
         "client/consumer.py",
-        "for task in (self._joining, self._looking) if task",
-        "for task in (self._looking,) if task",
+        "for task in (self._joining, self._lookup) if task",
+        "for task in (self._lookup,) if task",
         ("tests/client/test_consumer.py::test_a_consumer_that_is_closed_leaves_nothing_of_what_it_was_doing[joins]",),
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/client/test_producer_trouble.py::test_a_broker_that_is_down_holds_up_no_other",),
     ),
     Mutant(
-        "who waits for room waits for ever once the producer is closed",
+        "who waits for space waits for ever once the producer is closed",
         "client/sender.py",
         """{CLOSED}; {doubt}"))
                 self._release(each, batch)

@@ -175,10 +175,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_lookup_holds_up_other_partitions",
         CONSUMER,
-        "        self._settle()\n\n",
-        "        self._settle()\n"
-        "        if self._looking is not None:\n"
-        "            await asyncio.wait([self._looking])\n\n",
+        "        self._resolve_positions()\n\n",
+        "        self._resolve_positions()\n"
+        "        if self._lookup is not None:\n"
+        "            await asyncio.wait([self._lookup])\n\n",
         (f"{LEADERS}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
     ),
     Mutant(
@@ -271,5 +271,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "                    self.must_join = True\n                    raise",
         "                    raise",
         (f"{COMMITS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
+    ),
+    Mutant(
+        "a_consumer_that_was_closed_while_it_waited_for_a_leader_is_assigned",
+        CONSUMER,
+        "min(TOPICS_TIMEOUT_MS, remaining_ms))\n                self._check_open()\n",
+        "min(TOPICS_TIMEOUT_MS, remaining_ms))\n",
+        (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
+    ),
+    Mutant(
+        "a_consumer_that_was_closed_in_its_callback_waits_for_data",
+        CONSUMER,
+        "            await self._call(self._on_assigned, self._joined)\n            self._check_open()\n",
+        "            await self._call(self._on_assigned, self._joined)\n",
+        (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 STORAGE = "core_broker/storage/"
-SWAP, REAL = f"{STORAGE}log/swap.py", f"{STORAGE}disk/real_files.py"
+SWAP, REAL = f"{STORAGE}log/swap_files.py", f"{STORAGE}disk/real_files.py"
 NAMES = "tests/core_broker/storage/test_names.py::test_"
 CALLS = "tests/core_broker/storage/test_system_calls.py::test_"
 
@@ -15,6 +15,7 @@ RETAINED = f"{NAMES}retention_leaves_no_gap_and_no_segment_without_its_aborted_t
 SYNCED = f"{NAMES}what_was_synced_is_there_by_name_from_the_data_directory_on"
 KILLED = f"{NAMES}a_directory_that_a_killed_process_made_is_there_by_name_too"
 LEFT = f"{NAMES}a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced"
+TOLD = f"{NAMES}a_producer_is_told_of_its_loss_whichever_name_is_left"
 MADE = f"{NAMES}a_partition_is_there_when_it_was_made"
 DELETED = f"{NAMES}a_partition_is_gone_when_it_was_deleted"
 UNDECIDED = f"{NAMES}a_compaction_is_not_decided_while_a_file_of_it_may_be_lost"
@@ -22,6 +23,7 @@ STOPPED = f"{NAMES}a_clean_stop_is_believed_once"
 INDEXES = f"{NAMES}the_indexes_of_a_closed_segment_are_there_when_the_log_is_synced"
 ABORTED = f"{NAMES}the_aborted_transactions_of_the_active_segment_are_there_when_the_log_is_synced"
 ATOMIC = f"{CALLS}an_atomic_write_syncs_the_content_before_the_name_and_the_name_before_it_returns"
+UNREADABLE = f"{CALLS}a_directory_is_made_in_one_that_may_not_be_read"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -54,6 +56,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (KILLED,),
     ),
     Mutant(
+        "a directory that may not be read cannot have others made in it",
+        f"{STORAGE}disk/files.py",
+        "        if _holds_something(files, path):\n            return",
+        "        if files.listdir(path):\n            return",
+        (UNREADABLE,),
+    ),
+    Mutant(
         "new partitions are not synced by name",
         f"{STORAGE}startup/opening.py",
         "            files.sync_directory(data_dir)\n",
@@ -74,6 +83,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if not has_written:\n",
         "            if self.was_clean and not has_written:\n",
         (LEFT,),
+    ),
+    Mutant(
+        "a log of which no segment is left counts as new",
+        f"{STORAGE}startup/recovery.py",
+        "crashed = self.has_files and",
+        "crashed = bool(bases) and",
+        (TOLD,),
     ),
     Mutant(
         "the marker of a clean stop may come back",
@@ -141,8 +157,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a compacted log and its indexes get their names in any order",
         SWAP,
-        "        files.sync_directory(directory)  # the log's",
-        "    files.sync_directory(directory)  # the log's",
+        "        files.sync_directory(directory)  # the log first",
+        "    files.sync_directory(directory)  # the log first",
         (COMPACTED,),
     ),
     Mutant(

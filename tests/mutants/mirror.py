@@ -189,6 +189,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{OF_CARRIER}a_partition_that_cannot_be_compared_is_not_carried",),
     ),
     Mutant(
+        "a probe is held against what was fetched and not yet appended",
+        CARRIER,
+        "== (each.append_offset, each.append_epoch):",
+        "== (each.append_offset, each.fetch_epoch):",
+        (f"{OF_CARRIER}a_probe_is_held_against_what_was_appended_and_not_against_what_was_fetched_since",),
+    ),
+    Mutant(
         "a topic whose options may not be read is left out",
         DISCOVERY,
         "        return topic in self.refused\n",

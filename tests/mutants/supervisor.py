@@ -16,9 +16,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a printed line makes a process ready",
         SUPERVISOR,
-        "        self._last(line)\n        if self.line:",
+        "        self._last(line)\n        if self.on_stdout_line:",
         '        self._last(line)\n        if line.startswith("ready"):\n            self._set(State.READY)\n'
-        "        if self.line:",
+        "        if self.on_stdout_line:",
         (f"{TESTS}test_what_a_process_prints_does_not_make_it_ready",),
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a process runs as long as its stdout is held open",
         SUPERVISOR,
-        "            code = await self.child.wait()  # no pipe is its own, so that its death alone ends this\n",
+        "            code = await self.child.wait()\n",
         "            code = await self.child.wait()\n"
         "            while outputs[0]._read() != b'':\n"
         "                await asyncio.sleep(0.01)\n",

@@ -24,7 +24,6 @@ from isthmus.protocol._walk import BatchScan
 from isthmus.protocol.compression import CompressionError
 from isthmus.protocol.crc import crc32c
 from isthmus.protocol.errors import DecodeError
-from isthmus.protocol.header import decode_request_header
 from isthmus.protocol.messages import APIS, consumer_protocol
 from isthmus.protocol.records import (
     CorruptBatch,
@@ -167,9 +166,7 @@ def _request(api: Any, version: int) -> Decode:
     head = struct.pack(">hhih", api.key, version, 7, 1) + b"c" + b"\0" * (api.request_header_version(version) == 2)
 
     def decode(body: bytes) -> object:
-        frame = head + body
-        _, position = decode_request_header(frame)
-        return api.decode_request(memoryview(frame), position, version)
+        return api.decode_request(memoryview(head + body), len(head), version)
 
     return decode
 
@@ -264,7 +261,7 @@ _KEPT: list[bytes] = []
 
 
 def _believes_counts(data: bytes) -> object:
-    """Makes room for as many elements as the first four bytes claim."""
+    """Allocates as many elements as the first four bytes claim."""
     return [None] * (int.from_bytes(data[:4].rjust(4, b"\x7f"), "big") | 1 << 30)
 
 

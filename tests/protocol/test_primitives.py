@@ -8,12 +8,10 @@ from isthmus.protocol.errors import DecodeError, ErrorCode, KafkaError
 from isthmus.protocol.primitives import (
     ZERO_UUID,
     read_uvarint,
-    read_varint,
     skip_tagged_fields,
     uuid_from_str,
     uuid_to_str,
     write_uvarint,
-    write_varint,
 )
 
 
@@ -24,24 +22,14 @@ def test_unsigned_varints_round_trip(value):
     assert read_uvarint(b"-" + raw + b"-", 1) == (value, 1 + len(raw))
 
 
-@given(st.integers(-(1 << 63), (1 << 63) - 1))
-@settings(max_examples=50)
-def test_signed_varints_round_trip(value):
-    raw = write_varint(value)
-    assert read_varint(raw, 0) == (value, len(raw))
-
-
 def test_varints_of_the_specification():
-    assert [write_varint(n) for n in (0, -1, 1, -64, 64, 300)] == [b"\0", b"\1", b"\2", b"\x7f", b"\x80\1", b"\xd8\4"]
-    assert write_uvarint(300) == b"\xac\2"
+    assert [write_uvarint(n) for n in (0, 1, 127, 128, 300)] == [b"\0", b"\1", b"\x7f", b"\x80\1", b"\xac\2"]
 
 
 def test_varints_that_are_too_long_are_decode_errors():
     for raw in (b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x80\0"):
         with pytest.raises(DecodeError):
             read_uvarint(raw, 0)
-    with pytest.raises(DecodeError):
-        read_varint(b"\xff" * 10 + b"\1", 0)
     with pytest.raises(ValueError):
         write_uvarint(-1)
 

@@ -62,7 +62,7 @@ async def produce(
                 each = Sent(value, number, chance.randrange(partitions), life, loop.time())
                 workload.sent[value] = each
                 number += 1
-                await producer.room()
+                await producer.wait_for_space()
                 future = producer.send(workload.topic, value, b"k%d" % (number % 7), partition=each.partition)
                 future.add_done_callback(lambda done, each=each: settle(done, each))  # type: ignore[misc]
                 futures.append(future)

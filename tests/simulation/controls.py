@@ -146,15 +146,15 @@ def compaction_before_sync(stack: contextlib.ExitStack) -> None:
 
 def interrupted_swap_thrown_away(stack: contextlib.ExitStack) -> None:
     """A start takes every file that a compaction left for rubbish."""
-    from isthmus.core_broker.storage.log import swap
+    from isthmus.core_broker.storage.log import swap_files
 
     def recover(files: Any, directory: str) -> bool:
         for name in files.listdir(directory):
-            if name.endswith((swap.SWAP, swap.CLEANED)):
+            if name.endswith((swap_files.SWAP, swap_files.CLEANED)):
                 files.unlink(f"{directory}/{name}")
         return False
 
-    _replace(stack, swap, "recover", recover)
+    _replace(stack, swap_files, "recover", recover)
 
 
 def producers_compacted_away(stack: contextlib.ExitStack) -> None:
@@ -199,7 +199,7 @@ def return_believes_the_page_cache(stack: contextlib.ExitStack) -> None:
 
 def runs_share_keys(stack: contextlib.ExitStack) -> None:
     """Which run wrote a row of a changelog is in the row's header, not in its key."""
-    from isthmus.streams.engine.checkpoint import ROW, RUN_BYTES, Restorer
+    from isthmus.streams.engine.changelog import ROW, RUN_BYTES, Restorer
     from isthmus.streams.runtime.worker import StreamWorker
 
     real_append, real_feed = StreamWorker._append, Restorer.feed

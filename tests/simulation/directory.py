@@ -36,20 +36,14 @@ class Directory:
             else:
                 self.durable[name] = node
 
-    def crash(self, chance: random.Random, *, creates_in_order: bool = False) -> int:
-        """Each change survives or not, by itself; none after one of the same name that did not. How many are lost.
-
-        creates_in_order: nor does a new name after another new one that did not.
-        """
+    def crash(self, chance: random.Random) -> int:
+        """Each change survives or not, by itself; none after one of the same name that did not. How many are lost."""
         share = chance.choice((0.0, 0.5, 0.5, 0.8, 1.0))  # of changes that survive
         lost_names: set[str] = set()
         lost = 0
-        no_more_creates = False
         for names in self.pending:
-            creates = creates_in_order and None not in names.values()
-            if chance.random() >= share or not lost_names.isdisjoint(names) or (creates and no_more_creates):
+            if chance.random() >= share or not lost_names.isdisjoint(names):
                 lost_names.update(names)
-                no_more_creates |= creates
                 lost += 1
             else:
                 self._apply(names)

@@ -6,9 +6,8 @@ pages of what was not synced.
 
 Names are kept apart from files, by directory (`directory.py`). A power cut keeps or loses each create, rename and
 unlink since the last sync of its directory by itself, in any combination: only changes of the same name keep their
-order, and with `creates_in_order` creates among themselves. The sync of a directory covers its own names alone, neither
-its parent's nor its children's. The sync of a file says nothing of names, but the product's `File.sync` also syncs the
-directory the first time after it made the file.
+order. The sync of a directory covers its own names alone, neither its parent's nor its children's. The sync of a file
+says nothing of names, but the product's `File.sync` also syncs the directory the first time after it made the file.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class SimDisk:
         self.crash_countdown = 0
         self.crash_from = ""  # the countdown begins with the first operation on a path that has this in it
         self.crash_hook: Callable[[], None] | None = None
-        self.creates_in_order = False  # of one directory, in a power cut
         self.cold_share = 0.0  # of looks at what is cached that find it is not
         self.busy = 0
         self.waiting: list[tuple[Process, Callable[[], None]]] = []
@@ -165,10 +163,7 @@ class SimDisk:
     def crash(self) -> None:
         """The power is gone: only what is durable stays, and by chance some of the rest."""
         chance = self.random
-        in_order = self.creates_in_order
-        lost_names = sum(
-            self.directories[path].crash(chance, creates_in_order=in_order) for path in sorted(self.directories)
-        )
+        lost_names = sum(self.directories[path].crash(chance) for path in sorted(self.directories))
         self.names, self.directories = {}, {}
         self._find("", self.root)
         lost = torn = 0

@@ -65,7 +65,7 @@ def generation_not_read(stack: contextlib.ExitStack) -> None:
 
     def load(self: Group, value: Any) -> None:
         real(self, value)
-        self.generation = max(self.generation - 1, 0)
+        self.generation.number = max(self.generation.number - 1, 0)
 
     _replace(stack, Group, "load", load)
 

@@ -37,9 +37,6 @@ class BrokerHost:
         self.sim = sim
         self.name = name
         self.machine: Machine = sim.machine(name)
-        # As on ext4, xfs and btrfs. Else the first segment of a log that was never synced may be lost alone:
-        # the log begins later then, as after retention, and no producer hears of its loss.
-        self.machine.disk.creates_in_order = True
         self.options = {"listeners": f"PLAINTEXT://{name}:{PORT}", "log.dirs": DATA, **QUICK, **(options or {})}
         self.broker: Broker | None = None
         self.lives = 0

@@ -105,7 +105,7 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
     said = " ".join({call.site for call in calls})
     for work in (
         "rolling.py:roll",
-        "swap.py:finish",
+        "swap_files.py:finish",
         "write_snapshot",
         "removals.py:remove_piece",
         "_recover",
@@ -156,7 +156,7 @@ def test_control_a_partition_that_is_not_told_offline_is_seen(
     [
         ("append", "calm-0", "full", (Shortage, "_begin"), "there is room again, but not for"),
         (
-            "sync", "__cluster_metadata-0", "", (Controller, "_want_room"),
+            "sync", "__cluster_metadata-0", "", (Controller, "_wait_for_space"),
             "there is room again, but not for {('__cluster_metadata', 0)",
         ),
     ],

@@ -54,7 +54,7 @@ LIVELY = {
         "acked": 0.95,
     },
     "diverged": {"partitions_diverged": 0.2, "partitions_mirrored_on": 0.2, "power_cuts": 1.0},
-    "echo": {"cuts": 0.3, "crashes_with_loss": 0.25},
+    "echo": {"cuts": 0.3, "crashes_with_loss": 0.35},
     "fetch-sessions": {"left_out": 0.5, "sessions_lost": 0.3, "resets": 0.05, "fault_cut": 0.4, "power_cuts": 0.2},
     "groups": {
         "coordinator_in_CompletingRebalance": 0.2,
@@ -83,7 +83,7 @@ LIVELY = {
     "wire-producers": {"power_cuts": 0.5, "kills": 0.3, "crashes_that_lost_acked": 0.05, "acked": 0.95, "resends": 0.5},
     "zombies": {
         "hung": 1.0,
-        "stopped_for_others": 0.15,
+        "stopped_for_others": 0.5,
         "compacted_away": 1.0,
         "kills": 0.6,
         "fault_broker": 0.3,

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.streams import App, RecordError
 from isthmus.streams.driver import Record, TestDriver
-from isthmus.streams.engine.checkpoint import Restorer, end_key, row_key
+from isthmus.streams.engine.changelog import Restorer, end_key, row_key
 from isthmus.streams.engine.task import Event
 from isthmus.streams.errors import AppError, ChangelogError
 from isthmus.streams.runtime.agents import AgentRun
@@ -33,10 +33,6 @@ def counting_app() -> App:
                 await big.send(key=event.value, value={"word": event.value})
 
     return app
-
-
-def drive(scenario):
-    asyncio.run(scenario())
 
 
 @run_by(in_loop)
@@ -230,7 +226,7 @@ async def test_no_checkpoint_is_written_after_an_agent_failed():
     driver = TestDriver(app)
     with pytest.raises(RecordError):
         await driver.send("in", value=b"1")
-    with pytest.raises(AppError, match="no checkpoint is written within an event, or after an agent failed"):
+    with pytest.raises(AppError, match="no checkpoint can be written during an event, or after an agent failed"):
         driver.checkpoint()
     await driver.close()
 

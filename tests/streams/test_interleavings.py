@@ -159,7 +159,7 @@ class Worker:
                 table.set(key, value)
             elif key in table.rows:
                 table.delete(key)
-        task.processed("in", task.position("in") + 1)
+        task.mark_processed("in", task.position("in") + 1)
         self.state = self.held()
         self.running = asyncio.get_running_loop().create_task(self.checkpoint())
 
@@ -182,7 +182,7 @@ class Worker:
 
     # --- As a producer
 
-    has_room = True
+    has_space = True
 
     def send(
         self, topic: str, value: bytes | None, key: bytes, *, headers: Any, **_: Any

@@ -33,7 +33,7 @@ def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", ["/"])
     with pytest.raises(AppError, match=r"there is no file gone\.py"):
         find("gone.py:app")
-    with pytest.raises(AppError, match=r"there is no module no_such_package, which 'no_such_package\.app' needs"):
+    with pytest.raises(AppError, match=r"module no_such_package, which 'no_such_package\.app' imports, does not exist"):
         find("no_such_package.app:app")
-    with pytest.raises(AppError, match=r"'app\.py' names no object"):
+    with pytest.raises(AppError, match=r"'app\.py' does not name an object"):
         find("app.py")

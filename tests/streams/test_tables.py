@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from isthmus.streams import App
 from isthmus.streams.driver import TestDriver
-from isthmus.streams.engine.checkpoint import Restored
+from isthmus.streams.engine.changelog import Restored
 from isthmus.streams.engine.tables import TableSpec, TableState
 from isthmus.streams.engine.task import Task
 from isthmus.streams.errors import AppError
@@ -151,7 +151,7 @@ def test_a_value_that_would_not_come_back_is_refused_where_it_is_set(value):
     state.set("k", 1)
     for nested in (value, [value], {"a": (value,)}):
         named = "something nested too deeply" if isinstance(value, list) else type(value).__name__
-        with pytest.raises(AppError, match=f"table t: the value of key 'k' cannot be kept: it is or holds .*{named}"):
+        with pytest.raises(AppError, match=f"table t: the value of key 'k' cannot be stored: it is or has .*{named}"):
             state.set("k", nested)
         assert state.rows == {"k": 1}
 
@@ -211,9 +211,9 @@ def test_a_key_that_would_not_come_back_is_refused_where_it_is_set(key):
         named = "NaN" if key[0] == "a" else "nested too deeply"
     elif key != key:
         named = "NaN"
-    with pytest.raises(AppError, match=f"table t: key .* cannot be kept: it is or holds .*{named}"):
+    with pytest.raises(AppError, match=f"table t: key .* cannot be stored: it is or has .*{named}"):
         state.set(key, 1)
-    with pytest.raises(AppError, match=f"table t: key .* cannot be kept: it is or holds .*{named}"):
+    with pytest.raises(AppError, match=f"table t: key .* cannot be stored: it is or has .*{named}"):
         state.set_window(key, 0, 1)
     assert not state.rows and not state.dirty
 
@@ -299,7 +299,7 @@ def test_a_window_compares_as_its_value():
 )  # fmt: skip
 def test_what_a_windowed_table_cannot_do_it_says(use):
     def scenario(views: Any) -> None:
-        with pytest.raises((AppError, AttributeError), match=r"table t has windows, .* items\(\) gives"):
+        with pytest.raises((AppError, AttributeError), match=r"table t has windows and .* items\(\) returns"):
             use(views)
 
     in_agent(scenario, tumbling=10)

@@ -13,7 +13,7 @@ from isthmus.protocol import records
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.primitives import ZERO_UUID, uuid_to_str
 from isthmus.streams import App
-from isthmus.streams.engine.checkpoint import END, RUN_BYTES, Restored, begin_key, end_key, row_key
+from isthmus.streams.engine.changelog import END, RUN_BYTES, Restored, begin_key, end_key, row_key
 from isthmus.streams.errors import AppError, ChangelogError, RecordError, StreamsError
 from isthmus.streams.runtime import agents as agents_module
 from isthmus.streams.runtime import worker as worker_module
@@ -28,7 +28,7 @@ class FakeProducer:
         self.written: list[tuple[bytes, bytes | None]] = []
         self.open: list[asyncio.Future[RecordMetadata]] = []
         self.at_once = at_once
-        self.has_room = True
+        self.has_space = True
         self.end = 40  # offset of what is written next
 
     def send(self, topic: str, value: bytes | None, key: bytes, **_: Any) -> asyncio.Future[RecordMetadata]:
@@ -136,7 +136,7 @@ def test_state_of_a_topic_that_was_made_anew_is_not_gone_on_from(monkeypatch):
         return worker
 
     one, another = b"\1" * 16, b"\2" * 16
-    with pytest.raises(StreamsError, match=r"topic in was deleted and made anew, .* the old one up to offset 7"):
+    with pytest.raises(StreamsError, match=r"topic in was deleted and created again, .* the old one up to offset 7"):
         asyncio.run(scenario(one, another))
     for known, now in ((one, one), (b"", one), (one, ZERO_UUID)):  # the same; not written down; a cluster without ids
         task = asyncio.run(scenario(known, now)).running[0].task
@@ -524,7 +524,7 @@ async def test_an_agent_that_cannot_be_cancelled_does_not_hold_up_its_worker(mon
     await drain(worker, 3)
     run = worker.running[0]
     await asyncio.wait_for(worker._revoked([TopicPartition("in", 0)]), 10)
-    assert "agent stubborn of task 0 goes on after it was cancelled" in caplog.text
+    assert "agent stubborn of task 0 runs on after it was cancelled" in caplog.text
     assert producer.written[-1][0] == end_key(run.task.run, 1) and not worker.running
     over = True
     await run.stop()

@@ -5,6 +5,7 @@ mypy takes `cython.compiled` for False (pyproject.toml), so that it reads that f
 
 from builtins import int as int
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
@@ -12,6 +13,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
 
 compiled: Final[bool]
+nogil: AbstractContextManager[None]
 NULL: Any
 
 bint = bool

@@ -1,4 +1,4 @@
-"""The controller of the cluster, one file a decision; `loop.py` carries the decisions out."""
+"""The controller of the cluster: one file for each decision; `loop.py` executes the decisions."""
 
 from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig

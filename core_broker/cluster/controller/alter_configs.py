@@ -1,4 +1,4 @@
-"""AlterConfigs: all options that a topic or broker has of its own are replaced by those given."""
+"""AlterConfigs: replaces all options of a topic or broker by the given ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .resources import AlteredResource, is_sealed, present_options, records_of_c
 
 @dataclass(slots=True, frozen=True)
 class AlterConfigs:
-    """Resources as the request has them, each once and without nulls. Items: AlteredResource, in the request's order.
+    """Resources as in the request, each once and without nulls. Items: AlteredResource, in the request's order.
 
-    Options that are sealed stay as they are when they are not named: no client knows that it must repeat them.
+    Sealed options stay as they are if they are not named: clients do not know that they would have to repeat them.
     """
 
     resources: Sequence[AlterConfigsResource]

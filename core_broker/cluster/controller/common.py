@@ -1,7 +1,7 @@
-"""What every decision of the controller shares: what it may see, what it gives back, and errors per item.
+"""What all decisions of the controller share: their input, their result, and errors for each item.
 
 A command is a dataclass with `decide(view) -> Decision`, a pure function of the image, the options and the random
-source, and `fail(error)`, the result when its records could not be written.
+source, and `fail(error)`, which returns the result if its records could not be written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOO_MANY_OPTIONS = "Excessively large number of options per request."
 
 @dataclass(slots=True, frozen=True)
 class View:
-    """What a decision sees. `next_offset` is where its first record will stand in the metadata log."""
+    """The input of a decision. `next_offset`: the offset that its first record will have in the metadata log."""
 
     image: MetadataImage
     config: BrokerConfig
@@ -31,7 +31,7 @@ class View:
 
 @dataclass(slots=True)
 class Decision:
-    """Records, to be appended as one batch, and the result to be given once they are applied."""
+    """Records, to be appended as one batch, and the result to return when they are applied."""
 
     result: Any
     records: list[Any] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(slots=True)
 class Result:
-    """Items as the command has them. `error` is set only when the command failed as a whole; each item has it too."""
+    """Items in the command's order. `error` is set only if the whole command failed; then each item has it too."""
 
     items: list[Any] = field(default_factory=list)
     error: KafkaError | None = None
@@ -53,26 +53,26 @@ class Command(Protocol):
 
 @dataclass(slots=True)
 class Item:
-    """How one thing that a command named went."""
+    """The result for one thing that a command names."""
 
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
 
 
 def default_message(code: ErrorCode) -> str:
-    """What is said for a code when there is nothing more to say."""
+    """The message for a code if there is no other."""
     return {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
         ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
         ErrorCode.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
-        ErrorCode.ELECTION_NOT_NEEDED: "The partition has the leader that was asked for.",
+        ErrorCode.ELECTION_NOT_NEEDED: "The partition already has this leader.",
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader is not in sync or not alive.",
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica that could lead is alive.",
     }[code]
 
 
 def duplicates(names: list[Any]) -> dict[Any, None]:
-    """Those that stand more than once, in order of their first place."""
+    """The names that appear more than once, in order of their first appearance."""
     counts: dict[Any, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1

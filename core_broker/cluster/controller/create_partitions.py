@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics that exist."""
+"""CreatePartitions: adds partitions to existing topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GrownTopic(Item):
 
 @dataclass(slots=True, frozen=True)
 class CreatePartitions:
-    """Topics as the request has them; `count` is the total after the command. Items: GrownTopic."""
+    """Topics as in the request; `count` is the total after the command. Items: GrownTopic."""
 
     topics: Sequence[CreatePartitionsTopic]
     validate_only: bool = False
@@ -37,7 +37,7 @@ class CreatePartitions:
                     raise KafkaError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             except KafkaError as error:
                 if error.code == ErrorCode.POLICY_VIOLATION:
-                    return Decision(self.fail(error))  # too many for one topic are too many for the request
+                    return Decision(self.fail(error))  # too many for one topic: the whole request fails
                 message = None if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
                 items.append(GrownTopic(error.code, message, topic.name))
             else:

@@ -1,6 +1,6 @@
-"""CreateTopics: names, partitions, replicas and options of new topics are checked in the order Kafka checks them.
+"""CreateTopics: checks names, partitions, replicas and options of new topics, in Kafka's order.
 
-A topic with the option `mirror.link` is owned by that link, which is registered with it if it is new.
+A topic with the option `mirror.link` belongs to that link, which is registered with it if it is new.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .placement import check_assignment, in_sync, new_partition, place
 
 @dataclass(slots=True)
 class CreatedTopic(Item):
-    """`partitions` and the rest are of a topic that was created, or would be (validate_only)."""
+    """`partitions` and the other fields are set for a topic that was created, or would be (validate_only)."""
 
     name: str = ""
     topic_id: bytes = ZERO_UUID
@@ -35,7 +35,7 @@ class CreatedTopic(Item):
 def new_topic(
     name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
 ) -> CreatableTopic:
-    """A topic for `CreateTopics`; -1 is the broker's default."""
+    """A topic for `CreateTopics`; -1 means the broker's default."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -46,7 +46,7 @@ def new_topic(
 
 @dataclass(slots=True, frozen=True)
 class CreateTopics:
-    """Topics as the request has them; -1 partitions or replicas are the broker's defaults. Items: CreatedTopic."""
+    """Topics as in the request; -1 partitions or replicas mean the broker's defaults. Items: CreatedTopic."""
 
     topics: Sequence[CreatableTopic]
     validate_only: bool = False
@@ -131,7 +131,7 @@ def _check_name(name: str, view: View) -> None:
 
 
 def _assignments(topic: CreatableTopic, view: View) -> list[list[int]]:
-    """Replicas by partition, as given by hand."""
+    """Replicas by partition, as given in the request."""
     if topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -168,7 +168,7 @@ def _assignments(topic: CreatableTopic, view: View) -> list[list[int]]:
 
 
 def _place(topic: CreatableTopic, view: View) -> list[list[int]]:
-    """Replicas by partition, chosen here."""
+    """Replicas by partition, chosen by the controller."""
     partitions, replication_factor = topic.num_partitions, topic.replication_factor
     if replication_factor < -1 or replication_factor == 0:
         raise KafkaError(

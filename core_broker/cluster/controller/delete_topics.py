@@ -20,9 +20,9 @@ class DeletedTopic(Item):
 
 @dataclass(slots=True, frozen=True)
 class DeleteTopics:
-    """Topics by name and by id. Items: DeletedTopic, first those that were asked for wrongly.
+    """Topics by name and by id. Items: DeletedTopic, the invalid ones first.
 
-    `states` are the topics of a request from version 6; `names` those of older ones.
+    `states`: the topics of a request of version 6 or later; `names`: of an older one.
     """
 
     names: Sequence[str] = ()

@@ -1,7 +1,7 @@
-"""ElectLeaders: the preferred replica is made leader, or, where there is no leader, any replica that lives (KIP-460).
+"""ElectLeaders: makes the preferred replica leader or, if there is no leader, any live replica (KIP-460).
 
-The first replica of a partition is the preferred one. It leads only when it is in sync; an unclean election takes a
-replica that is not, whose records become the partition's.
+The first replica of a partition is the preferred one. It is elected only if it is in sync. An unclean election takes a
+replica that is not in sync; the partition then has only the records of that replica.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TopicElections:
 
 @dataclass(slots=True, frozen=True)
 class ElectLeaders:
-    """topics: names with partition indexes, or None for all partitions. Items: TopicElections, in the request's order.
+    """topics: names with partition indexes; None for all partitions. Items: TopicElections, in the request's order.
 
-    Of all partitions those that need no election are left out of the result, as in Kafka.
+    If all partitions are asked for, those that need no election are left out of the result, as in Kafka.
     """
 
     election: int
@@ -50,7 +50,7 @@ class ElectLeaders:
             election = Election(self.election)
         except ValueError:
             if self.topics is not None and not self.topics:
-                return Decision(Result())  # an election of nothing may be of any kind
+                return Decision(Result())  # without partitions, the type is not checked
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {self.election}") from None
         asked = self.topics
         if asked is None:

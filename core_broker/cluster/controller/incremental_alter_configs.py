@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: options of topics and brokers set, deleted, appended to and subtracted from (KIP-339)."""
+"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from options of topics and brokers (KIP-339)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Operation(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class IncrementalAlterConfigs:
-    """Resources as the request has them, each once. Items: AlteredResource, in the request's order."""
+    """Resources as in the request, each once. Items: AlteredResource, in the request's order."""
 
     resources: Sequence[AlterConfigsResource]
     validate_only: bool = False
@@ -58,7 +58,7 @@ def _alter(resource: AlterConfigsResource, view: View) -> list[Any]:
 
 
 def changed_options(present: Mapping[str, str], changes: Sequence[AlterableConfig], kind: int) -> dict[str, str]:
-    """Options of their own after some operations. Raises KafkaError."""
+    """A resource's own options after some operations. Raises KafkaError."""
     after = dict(present)
     for change in changes:
         value = _changed(change, present.get(change.name), kind)
@@ -70,7 +70,7 @@ def changed_options(present: Mapping[str, str], changes: Sequence[AlterableConfi
 
 
 def _changed(change: AlterableConfig, present: str | None, kind: int) -> str | None:
-    """The text of an option after one operation; None for none of its own. Raises KafkaError."""
+    """The text of an option after one operation; None if it is not set any more. Raises KafkaError."""
     try:
         operation = Operation(change.config_operation)
     except ValueError:
@@ -94,7 +94,7 @@ def _changed(change: AlterableConfig, present: str | None, kind: int) -> str | N
 
 
 def _given(text: str) -> list[str]:
-    """The parts of a list as Java splits them: what is empty at the end is none."""
+    """The parts of a list, split as Java does: empty parts at the end are dropped."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -102,7 +102,7 @@ def _given(text: str) -> list[str]:
 
 
 def _list_option(name: str, kind: int) -> Option | None:
-    """An option's row if it is a list; an option that nobody knows is none either."""
+    """An option's row if it is a list; None for other options and unknown ones."""
     try:
         option = broker_option(name) if kind == BROKER_RESOURCE else topic_option(name)
     except ConfigError:

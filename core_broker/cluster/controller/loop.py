@@ -1,7 +1,7 @@
-"""The controller: commands go in, one at a time each is decided, written, synced, applied and answered.
+"""The controller: commands are decided, written, synced, applied and answered, one at a time.
 
-Decisions see an image with everything before them applied. Rooms that subscribed are given each delta before the
-command is answered, so that what was created can be used when its creator hears of it.
+A decision sees an image with all earlier decisions applied. Subscribers get each delta before the command is answered:
+when a client learns that something was created, it can be used.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """image: already replayed from `log`. A command's result is of the type its own class says; it never raises.
+    """image: already replayed from `log`. The type of a command's result is defined by its class; it never raises.
 
-    When the metadata log cannot be synced, every command from then on fails with KAFKA_STORAGE_ERROR; where only room
-    was missing, until there is some. What was in doubt is decided then: it is done if it is in the log.
+    If the metadata log cannot be synced, all later commands fail with KAFKA_STORAGE_ERROR. After a lack of disk space
+    this ends when there is some. Then a command in doubt is decided: it is done if it is in the log.
     """
 
     def __init__(self, image: MetadataImage, log: MetadataLog, config: BrokerConfig, runtime: Runtime) -> None:
@@ -47,33 +47,33 @@ class Controller:
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._reactions: list[React] = []
         self._task: asyncio.Task[None] | None = None
-        self._using_log = asyncio.Lock()  # by a command and what follows it, or by who opens it again
+        self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
         self._coming_back: asyncio.Task[None] | None = None
         self._pauses = Pauses()
         self._closed = False
-        log.on_want_of_room = self._want_room
+        log.on_shortage = self._wait_for_space
 
     @property
     def quorum(self) -> Quorum:
-        """Who decides: this broker alone, and what it appended is on disk before anyone is told."""
+        """The quorum: this broker alone. What it appended is synced before anyone sees it."""
         node_id = self.config["node.id"]
         end = self.log.next_offset
         return Quorum(node_id, self.log.epoch, end, [Voter(node_id, end, self.runtime.wall_ms())])
 
     def subscribe(self, react: React) -> None:
-        """Have `react(delta)` called, and awaited if it is awaitable, after each apply, in order of subscription.
+        """Call `react(delta)` after each apply, in order of subscription; await it if it is awaitable.
 
-        It must not wait for a command of its own: the controller waits for it.
+        It must not wait for a command of its own, because the controller waits for it.
         """
         self._reactions.append(react)
 
     def submit(self, command: Command, callback: Answered | None = None) -> None:
-        """Queue a command; `callback(result)` once what it decided is applied, or it failed."""
+        """Queue a command; `callback(result)` is called when its decision is applied, or when it failed."""
         if self._closed:
             _answer(callback, command.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")))
             return
         if len(self._waiting) >= MAX_WAITING_COMMANDS:
-            reason = f"{MAX_WAITING_COMMANDS} commands wait for the controller already"
+            reason = f"{MAX_WAITING_COMMANDS} commands already wait for the controller"
             _answer(callback, command.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)))
             return
         self._waiting.append((command, callback))
@@ -81,15 +81,15 @@ class Controller:
             self._task = asyncio.get_running_loop().create_task(self._work(), name="controller")
 
     async def submit_wait(self, command: Command) -> Any:
-        """The result of a command."""
+        """Submit a command and wait for its result."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(command, lambda result: None if done.done() else done.set_result(result))
         return await done
 
     async def close(self) -> KafkaError | None:
-        """Finish the command at hand, refuse the others, close the log; gives why that could not be written.
+        """Finish the current command, refuse the others, close the log. Returns the error if it could not be written.
 
-        All that was answered is on disk all the same, and the next start reads it.
+        Everything that was answered is on disk in any case, and the next start reads it.
         """
         self._closed = True
         refused = KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
@@ -118,13 +118,13 @@ class Controller:
         finally:
             self._task = None
 
-    def _want_room(self) -> None:
+    def _wait_for_space(self) -> None:
         if self._coming_back is None and not self._pauses.is_stopping:
-            task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that wants room")
+            task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that lacks disk space")
             self._coming_back = task
 
     async def _come_back(self) -> None:
-        """Have the log online again once there is room."""
+        """Open the log again when there is disk space."""
         delay = RetryDelay()
         try:
             while True:
@@ -138,7 +138,7 @@ class Controller:
             self._coming_back = None
 
     async def _try_again(self) -> bool:
-        """Whether that need not be tried once more."""
+        """Try once. True if it must not be tried again."""
         try:
             await self.log.open_again()
             for delta in self.log.catch_up(self.image):
@@ -146,7 +146,7 @@ class Controller:
         except Exception as error:
             if isinstance(error, KafkaError) and is_shortage(error):
                 return False
-            reason = f"the metadata log waits for a start of the broker: {KafkaError.reason(error)}"
+            reason = f"the metadata log is offline until the broker starts again: {KafkaError.reason(error)}"
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
             return True
@@ -170,12 +170,12 @@ class Controller:
                 last_offset = await self.log.append(decision.records)
             except Exception as error:
                 if not self.log.in_doubt:
-                    # Refused (too large), or the disk is full: nothing was written, and the next may be.
+                    # It is too large, or the disk is full: nothing was written, and later commands may succeed.
                     logger.error("%s could not be written: %r", type(command).__name__, error)
                     code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-                    return command.fail(KafkaError(code, f"the metadata log did not take it: {error}"))
+                    return command.fail(KafkaError(code, f"the metadata log refused it: {error}"))
                 may_be_done = isinstance(error, KafkaError) and is_shortage(error)
-                doubt = "; what was asked may be done once there is room" if may_be_done else ""
+                doubt = "; what was asked may be done once the shortage is over" if may_be_done else ""
                 reason = f"the metadata log cannot be written: {error}{doubt}"
                 self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
                 logger.error("%s", reason)
@@ -184,7 +184,7 @@ class Controller:
         return decision.result
 
     async def _snapshot(self) -> None:
-        """Make one if enough was decided since the last; no decision comes between."""
+        """Write a snapshot if enough was decided since the last one. No decision comes between."""
         bytes_between = self.config["metadata.log.max.record.bytes.between.snapshots"]
         interval_ms = self.config["metadata.log.max.snapshot.interval.ms"]
         if self.failure is None and self.log.wants_snapshot(bytes_between, interval_ms):
@@ -193,7 +193,7 @@ class Controller:
             except KafkaError as error:
                 logger.error("%s; the next snapshot tries again", error.message)
             except Exception:
-                logger.exception("no snapshot of the metadata could be made")
+                logger.exception("cannot write a snapshot of the metadata")
 
     async def _react(self, delta: Delta) -> None:
         for react in self._reactions:
@@ -211,4 +211,4 @@ def _answer(callback: Answered | None, result: Any) -> None:
     try:
         callback(result)
     except Exception:
-        logger.exception("the answer to a controller command could not be given")
+        logger.exception("cannot answer a controller command")

@@ -1,7 +1,7 @@
-"""Mirror links: who owns mirrored topics here, and under which epoch workers of a link may append.
+"""Mirror links: which link owns a mirrored topic, and the epoch under which the link's workers may append.
 
-A link is registered with its first topic, at epoch 0. A worker that takes the link over raises the epoch, which
-fences the one before it.
+A link is registered with its first topic, at epoch 0. A worker that takes over the link raises the epoch, which fences
+the previous worker.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class RegisteredLink(Item):
 
 @dataclass(slots=True, frozen=True)
 class RegisterMirrorLink:
-    """Register a link or raise its epoch; NEXT_EPOCH takes the one after the present. Result: a RegisteredLink.
+    """Register a link or raise its epoch; NEXT_EPOCH means the present one plus one. Result: a RegisteredLink.
 
-    An epoch below the present one is refused (FENCED_LEADER_EPOCH), the present one changes nothing.
+    A lower epoch than the present one is refused (FENCED_LEADER_EPOCH); the present one changes nothing.
     """
 
     link_id: str
@@ -47,7 +47,7 @@ class RegisterMirrorLink:
         present = -1 if known is None else known.link_epoch
         epoch = present + 1 if self.link_epoch == NEXT_EPOCH else self.link_epoch
         if epoch < present:
-            reason = f"link {self.link_id} is at epoch {present}, another worker took over from epoch {epoch}"
+            reason = f"link {self.link_id} is at epoch {present}: another worker has taken over from epoch {epoch}"
             return Decision(self.fail(KafkaError(ErrorCode.FENCED_LEADER_EPOCH, reason)))
         result = RegisteredLink(
             link_id=self.link_id, source_cluster_id=self.source_cluster_id, link_epoch=epoch
@@ -66,19 +66,19 @@ class RegisterMirrorLink:
 def link_of_topic(
     configs: Mapping[str, str], image: MetadataImage, pending: Mapping[str, MirrorLinkRecord]
 ) -> MirrorLinkRecord | None:
-    """The registration that a new topic with these options needs; None when there is no link, or it is known.
+    """The registration that a new topic with these options needs; None if it has no link, or the link is known.
 
-    pending: links that the same command registers already. Raises KafkaError(INVALID_CONFIG).
+    pending: links that earlier topics of the same command register. Raises KafkaError(INVALID_CONFIG).
     """
     link_id = configs.get(LINK, "")
     source = configs.get(SOURCE_CLUSTER, "")
     if not link_id:
         lost = [name for name in (SOURCE_CLUSTER, SOURCE_TOPIC) if configs.get(name)]
         if lost:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{lost[0]} is set but {LINK}, which it belongs to, is not")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{lost[0]} is set, but {LINK}, which it needs, is not")
         return None
     if not source:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{LINK} is {link_id}, so {SOURCE_CLUSTER} must be set as well")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{LINK} is {link_id}, so {SOURCE_CLUSTER} must be set too")
     known = image.links.get(link_id) or pending.get(link_id)
     if known is None:
         return MirrorLinkRecord(link_id=link_id, source_cluster_id=source, link_epoch=0)

@@ -1,4 +1,4 @@
-"""Which brokers hold the replicas of new partitions: spread evenly, racks apart, the leader's place striped."""
+"""Chooses the brokers of new partitions' replicas: evenly spread, in different racks, with leaders distributed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..image import MetadataImage
 
 
 def place(image: MetadataImage, partitions: int, replication_factor: int, chance: random.Random) -> list[list[int]]:
-    """Replicas for each of so many new partitions, the first being the preferred leader.
+    """Replicas for each of several new partitions; the first is the preferred leader.
 
-    Raises KafkaError(INVALID_REPLICATION_FACTOR) when there are too few brokers.
+    Raises KafkaError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
     alive = [broker.id for broker in image.brokers.values() if not broker.fenced]
     if not alive:
@@ -28,14 +28,14 @@ def place(image: MetadataImage, partitions: int, replication_factor: int, chance
     placed = []
     for number in range(partitions):
         turned = [ring[(start + number + i) % len(ring)] for i in range(len(ring))]
-        # A fenced broker never leads, but takes a replica when there is no other broker for it.
+        # A fenced broker never leads, but gets a replica if there are not enough others.
         turned.sort(key=lambda broker_id: image.brokers[broker_id].fenced)
         placed.append(turned[:replication_factor])
     return placed
 
 
 def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for an assignment by hand that cannot be."""
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) if a manual assignment is not possible."""
     if not replicas:
         raise _wrong("The manual partition assignment includes an empty replica list.")
     previous = None
@@ -55,7 +55,7 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
 
 
 def in_sync(image: MetadataImage, replicas: list[int]) -> list[int]:
-    """Those of the replicas that can be in sync now."""
+    """The replicas that can be in sync now."""
     return [broker_id for broker_id in replicas if not image.brokers[broker_id].fenced]
 
 
@@ -76,7 +76,7 @@ UNASSIGNED_DIRECTORY = bytes(16)
 
 
 def _by_turns(image: MetadataImage) -> list[int]:
-    """Brokers such that neighbours are in different racks as far as may be."""
+    """Brokers in an order in which neighbours are in different racks, as far as possible."""
     racks: dict[str, list[int]] = {}
     for broker_id in sorted(image.brokers):
         racks.setdefault(image.brokers[broker_id].rack or "", []).append(broker_id)

@@ -1,7 +1,7 @@
-"""AllocateProducerIds: blocks of producer ids, never given out twice.
+"""AllocateProducerIds: assigns blocks of producer ids, each id only once.
 
-Mirrored batches keep their producer ids, so clusters must not share them: the 16 bits above bit 40 are the cluster's
-ordinal, derived from its id, and a counter from the metadata log fills the rest.
+Mirrored batches keep their producer ids, so two clusters must not use the same ids. The 16 bits above bit 40 are the
+cluster's ordinal, derived from its id; the lower bits are a counter from the metadata log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProducerIdBlock(Item):
 
 @dataclass(slots=True, frozen=True)
 class AllocateProducerIds:
-    """A block of ids for a broker, the controller's own if none is named. Result: a ProducerIdBlock."""
+    """A block of ids for a broker; for the controller's own if none is named. Result: a ProducerIdBlock."""
 
     count: int = BLOCK_SIZE
     broker_id: int = OWN
@@ -41,7 +41,7 @@ class AllocateProducerIds:
             return Decision(self.fail(KafkaError(ErrorCode.STALE_BROKER_EPOCH, reason)))
         first = max(view.image.next_producer_id, cluster_ordinal(view.image.cluster_id) << COUNTER_BITS)
         if (first + self.count) >> COUNTER_BITS != first >> COUNTER_BITS:
-            reason = f"cluster {view.image.cluster_id} has given out all its producer ids"
+            reason = f"cluster {view.image.cluster_id} has assigned all its producer ids"
             return Decision(self.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)))
         record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker.epoch, next_producer_id=first + self.count)
         return Decision(ProducerIdBlock(first_producer_id=first, count=self.count), [record])

@@ -1,4 +1,4 @@
-"""What is told of the metadata quorum: its leader, how far its log is committed, and how far each voter has come."""
+"""The state of the metadata quorum: its leader, how far its log is committed, and how far each voter has replicated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Voter:
-    """caught_up_ms: wall time at which it last had the leader's whole log; the leader's is now."""
+    """caught_up_ms: wall time at which it last had the leader's whole log; for the leader: now."""
 
     node_id: int
     log_end_offset: int

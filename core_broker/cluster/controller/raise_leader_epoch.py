@@ -1,7 +1,7 @@
 """RaiseLeaderEpoch: a mirrored partition's leader epoch follows its source's.
 
-Batches keep the epochs of their source. A client that has seen one takes metadata with a lower leader epoch for stale,
-so before a batch of epoch e is appended, the partition here must be at e or later.
+Batches keep the epochs of their source. A client that has seen such an epoch takes metadata with a lower one for stale.
+So before a batch of epoch e is appended, the partition here must be at e or later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, View
 
 @dataclass(slots=True, frozen=True)
 class RaiseLeaderEpoch:
-    """partitions: (topic, index, epoch to be reached). The leaders stay who they are. Result: an Item."""
+    """partitions: (topic, index, epoch to reach). The leaders do not change. Result: an Item."""
 
     partitions: Sequence[tuple[str, int, int]]
 

@@ -1,7 +1,7 @@
-"""RegisterBroker: a broker enters the cluster, and leads what it led under a new leader epoch.
+"""RegisterBroker: a broker joins the cluster, and its partitions get a new leader epoch.
 
-A start always raises the leader epochs, since a broker that crashed may have lost the end of its logs: what clients
-and followers learnt under the old epoch is then found to be gone (KIP-101).
+Each start raises the leader epochs, since a broker that crashed may have lost the end of its logs. Clients and
+followers that know the old epoch then find out that records are gone (KIP-101).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What has options of its own: topics and brokers. How a change of them is checked and becomes records.
+"""Resources with options: topics and brokers. Checks a change of their options, and makes the records of it.
 
-Kafka's checks in Kafka's order (KIP-226, KIP-339). What only the broker that is to change can check, it has checked
-before it asked; here a broker's name and its options are looked at once more.
+Kafka's checks in Kafka's order (KIP-226, KIP-339). The broker that is to change has made the checks that only it can
+make. Here a broker's name and options are checked once more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AlteredResource(Item):
 
 
 def present_options(kind: int, name: str, image: MetadataImage) -> Mapping[str, str]:
-    """The options that a resource has of its own. Raises KafkaError for a kind that has none."""
+    """The options that are set for a resource. Raises KafkaError for a kind of resource without options."""
     if kind == TOPIC_RESOURCE:
         topic = image.topics.get(name)
         return {} if topic is None else topic.configs
@@ -39,7 +39,7 @@ def unknown_kind(kind: int) -> KafkaError:
 
 
 def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View) -> list[Any]:
-    """The records that give a resource the options `after` and no others. Raises KafkaError."""
+    """The records after which a resource has exactly the options `after`. Raises KafkaError."""
     image = view.image
     present = present_options(kind, name, image)
     changed = {key: after.get(key) for key in dict.fromkeys([*after, *present]) if after.get(key) != present.get(key)}
@@ -70,12 +70,12 @@ def _check_topic(name: str, after: Mapping[str, str], changed: Mapping[str, str 
 
 
 def _check_broker(name: str, after: Mapping[str, str]) -> None:
-    """An empty name stands for all brokers."""
+    """An empty name means all brokers."""
     if name and not (name.isascii() and name.isdigit()):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not a number from 0 on.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {name} is not a non-negative number.")
     validate_broker_options(after)
 
 
 def is_sealed(option: str, kind: int) -> bool:
-    """Whether an option that a resource has is set at its creation only."""
+    """Whether an option can be set only when its resource is created."""
     return kind == TOPIC_RESOURCE and topic_option(option).sealed

@@ -11,8 +11,8 @@ from typing import Any
 from ....protocol.messages.alter_configs import AlterConfigsResource, AlterConfigsResourceResponse, Request, Response
 from ...cluster.controller.alter_configs import AlterConfigs
 from ...cluster.controller.resources import AlteredResource
+from .._context import Context
 from ..config_changes import change
-from ..context import Context
 
 
 def handle(request: Request, context: Context) -> Any:

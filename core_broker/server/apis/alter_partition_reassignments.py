@@ -15,7 +15,7 @@ from ....protocol.messages.alter_partition_reassignments import (
 )
 from ...cluster.controller.placement import check_assignment
 from ...cluster.image import MetadataImage
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Response:

@@ -9,7 +9,7 @@ from ....protocol.messages.alter_replica_log_dirs import (
     Request,
     Response,
 )
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Response:

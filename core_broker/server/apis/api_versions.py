@@ -12,7 +12,7 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response
-from ..context import Context
+from .._context import Context
 from ..dispatch import SERVED
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -6,7 +6,7 @@ from ....protocol.messages.create_partitions import CreatePartitionsTopicResult,
 from ...cluster.controller.common import Result
 from ...cluster.controller.create_partitions import CreatePartitions
 from ...purgatory import Pending
-from ..context import Context
+from .._context import Context
 from ..topics import submit
 
 

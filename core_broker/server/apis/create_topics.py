@@ -11,7 +11,7 @@ from ...cluster.controller.common import Result
 from ...cluster.controller.create_topics import CreatedTopic, CreateTopics
 from ...described import source_at_creation, topic_entries
 from ...purgatory import Pending
-from ..context import Context
+from .._context import Context
 from ..topics import submit
 
 

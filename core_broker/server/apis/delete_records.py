@@ -20,7 +20,7 @@ from ....protocol.messages.delete_records import (
 from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ..context import Context
+from .._context import Context
 
 log = logging.getLogger(__name__)
 

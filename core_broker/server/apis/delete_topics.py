@@ -10,7 +10,7 @@ from ....protocol.messages.delete_topics import DeletableTopicResult, Request, R
 from ...cluster.controller.common import Result
 from ...cluster.controller.delete_topics import DeletedTopic, DeleteTopics
 from ...purgatory import Pending
-from ..context import Context
+from .._context import Context
 from ..topics import submit
 
 STATES_SINCE = 6

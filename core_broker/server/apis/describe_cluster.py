@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.describe_cluster import DescribeClusterBroker, Request, Response
-from ..context import Context
+from .._context import Context
 from .metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 
 BROKERS, CONTROLLERS = 1, 2

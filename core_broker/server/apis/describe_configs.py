@@ -20,9 +20,9 @@ from ....protocol.messages.describe_configs import (
 from ...cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ...described import Entry, broker_entries, cluster_entries, topic_entries
 from ...option import Type
+from .._context import Context
 from ..broker_loggers import BROKER_LOGGER, describe_levels
 from ..config_changes import check_broker_name
-from ..context import Context
 from ..topics import check_name
 
 KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER, 16, 32)  # that Kafka knows: also client metrics and groups

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.messages.describe_groups import Request
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.describe_groups(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.describe_groups(request, context.version)

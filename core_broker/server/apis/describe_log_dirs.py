@@ -16,7 +16,7 @@ from ....protocol.messages.describe_log_dirs import (
 )
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Pending:

@@ -13,7 +13,7 @@ from ....protocol.messages.describe_producers import (
 )
 from ...cluster.controller.common import default_message
 from ...replication.partition import Partition
-from ..context import Context
+from .._context import Context
 from ..topics import check_name
 
 

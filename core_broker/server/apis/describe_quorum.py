@@ -19,7 +19,7 @@ from ....protocol.messages.describe_quorum import (
 from ...cluster.controller.common import default_message
 from ...cluster.controller.quorum import Voter
 from ...cluster.topic_names import CLUSTER_METADATA
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Response:

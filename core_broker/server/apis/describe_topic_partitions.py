@@ -19,7 +19,7 @@ from ....protocol.messages.describe_topic_partitions import (
 from ....protocol.primitives import ZERO_UUID
 from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
-from ..context import Context
+from .._context import Context
 from ..encoded_topics import ALL_TOPIC_OPERATIONS, tell_lost
 from ..topics import code_for_missing
 

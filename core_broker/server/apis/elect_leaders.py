@@ -10,7 +10,7 @@ from typing import Any
 from ....protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult, Request, Response
 from ...cluster.controller.common import Result
 from ...cluster.controller.elect_leaders import ElectLeaders
-from ..context import Context
+from .._context import Context
 from ..topics import submit
 
 TOP_LEVEL_ERROR_SINCE = 1

@@ -33,10 +33,10 @@ from ...replication.partition import Partition
 from ...replication.traffic import NOT_FAILED_FETCHES
 from ...storage.log._ranges import NotCached
 from ...storage.log.cold_reads import bring
+from .._context import Context
 from .._fetch import COMPILED, FetchAtOnce
-from .._frames import AtOnce
+from .._route import AtOnce
 from .._wanted import Wanted
-from ..context import Context
 from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
 from ..leaders import leader_of
 

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): which broker coordinates a group.
 
 v4: several keys.
-All of it is the group coordinator's (`coordinators/groups.py`).
+All of it is the group coordinator's (`coordinators/find.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.messages.find_coordinator import Request
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.find_coordinator(
-        request, context.version, context.client_id, context.client_host, context.listener
-    )
+    return context.services.groups.finder.find_coordinator(request, context.version, context.listener)

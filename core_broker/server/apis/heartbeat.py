@@ -1,7 +1,7 @@
 """Heartbeat (key 12): keeps a member in its group.
 
 v3: static members.
-All of it is the group coordinator's (`coordinators/membership.py`).
+All of it is the group coordinator's (`coordinators/member_requests.py`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.messages.heartbeat import Request
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.heartbeat(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.member_requests.heartbeat(request, context.version)

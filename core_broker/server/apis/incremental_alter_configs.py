@@ -18,9 +18,9 @@ from ....protocol.messages.incremental_alter_configs import (
 )
 from ...cluster.controller.incremental_alter_configs import IncrementalAlterConfigs, Operation, changed_options
 from ...cluster.controller.resources import AlteredResource
+from .._context import Context
 from ..broker_loggers import BROKER_LOGGER, alter_levels
 from ..config_changes import change
-from ..context import Context
 
 
 def handle(request: Request, context: Context) -> Any:

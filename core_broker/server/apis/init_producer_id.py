@@ -11,7 +11,7 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.init_producer_id import Request, Response
 from ...purgatory import Pending
-from ..context import Context
+from .._context import Context
 
 NONE = -1
 

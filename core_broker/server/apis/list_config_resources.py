@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.list_config_resources import CLIENT_METRICS, ConfigResource, Request, Response
-from ..context import Context
+from .._context import Context
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 KINDS = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)  # in the order of Kafka's answers

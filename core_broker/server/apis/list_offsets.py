@@ -21,7 +21,7 @@ from ....protocol.messages.list_offsets import (
 from ...cluster.controller.common import duplicates
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ..context import Context
+from .._context import Context
 from ..leaders import check_epoch
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

@@ -9,7 +9,7 @@ from ....protocol.messages.list_partition_reassignments import (
     Response,
 )
 from ...cluster.image import PartitionImage
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Response:

@@ -17,7 +17,7 @@ from ....protocol.primitives import ZERO_UUID
 from ...cluster.image import TopicImage
 from ...cluster.topic_names import is_internal
 from ...purgatory import Pending
-from ..context import Context
+from .._context import Context
 from ..encoded_topics import ALL_TOPIC_OPERATIONS, row_of
 from ..topics import code_for_missing, create_missing
 

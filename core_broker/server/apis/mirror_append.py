@@ -29,7 +29,7 @@ from ...replication.partition import Partition
 from ...replication.waiting import when_reached
 from ...storage.log.append import Origin
 from ...storage.log.errors import OffsetMismatch
-from ..context import Context
+from .._context import Context
 
 MODE_MIRROR = 0
 NOT_TOLD = -2  # previous_leader_epoch

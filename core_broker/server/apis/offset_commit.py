@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.messages.offset_commit import Request
-from ..context import Context
+from .._context import Context
 
 
 def handle(request: Request, context: Context) -> Any:
-    return context.services.groups.offset_commit(request, context.version, context.client_id, context.client_host)
+    return context.services.groups.offset_requests.offset_commit(request, context.version)

@@ -14,7 +14,7 @@ from ....protocol.messages.offset_for_leader_epoch import (
     Request,
     Response,
 )
-from ..context import Context
+from .._context import Context
 from ..leaders import check_epoch
 
 

@@ -5,7 +5,7 @@ were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
 acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
 `durability=page_cache` moves at once. A batch of an unknown format, or of a transaction that is not named, fails the
 whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
-looked into or compressed anew wait for that, see `preparing.py`; the rest of the request is appended at once.
+checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is appended at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ...replication.partition import Partition
 from ...replication.waiting import when_reached
 from ...storage.log.append import Origin
 from ...storage.log.log import AppendInfo
-from .._frames import AtOnce
+from .._context import CloseConnection, Context
 from .._produce import COMPILED, ProduceAtOnce
-from ..context import CloseConnection, Context
+from .._route import AtOnce
 from ..leaders import leader_of
 from ..preparing import Work
 from ..produce_forms import NO_FAULTS, ZSTD_SINCE, Faults, is_plain, named_once, sorted_out, whole_request_error
@@ -48,11 +48,12 @@ Wait = tuple[Partition, int, PartitionProduceResponse]  # until its high waterma
 Appended = tuple[Partition, int, int, KafkaError | None]  # base offset, number of records, why it was refused
 Later = tuple[Work, list[PartitionProduceResponse], int]  # an append, and where its answer goes
 WHOLE_REQUEST = {  # what fails a request before its partitions are looked at
-    ErrorCode.CORRUPT_MESSAGE: "a batch of this request is of no format that there is: nothing was appended",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a batch of this request is of a transaction, which is not named",
+    ErrorCode.CORRUPT_MESSAGE: "a batch of this request has an unknown format: nothing was appended",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a batch of this request is of a transaction that the request "
+    "does not name: nothing was appended",
 }
 NO_PARTITIONS: Mapping[int, Partition] = MappingProxyType({})
-LOG_NOT_REACHED = (  # errors that come without the log start offset
+LOG_NOT_REACHED = (  # errors whose answers have no log start offset
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -105,8 +106,8 @@ def handle(request: Request, context: Context) -> Any:
     waits: list[Wait] = []
     later: list[Later] = []
     topics: list[TopicProduceResponse] = []
-    nodes: dict[int, NodeEndpoint] = {}  # leaders that clients are told of
-    untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is appended all the same
+    nodes: dict[int, NodeEndpoint] = {}  # leaders, with their addresses, for the answer
+    untold: CloseConnection | None = None  # what failed with acks=0; the rest of the request is still appended
     asked = request.topic_data
     faults: Faults = NO_FAULTS
     if version < ZSTD_SINCE or acks not in ACKS or not is_plain(asked):
@@ -126,8 +127,8 @@ def handle(request: Request, context: Context) -> Any:
             index = data.index
             records = data.records
             partition = partitions.get(index)
-            reached = None  # the partition whose log had a look at the batch
-            told = [] if index in wrong else answers  # of what is appended beside something wrong nobody is told
+            reached = None  # the partition whose log has checked the batch
+            told = [] if index in wrong else answers  # if it has a faulty batch, too, the answer has only the fault
             try:
                 if partition is None:
                     raise _missing(version, name, index, context)
@@ -172,7 +173,7 @@ def handle(request: Request, context: Context) -> Any:
         pending = Pending(_no_answer, lambda: _abandon(begun))
         services.spawn(_append_later(later, waits, response, request, context, pending, begun), "produce")
         if untold is not None:
-            raise untold  # at once: what the client has sent after it is not looked at any more
+            raise untold  # at once: later requests of the client are dropped
         return pending
     if acks == 0:
         if untold is not None:
@@ -224,7 +225,7 @@ async def _append_later(
 
 
 def _no_answer() -> None:
-    """Nothing ends this but its appends."""
+    """Only the appends end this: it has no deadline."""
 
 
 def _abandon(begun: list[Pending]) -> None:
@@ -236,7 +237,7 @@ def _appended(index: int, info: AppendInfo) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         base_offset=info.first_offset,
-        # Of a batch that is there already Kafka tells its largest timestamp, whichever clock gave it.
+        # For a batch that the log has already, Kafka answers its largest timestamp, of either clock.
         log_append_time_ms=info.max_timestamp if info.duplicate else info.log_append_time_ms,
         log_start_offset=info.log_start_offset,
     )
@@ -274,7 +275,7 @@ def _failed(
 ) -> PartitionProduceResponse:
     code = error.code
     if code == ErrorCode.INVALID_TXN_STATE and transactional_id is None:
-        code, reached = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None  # who has no id has no right to it
+        code, reached = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None  # without an id there is no right to it
     answer = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=error.message)
     if reached is not None and code not in LOG_NOT_REACHED:
         answer.log_start_offset = reached.log.log_start_offset

@@ -1,7 +1,8 @@
-"""Repairs a partition's directory after a check: cuts the log before what is broken, rebuilds what follows from it.
+"""Repairs a partition's directory after a check: cuts the log before a broken batch and rebuilds the derived files.
 
-What is cut off is gone. All else (indexes, snapshots, checkpoints, leader epochs) follows from the batches that stay,
-and the log's own recovery makes it: a repair removes what is wrong and closes the log as a broker does.
+What is cut off is lost. All other files (indexes, snapshots, checkpoints, leader epochs) can be derived from the
+batches that are kept. The log's own recovery does that: a repair removes the wrong files, then opens and closes the
+log as a broker does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .findings import Cut, Kind, Known, PartitionReport
 
 @dataclass(slots=True)
 class Repair:
-    """What was done to one partition, a line each, and where its log starts and ends now."""
+    """What was done to one partition, one line each, and where its log now starts and ends."""
 
     done: list[str] = field(default_factory=list)
     log_start_offset: int = 0
@@ -30,11 +31,11 @@ class Repair:
 async def repair_partition(
     files: Files, directory: str, report: PartitionReport, known: Known, config: LogConfig, wall_ms: int
 ) -> Repair:
-    """Do what the report asks for. The caller brings the checkpoints up to the result. Raises OSError, StorageError."""
+    """Do what the report asks for. The caller corrects the checkpoints by the result. Raises OSError, StorageError."""
     repair = Repair()
     await files.run(_remove, files, directory, report, known, repair)
     start = min(known.log_start_offset or 0, report.log_end_offset if report.cut is None else report.cut.offset)
-    # Nothing before the end is in doubt any more: a recovery reads the last segment, and those that lost an index.
+    # All before the end has been checked: a recovery reads only the last segment, and those without an index.
     log = await open_log(
         files, directory, config, wall_ms=wall_ms, recovery_point=1 << 62, log_start_offset=start, clean=False
     )
@@ -57,7 +58,7 @@ def _remove(files: Files, directory: str, report: PartitionReport, known: Known,
         assert base is not None
         if not name.endswith(SNAPSHOT_SUFFIX) and files.exists(f"{directory}/{file_name(base, LOG_SUFFIX)}"):
             _forget_indexes(files, directory, base)
-    # Without this file a recovery would believe nothing, and take holes between segments for losses.
+    # Without this file a recovery would read the whole log, and take holes between segments for lost batches.
     if report.has(Kind.EPOCH) or not files.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
         epochs = LeaderEpochs()
         for epoch, start in report.epochs:
@@ -71,7 +72,7 @@ def _remove(files: Files, directory: str, report: PartitionReport, known: Known,
 
 
 def _cut(files: Files, directory: str, cut: Cut) -> None:
-    """End the log at the cut. The last segments go first: a crash in between leaves what a check finds again."""
+    """End the log at the cut. The last segments go first: after a crash in between, a check finds the same again."""
     names = files.listdir(directory)
     has_earlier = any(name.endswith(LOG_SUFFIX) and (offset_of(name) or 0) < cut.segment for name in names)
     first_gone = cut.segment + (0 if cut.position == 0 and has_earlier else 1)
@@ -82,7 +83,7 @@ def _cut(files: Files, directory: str, cut: Cut) -> None:
     for offset in snapshots(files, directory):
         if offset > cut.offset:
             files.unlink(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-    files.sync_directory(directory)  # before the cut: what makes a check find this again
+    files.sync_directory(directory)  # before the cut: until then a check finds this again
     if first_gone == cut.segment:
         return
     _forget_indexes(files, directory, cut.segment)
@@ -95,7 +96,7 @@ def _cut(files: Files, directory: str, cut: Cut) -> None:
 
 
 def _forget_indexes(files: Files, directory: str, base: int) -> None:
-    """Remove the indexes of a segment and all later ones: a recovery makes them, and what they tell of transactions."""
+    """Remove the indexes of a segment and of all later ones. A recovery rebuilds them."""
     for name in files.listdir(directory):
         offset = offset_of(name)
         if offset is not None and offset >= base and name.endswith(SEGMENT_SUFFIXES[1:]):

@@ -1,6 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _data_file.pxd)
-# mypy: ignore-errors
+# ruff: noqa: F821  (functions of _C_CODE are declared by annotations alone)
 """A file of the operating system: what `real_files.RealFiles` opens.
 
 Compiled are an append of a batch, a read, and the look whether a read has to wait for the disk.
@@ -11,28 +10,102 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
 from .descriptor import Descriptor
 from .errors import TornWrite
 
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+else:  # only compiled code calls them
+    isthmus_write_two: Any
+    isthmus_space_ahead: Any
+    isthmus_preadv_now: Any
+    isthmus_now_ms: Any
+    isthmus_bytes_missing: Any
+    PyBytes_AS_STRING: Any
+    PyBytes_FromStringAndSize: Any
+
 if TYPE_CHECKING:
+    from ....compiled import Public, Readonly
     from .files import File  # allowed: for a type alone; the other module is built on this one
 
 Buffer = bytes | bytearray | memoryview
 
-# C variables when compiled, see _data_file.pxd.
-_CACHED_BYTES_MIN = 4096
-_LOOK_BYTES = 256 * 1024
-_KNOWN_BYTES = 8 * 1024 * 1024
-_KNOWN_MS = 100
-_LOOKS_APART_BYTES = 1024 * 1024
-_AHEAD_FROM_BYTES = 8 * 1024 * 1024
-_AHEAD_SHARE = 8
-_AHEAD_BYTES_MAX = 16 * 1024 * 1024
-_ZEROS_BYTES = 64 * 1024
+_C_CODE = """
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451  /* on every architecture, since Linux 6.5 */
+#endif
+
+/* As many as _ZEROS_BYTES. Not constant, and never written to: so all of them are one page of the system's. */
+static char isthmus_zeros[64 * 1024];
+
+static inline Py_ssize_t isthmus_write_two(
+    int fd, const void *head, Py_ssize_t head_bytes, const void *rest, Py_ssize_t rest_bytes, Py_ssize_t zeros,
+    long long position)
+{
+    struct iovec parts[3] = {
+        {(void *)head, (size_t)head_bytes}, {(void *)rest, (size_t)rest_bytes}, {isthmus_zeros, (size_t)zeros}};
+    return pwritev(fd, parts, zeros ? 3 : 2, position);
+}
+
+static inline void isthmus_space_ahead(int fd, long long position, long long n)
+{
+    /* What it had got of the last of a full disk, others need more. */
+    if (fallocate(fd, 1 /* FALLOC_FL_KEEP_SIZE */, position, n) && errno == ENOSPC && ftruncate(fd, position))
+        return;
+}
+
+static inline Py_ssize_t isthmus_preadv_now(int fd, void *data, Py_ssize_t n, long long position)
+{
+    struct iovec one = {data, (size_t)n};
+    Py_ssize_t got;
+    do {
+        got = preadv2(fd, &one, 1, position, RWF_NOWAIT);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+static inline long long isthmus_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* What the page cache does not have of a range, in whole pages; -1 where that is not known. Reads nothing. */
+static inline long long isthmus_bytes_missing(int fd, long long position, long long n)
+{
+    struct {uint64_t position, n;} range = {(uint64_t)position, (uint64_t)n};
+    struct {uint64_t cached, dirty, writeback, evicted, recently_evicted;} counted;
+    long long page = getpagesize();
+    if (n <= 0)
+        return 0;
+    if (syscall(SYS_cachestat, fd, &range, &counted, 0))
+        return -1;
+    return ((position + n - 1) / page - position / page + 1 - (long long)counted.cached) * page;
+}
+"""
+
+_CACHED_BYTES_MIN: cython.Py_ssize_t = 4096
+_LOOK_BYTES: cython.longlong = 256 * 1024
+_KNOWN_BYTES: cython.longlong = 8 * 1024 * 1024
+_KNOWN_MS: cython.longlong = 100
+_LOOKS_APART_BYTES: cython.longlong = 1024 * 1024
+_AHEAD_FROM_BYTES: cython.longlong = 8 * 1024 * 1024
+_AHEAD_SHARE: cython.longlong = 8
+_AHEAD_BYTES_MAX: cython.longlong = 16 * 1024 * 1024
+_ZEROS_BYTES: cython.longlong = 64 * 1024
 
 CACHED_BYTES_MIN = _CACHED_BYTES_MIN  # that `pread_cached` gives, if so much was asked for and is there
 LOOK_BYTES = _LOOK_BYTES  # `is_cached` looks at the first byte of each so many
@@ -62,40 +135,22 @@ class OpenedFiles(Protocol):
 class DataFile:
     """A file of the operating system, by its name, and its descriptor while it is open."""
 
-    path: str
-    size: cython.longlong  # what this object has written or found
-    is_used: cython.bint  # since OpenFiles last looked for one to close
-    is_kept: cython.bint  # it stays open whatever the bound
-    asked_end: cython.longlong  # up to where the file system was asked for space
-    zeros_end: cython.longlong  # up to where zeros were written behind the end
-    tells_cached: cython.bint  # the file system has said of one place whether it is cached
-    known_start: cython.longlong  # all from here
-    known_end: cython.longlong  # to here was cached when that was asked,
-    known_until_ms: cython.longlong  # which counts until then
-    _descriptor: Descriptor | None
-    _open_files: OpenedFiles
-    _inode: cython.ulonglong  # 0: the file does not exist yet
-    _is_new: cython.bint  # its name may not be on disk
-    _is_closed: cython.bint
-
-    __slots__ = (
-        "__weakref__",
-        "_descriptor",
-        "_inode",
-        "_is_closed",
-        "_is_new",
-        "_open_files",
-        "asked_end",
-        "is_kept",
-        "is_used",
-        "known_end",
-        "known_start",
-        "known_until_ms",
-        "path",
-        "size",
-        "tells_cached",
-        "zeros_end",
-    )
+    path: Public[str]
+    size: Public[cython.longlong]  # what this object has written or found
+    is_used: Public[cython.bint]  # since OpenFiles last looked for one to close
+    is_kept: Public[cython.bint]  # it stays open whatever the bound
+    asked_end: Public[cython.longlong]  # up to where the file system was asked for space
+    zeros_end: Public[cython.longlong]  # up to where zeros were written behind the end
+    tells_cached: Public[cython.bint]  # the file system has said of one place whether it is cached
+    known_start: Public[cython.longlong]  # all from here
+    known_end: Public[cython.longlong]  # to here was cached when that was asked,
+    known_until_ms: Public[cython.longlong]  # which counts until then
+    _descriptor: Public[Descriptor | None]
+    _open_files: Public[OpenedFiles]
+    _inode: Public[cython.ulonglong]  # 0: the file does not exist yet
+    _is_new: Public[cython.bint]  # its name may not be on disk
+    _is_closed: Public[cython.bint]
+    __weakref__: object
 
     def __init__(self, path: str, open_files: OpenedFiles, *, create: bool, later: bool = False) -> None:
         """create: make the file if it does not exist. later: it does not, and is made when it is first used."""
@@ -160,7 +215,7 @@ class DataFile:
             if end > self.zeros_end:
                 zeros = -end & (_ZEROS_BYTES - 1)
         with cython.nogil:
-            written = _write_two(fd, head, head_bytes, rest, rest_bytes, zeros, start)
+            written = isthmus_write_two(fd, head, head_bytes, rest, rest_bytes, zeros, start)
         if written >= total:
             self.size = end
             if written > total:
@@ -182,7 +237,7 @@ class DataFile:
         ahead += total
         if cython.compiled:  # plain Python has no call that leaves the size as it is
             with cython.nogil:
-                _space_ahead(fd, start, ahead)
+                isthmus_space_ahead(fd, start, ahead)
         self.asked_end = start + ahead
 
     def pread(self, n: cython.Py_ssize_t, position: cython.longlong) -> bytes:
@@ -230,7 +285,7 @@ class DataFile:
             cython.compiled
             and self.known_start <= position
             and end <= self.known_end
-            and _now_ms() < self.known_until_ms
+            and isthmus_now_ms() < self.known_until_ms
         ):
             return True
         held = self.opened()
@@ -242,7 +297,7 @@ class DataFile:
             if n >= _LOOK_BYTES and self.tells_cached and self._look_ahead(fd, position, end):
                 return True
             with cython.nogil:
-                missing = _bytes_missing(fd, position, n)
+                missing = isthmus_bytes_missing(fd, position, n)
             if missing > 0 and self.tells_cached:
                 return missing <= missing_max_bytes
             if missing == 0 and n > 1:
@@ -268,7 +323,7 @@ class DataFile:
         if further <= end:
             return False
         with cython.nogil:
-            missing = _bytes_missing(fd, position, further - position)
+            missing = isthmus_bytes_missing(fd, position, further - position)
         if missing:
             return False
         look = _memory(1)  # what is counted may be being read by now
@@ -280,7 +335,7 @@ class DataFile:
             return False
         self.known_start = position
         self.known_end = further
-        self.known_until_ms = _now_ms() + _KNOWN_MS
+        self.known_until_ms = isthmus_now_ms() + _KNOWN_MS
         return True
 
     def _open_again(self) -> Descriptor:
@@ -412,7 +467,10 @@ class FileRange:
     unreadable: called with the OSError when the disk refuses to read it.
     """
 
-    __slots__ = ("file", "position", "size_bytes", "unreadable")
+    file: Readonly[File]
+    position: Readonly[cython.longlong]
+    size_bytes: Readonly[cython.Py_ssize_t]
+    unreadable: Readonly[Callable[[OSError], None]]
 
     def __init__(
         self,
@@ -426,13 +484,13 @@ class FileRange:
         self.size_bytes = size_bytes
         self.unreadable = _ignore if unreadable is None else unreadable
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size_bytes
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"FileRange({self.file.path!r}, {self.position}, {self.size_bytes})"
 
-    def read(self):
+    def read(self) -> bytes:
         """The bytes, copied out; may block when they are cold. Shorter when the file was truncated since."""
         try:
             return self.file.pread(self.size_bytes, self.position)
@@ -441,7 +499,7 @@ class FileRange:
             raise
 
 
-def _ignore(error):
+def _ignore(error: OSError) -> None:
     pass
 
 
@@ -461,12 +519,12 @@ def _memory(n: cython.Py_ssize_t):
 def _read_now(fd: cython.int, data, n: cython.Py_ssize_t, position: cython.longlong) -> cython.Py_ssize_t:
     """How many bytes were read from the page cache into `_memory`, or -errno."""
     if cython.compiled:
-        return _preadv_now(fd, PyBytes_AS_STRING(data), n, position)
+        return isthmus_preadv_now(fd, PyBytes_AS_STRING(data), n, position)
     else:
         try:
             return os.preadv(fd, (data,), position, os.RWF_NOWAIT)
         except OSError as error:
-            return -error.errno
+            return -(error.errno or errno.EIO)
 
 
 @cython.cfunc

@@ -7,21 +7,21 @@ import errno
 from ....protocol.errors import ErrorCode, KafkaError
 
 SHORTAGES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-GONE = frozenset((errno.ENOENT, errno.ESTALE))  # a truncation or retention has taken the file away meanwhile
+GONE = frozenset((errno.ENOENT, errno.ESTALE))  # a truncation or retention has removed the file
 
 
 def is_passing(error: OSError | StorageError) -> bool:
-    """Whether the same file call may succeed later: it was refused for want of disk space, descriptors or memory, or
-    because its file was removed. Nothing is broken."""
+    """Whether the same file call may succeed later: disk space, descriptors or memory were short, or the file was
+    removed. Nothing is broken."""
     return error.errno in SHORTAGES or error.errno in GONE
 
 
 class TornWrite(OSError):
-    """An append failed half-way and what it left could not be cut off: the file's end is not to be trusted."""
+    """An append failed half-way, and the bytes it wrote could not be cut off: the file's end is not valid."""
 
 
 class StorageError(KafkaError):
-    """A file call failed. `errno` is the system's."""
+    """A file call failed. `errno` is the operating system's."""
 
     def __init__(self, error: OSError, path: str, doing: str) -> None:
         reason = error.strerror or str(error) or type(error).__name__
@@ -30,10 +30,10 @@ class StorageError(KafkaError):
 
 
 def fresh_copy(failure: KafkaError) -> KafkaError:
-    """A copy of an error that is kept, to be raised in its place.
+    """A copy of a stored error, to be raised in its place.
 
-    An error that was raised refers to the frames that it went through, and so to a request and its memory. Whoever
-    keeps an error keeps one that is never raised.
+    A raised error refers to the frames that it passed, and so to a request and its memory. Therefore a stored error is
+    never raised itself.
     """
     copy = type(failure).__new__(type(failure), *failure.args)
     copy.__dict__.update(failure.__dict__)
@@ -41,5 +41,5 @@ def fresh_copy(failure: KafkaError) -> KafkaError:
 
 
 def is_shortage(error: KafkaError) -> bool:
-    """Whether a file call was refused for want of disk space, descriptors or memory: it succeeds once there is some."""
+    """Whether a file call failed for lack of disk space, descriptors or memory: it may succeed when there is some."""
     return isinstance(error, StorageError) and error.errno in SHORTAGES

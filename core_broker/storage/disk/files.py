@@ -1,8 +1,8 @@
-"""The seam through which a broker touches its files and its only threads: what is asked of them, by types.
+"""The interface by which a broker uses its files and its only threads.
 
-Production has `RealFiles` (`real_files.py`), the simulator its own with faults and timed completions. Every method but
-those of `Files` that are awaited may block and raises OSError (with its errno) when the disk refuses. What may take
-long (fsync, cold reads, scans) goes through `Files.run`; what ends in the page cache is called directly.
+Production has `RealFiles` (`real_files.py`); the simulator has its own, with faults and timed completions. All methods
+may block and raise OSError, except the awaited methods of `Files`. What may take long (fsync, cold reads, scans) goes
+through `Files.run`; what ends in the page cache is called directly.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ class DirectoryLocked(Exception):
 
 
 class File(Protocol):
-    """One file, read and written. `size` is what this object has written or found, never stat'ed again.
+    """One file, read and written. `size` is what this object has written or found; it is not read from the disk again.
 
-    It may be closed while it is not in use, and is then opened again by its name: whoever is about to remove the name
-    calls `keep`. A file that is kept lives as long as someone refers to it: who deletes a segment drops its reference,
-    and ranges still being sent keep it readable although its name is gone.
+    A file may be closed while it is not in use; it is then opened again by its name. Whoever is about to remove the
+    name calls `keep` first. A kept file lives as long as someone refers to it: after a segment was deleted, ranges that
+    are still being sent keep it readable.
     """
 
     path: str
     size: int
 
     def append(self, parts: Sequence[Buffer]) -> None:
-        """All parts after the end of the file, or OSError and the file as before; TornWrite when it is not."""
+        """Append all parts. On OSError the file is as before; on TornWrite it is not."""
 
     def pread(self, n: int, position: int) -> bytes:
-        """At most n bytes; fewer at the end of the file only."""
+        """At most n bytes; fewer only at the end of the file."""
 
     def pread_cached(self, n: int, position: int) -> bytes:
-        """`pread` of what needs no disk, maybe less, but no less than CACHED_BYTES_MIN; else BlockingIOError."""
+        """Like `pread`, but only from memory: maybe less, at least CACHED_BYTES_MIN; else BlockingIOError."""
 
     def is_cached(self, position: int, n: int, missing_max_bytes: int = 0) -> bool:
-        """Whether n bytes, but for so many, can be had without waiting for the disk.
+        """Whether n bytes, except for missing_max_bytes of them, can be read without waiting for the disk.
 
-        Where the system does not count what is cached, a look at some tells, and none of these may be missing.
+        If the operating system cannot count cached bytes, samples are checked, and each of them must be cached.
         """
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        """All of data at a position, the file growing as needed."""
+        """Write all of data at a position; the file grows as needed."""
 
     def truncate(self, size: int) -> None: ...
 
     def give_back(self) -> None:
-        """Nothing is appended for now: what lies past the end, space that appends had asked for and zeros, is gone."""
+        """No append follows for now: drop what lies past the end, that is preallocated space and zeros."""
 
     def sync(self) -> None:
-        """Data and size to the disk and, the first time after the file was created, its name in the directory."""
+        """Sync data and size and, the first time after the file was created, its name in the directory."""
 
     def close(self) -> None: ...
 
     def keep(self) -> None:
-        """Stay open from now on, whatever the bound: the name is about to go or to change."""
+        """Stay open from now on, regardless of the limit: the name is about to be removed or changed."""
 
     def renamed(self, path: str) -> None:
-        """It is called `path` from now on; it need not stay open any more."""
+        """The file's name is now `path`. It need not stay open any more."""
 
     def hold(self) -> Descriptor | None:
-        """The open descriptor, for sendfile: it stays open while this is referred to. None where there is none."""
+        """The open descriptor, for sendfile; it stays open while referred to. None if there is none."""
 
 
 class Volume(NamedTuple):
-    """Where a directory lies: its absolute path, the size of its file system, and what of it this process may use."""
+    """The volume of a directory: its absolute path, the size of the file system, and how much this process may use."""
 
     path: str
     total_bytes: int
@@ -83,15 +83,15 @@ class Volume(NamedTuple):
 
 
 class Held(Protocol):
-    """A lock that is held until released."""
+    """A lock that is held until it is released."""
 
     def release(self) -> None: ...
 
     def sync_volume(self) -> bool:
-        """Put on disk all that anybody has written to the volume of the lock's file, names too, by one call.
+        """Sync all that anybody has written to the volume of the lock's file, names too, with one call. May take long.
 
-        False where the system has no call that reports each error since the lock was taken, or it reported one: then
-        files are to be synced one by one, which shows which of them failed. May wait for long.
+        Returns False if the operating system has no call that reports every error since the lock was taken, or if it
+        reported one. Then files must be synced one by one, which shows for which of them it fails.
         """
 
 
@@ -101,7 +101,7 @@ class Files(Protocol):
     def open(self, path: str, *, create: bool = True) -> File: ...
 
     def new(self, path: str) -> File:
-        """A file that is not there yet: the first call that needs it makes it."""
+        """A file that does not exist yet: the first call that needs it creates it."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -125,33 +125,33 @@ class Files(Protocol):
         """All of a file."""
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """The file is, after any crash, as before or as given: a synced temporary file, renamed, directory synced."""
+        """Replace a file so that after any crash it is the old or the new one: a synced temporary file is renamed."""
 
     def sync_directory(self, path: str) -> None:
-        """The names in a directory to the disk: what was created, renamed and removed in it."""
+        """Sync the names in a directory: files that were created, renamed and removed."""
 
     def lock(self, path: str) -> Held:
         """Hold the lock file of a data directory. Raises DirectoryLocked."""
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """fn(*args) where it may block."""
+        """Call fn(*args) in the pool, where it may block."""
 
     async def run_read(self, fn: Callable[..., T], *args: Any) -> T:
-        """The same for what only reads and clients wait for: it does not queue behind syncs, nor they behind it."""
+        """The same for a read that a client waits for. Reads and syncs do not queue behind each other."""
 
     async def compute(self, fn: Callable[..., T], *args: Any) -> T:
-        """fn(*args), which takes long for want of a processor, not of the disk."""
+        """Call fn(*args), which needs a processor for long, but not the disk."""
 
 
 def make_directory(files: Files, path: str) -> None:
-    """Make a directory, and those above it, where they are missing. Its name is on disk then. Raises OSError.
+    """Create a directory, and its parents, if they do not exist, and sync its name. Raises OSError.
 
-    The name of one that is there and empty is synced, too: a process that was killed may just have made it.
+    If the directory exists and is empty, its name is synced too: a process that was killed may have just created it.
     """
     parent = os.path.dirname(path)
     if files.exists(path):
         if _holds_something(files, path):
-            return  # it was synced before anything was made in it
+            return  # it was synced before anything was created in it
     else:
         if parent:
             make_directory(files, parent)

@@ -1,8 +1,8 @@
-"""The operating system's files: with `_data_file.py`, which is one of them, the only place of the broker that opens,
-reads, writes, syncs or renames a file. It is also the only place with threads.
+"""The operating system's files. Together with `_data_file.py`, this is the only place of the broker that opens, reads,
+writes, syncs or renames a file. It is also the only place with threads.
 
-A `DataFile` is not a descriptor: `OpenFiles` bounds how many of them are open, and one that was closed for another's
-sake is opened again by its name when it is used. So there may be more partitions than descriptors.
+A `DataFile` is not a descriptor. `OpenFiles` limits how many of them are open; a file that was closed to open another
+is opened again by its name when it is used. So there may be more partitions than descriptors.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from typing import Any
 from ._data_file import DataFile, sync_directory
 from .files import Buffer, Descriptor, DirectoryLocked, File, Held, T, Volume
 
-MAX_THREADS = 4  # of a host's pool of blocking file work
-READ_THREADS = 4  # of its pool for reads that clients wait for
-COMPUTE_THREADS = 2  # of its pool for what takes a processor long
-MAX_OPEN = 10_000  # files that are held open, if nothing else is said
-READ_BYTES = 4096  # of a small file at once
-_IN_PLACE = {  # of a file; by what the system says of its kind
+MAX_THREADS = 4  # of the pool for blocking file work
+READ_THREADS = 4  # of the pool for reads that clients wait for
+COMPUTE_THREADS = 2  # of the pool for long computations
+MAX_OPEN = 10_000  # default number of files that are held open
+READ_BYTES = 4096  # read from a small file in one call
+_IN_PLACE = {  # what may be found in place of a file, by its type
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # how the system refuses some of these
-TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; one that is found is the rest of a crash
+_NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors on opening some of these
+TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; such a file is left by a crash
 
 
 class OpenFiles:
-    """The files that are open: at most `limit`, and those whose names are gone.
+    """The files that are open: at most `limit`, plus those whose names were removed.
 
-    Past it the file goes that was not used for longest, about: each has a second chance if it was used since its
-    first. A file that somebody uses meanwhile is closed when that is over.
+    Above the limit the least recently used file is closed, approximately: a file that was used since the last look gets
+    a second chance. A file in use is closed after that use.
     """
 
     __slots__ = ("_files", "_lock", "limit")
@@ -60,9 +60,9 @@ class OpenFiles:
         return len(self._files)
 
     def open(self, path: str, flags: int) -> tuple[Descriptor, os.stat_result]:
-        """A new descriptor of a regular file, and what the system says of it.
+        """A new descriptor of a regular file, and its stat result.
 
-        When the process may not have one more, half of those here are closed for it.
+        If the process may not open another file, half of the files here are closed first.
         """
         try:
             return _open_regular(path, flags)
@@ -84,19 +84,19 @@ class OpenFiles:
             raise
 
     def admit(self, file: DataFile) -> None:
-        """It was opened."""
+        """The file was opened."""
         with self._lock:
             self._files[id(file)] = weakref.ref(file)
         if len(self._files) > self.limit:
             self._shrink(self.limit)
 
     def forget(self, file: DataFile) -> None:
-        """It is closed, and was not by this object."""
+        """The file was closed by someone else."""
         self._files.pop(id(file), None)
 
     def keep(self, file: DataFile) -> None:
-        """From now on it is not for this object to close."""
-        with self._lock:  # else it may be about to
+        """From now on this object must not close the file."""
+        with self._lock:  # it may be about to close the file
             file.is_kept = True
             self._files.pop(id(file), None)
 
@@ -123,7 +123,7 @@ class _RealLock:
         self._fd = -1
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # flock tells our own brokers apart, even in one process; lockf is what Kafka takes.
+            # flock keeps our own brokers apart, even in one process; Kafka uses lockf.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -135,7 +135,7 @@ class _RealLock:
             raise
 
     def sync_volume(self) -> bool:
-        from .real_volume import sync_volume  # few ever need it
+        from .real_volume import sync_volume  # needed only with many partitions
 
         return sync_volume(self._fd)
 
@@ -159,7 +159,7 @@ class RealFiles:
         compute_threads: int = COMPUTE_THREADS,
     ) -> None:
         self.open_files = OpenFiles(max_open)
-        self._temporary = itertools.count()  # two writers of one file must not share a temporary one
+        self._temporary = itertools.count()  # two writers of one file need different temporary files
         self._pool = ThreadPoolExecutor(max_threads, thread_name_prefix="files")
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="reads")
         self._computers = ThreadPoolExecutor(compute_threads, thread_name_prefix="computes")
@@ -197,7 +197,7 @@ class RealFiles:
 
     def read(self, path: str) -> bytes:
         held, about = self.open_files.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        size = about.st_size  # 0 of what the system makes up, as in /proc
+        size = about.st_size  # 0 for generated files, as in /proc
         try:
             found = os.read(held.fd, max(size, READ_BYTES))
             while len(found) != size and (data := os.read(held.fd, max(size - len(found), READ_BYTES))):
@@ -241,24 +241,24 @@ class RealFiles:
         return await asyncio.get_running_loop().run_in_executor(self._computers, fn, *args)
 
     def close(self) -> None:
-        """End the threads; what they are doing is finished first."""
+        """End the threads after their current work."""
         self._computers.shutdown()
         self._readers.shutdown()
         self._pool.shutdown()
 
 
 def _open_regular(path: str, flags: int) -> tuple[Descriptor, os.stat_result]:
-    """Raises OSError for what is no regular file, which might keep who opens it or reads it waiting for ever."""
+    """Open a regular file. Raises OSError for anything else, since opening or reading it might block for ever."""
     try:
-        held = Descriptor(os.open(path, flags | os.O_NONBLOCK, 0o644))  # the flag changes nothing of a regular file
+        held = Descriptor(os.open(path, flags | os.O_NONBLOCK, 0o644))  # the flag has no effect on a regular file
         about = os.fstat(held.fd)
         if stat.S_ISREG(about.st_mode):
             return held, about
-        del held  # or it would be open for as long as somebody has the error
+        del held  # else it stays open as long as somebody keeps the error
     except OSError as error:
         if error.errno not in _NOT_OPENED:
             raise
         about = os.stat(path)
     what = _IN_PLACE.get(stat.S_IFMT(about.st_mode), "no file")
     number = errno.EISDIR if stat.S_ISDIR(about.st_mode) else errno.EINVAL
-    raise OSError(number, f"{what} is in its place: move it away, and put the file back if you have it", path)
+    raise OSError(number, f"{what} is in its place: move it away, and restore the file if you have it", path)

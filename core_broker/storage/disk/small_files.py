@@ -17,20 +17,20 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 
 CHECKPOINT_VERSION = "0"
-# meta.properties has two versions. Kafka's says what the files are called and how they are laid out; Kafka refuses
-# another, so it changes when Kafka's does. Ours says what is in them beyond Kafka (metadata records from type 10,000
-# on, producer snapshots of five batches); Kafka ignores it, and a directory without it is Kafka's own.
+# meta.properties has two versions. Kafka's describes the names and layout of files; Kafka refuses other values, so ours
+# changes with Kafka's. Our own describes what the files contain beyond Kafka (metadata record types from 10,000 on,
+# producer snapshots of five batches). Kafka ignores it. A directory without it was written by Kafka.
 META_VERSION = "1"
 FORMAT = "isthmus.format"
 FORMAT_VERSION = "1"
 
 Offsets = dict[tuple[str, int], int]  # by topic and partition
 
-_LARGEST = (2**31 - 1, 2**63 - 1)  # an entry ends with a partition or an epoch, and an offset, of Kafka's types
+_LARGEST = (2**31 - 1, 2**63 - 1)  # of the last two fields, in Kafka's types: partition or epoch; offset
 
 
 class CheckpointError(Exception):
-    """A small file that is not what it should be; says which and what."""
+    """A small file is damaged or has an unknown format; the text names the file and the problem."""
 
 
 def render_checkpoint(lines: Iterable[str]) -> bytes:
@@ -40,7 +40,7 @@ def render_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: str, fields: int) -> Iterator[list[str]]:
-    """The entries of a checkpoint, each of `fields` words of which all but a topic's name are numbers.
+    """The entries of a checkpoint. Each has `fields` words; all but a topic's name are numbers.
 
     Raises CheckpointError.
     """
@@ -51,7 +51,7 @@ def parse_checkpoint(data: bytes, path: str, fields: int) -> Iterator[list[str]]
         count = int(lines[1])
         entries = [line.split() for line in lines[2:] if line]
         if len(entries) != count or any(len(entry) != fields for entry in entries):
-            raise CheckpointError(f"{path}: {len(entries)} entries, some perhaps broken, where {count} are announced")
+            raise CheckpointError(f"{path}: {len(entries)} entries, some perhaps damaged, but its header says {count}")
         for entry in entries:
             for number, largest in zip(entry[-2:], _LARGEST, strict=True):
                 if not 0 <= int(number) <= largest:
@@ -74,7 +74,7 @@ def render_properties(values: dict[str, str]) -> bytes:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """name=value lines, as far as the files of a data directory need Java's format."""
+    """name=value lines; as much of Java's format as the files of a data directory need."""
     values = {}
     for line in data.decode("utf-8", "replace").splitlines():
         line = line.strip()
@@ -85,21 +85,21 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def parse_meta_properties(data: bytes, path: str) -> dict[str, str]:
-    """The identity of a data directory. Raises CheckpointError when it is of a format not known here, or damaged."""
+    """The identity of a data directory. Raises CheckpointError if its format is unknown, or if it is damaged."""
     values = parse_properties(data)
     for name, known in (("version", META_VERSION), (FORMAT, FORMAT_VERSION)):
         found = values.get(name, known)
         if found != known:
             raise CheckpointError(
-                f"{path}: {name} is {found}, this release knows {known} alone: "
+                f"{path}: {name} is {found}, but this release knows only {known}: "
                 "use the release that wrote the directory, or another directory"
             )
     missing = [name for name in ("version", "cluster.id", "node.id") if not values.get(name)]
     wrong = f"{', '.join(missing)} missing" if missing else ""
     if not wrong and not re.fullmatch("[0-9]{1,10}", values["node.id"]):
         wrong = f"node.id is {values['node.id']!r}"
-    if wrong:  # as in Kafka: a directory that forgot whose it is must not become another cluster's
-        raise CheckpointError(f"{path} is damaged: {wrong}: put it back from a copy, or choose another directory")
+    if wrong:  # as in Kafka: a directory without a known owner must not join another cluster
+        raise CheckpointError(f"{path} is damaged: {wrong}: restore it from a backup, or choose another directory")
     return values
 
 
@@ -114,14 +114,14 @@ def parse_partition_metadata(data: bytes, path: str) -> bytes:
         if values["version"] != "0":
             raise CheckpointError(f"{path}: version {values['version']} is not 0")
         return uuid_from_str(values["topic_id"])
-    except KeyError as error:  # an empty file is what a full disk leaves
+    except KeyError as error:  # a full disk leaves an empty file
         raise CheckpointError(f"{path}: not a partition.metadata file: it has no {error.args[0]}") from None
     except ValueError as error:
         raise CheckpointError(f"{path}: not a partition.metadata file: topic_id: {error}") from None
 
 
 def partition_of(directory_name: str) -> tuple[str, int] | None:
-    """Topic and partition of a directory `<topic>-<n>`; None when the name is not one."""
+    """Topic and partition of a directory named `<topic>-<n>`; None for other names."""
     topic, dash, index = directory_name.rpartition("-")
     if not topic or not dash or not index.isascii() or not index.isdigit():
         return None

@@ -1,6 +1,4 @@
 # cython: auto_pickle=False
-# ruff: noqa: F821  (names declared in _indexes.pxd)
-# mypy: ignore-errors
 """The two sparse indexes of a segment, as far as they are in memory (index_files.py has the formats of their files).
 
 What an active segment's indexes gain is in memory and reaches their files when the segment closes: after a crash they
@@ -13,23 +11,28 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 import cython
 
 from ..disk.files import Files
 from .index_files import NO_TIME, OFFSET_ENTRY, TIME_ENTRY, write_entries
 
+if cython.compiled:
+    from cython.cimports.cpython.array import resize_smart
+
+if TYPE_CHECKING:
+    from ....compiled import Public
+
 
 @cython.cclass
 class OffsetIndex:
     """Relative offset -> position of a batch that begins at or before it."""
 
-    _before: cython.Py_ssize_t  # entries that the file has and memory has not
-    _written: cython.Py_ssize_t  # entries that the file has
-    _relative: array[int]
-    _positions: array[int]
-
-    __slots__ = ("_before", "_positions", "_relative", "_written")
+    _before: Public[cython.Py_ssize_t]  # entries that the file has and memory has not
+    _written: Public[cython.Py_ssize_t]  # entries that the file has
+    _relative: Public[array[int]]
+    _positions: Public[array[int]]
 
     def __init__(self, before: cython.Py_ssize_t = 0) -> None:
         """before: entries that the file has and memory has not."""
@@ -119,13 +122,11 @@ class OffsetIndex:
 class TimeIndex:
     """Timestamp -> relative offset of a batch, all batches before which are older."""
 
-    _before: cython.Py_ssize_t  # entries that the file has and memory has not,
-    _last_before: tuple[int, int]  # and the last of these
-    _written: cython.Py_ssize_t  # entries that the file has
-    _timestamps: array[int]
-    _relative: array[int]
-
-    __slots__ = ("_before", "_last_before", "_relative", "_timestamps", "_written")
+    _before: Public[cython.Py_ssize_t]  # entries that the file has and memory has not,
+    _last_before: Public[tuple[int, int]]  # and the last of these
+    _written: Public[cython.Py_ssize_t]  # entries that the file has
+    _timestamps: Public[array[int]]
+    _relative: Public[array[int]]
 
     def __init__(self, before: cython.Py_ssize_t = 0, last: tuple[int, int] = NO_TIME) -> None:
         """before: entries that the file has and memory has not, the last of which is `last`."""

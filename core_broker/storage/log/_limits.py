@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cython
+
+if TYPE_CHECKING:
+    from ....compiled import Readonly
 
 
 @cython.final
@@ -16,23 +21,13 @@ class AppendLimits:
     headers.
     """
 
-    segment_bytes: cython.longlong
-    batch_bytes: cython.longlong
-    index_interval_bytes: cython.longlong
-    index_entries_safe: cython.longlong
-    roll_ms: cython.longlong
-    timestamp_after_max_ms: cython.longlong
-    keeps_batches: cython.bint
-
-    __slots__ = (
-        "batch_bytes",
-        "index_entries_safe",
-        "index_interval_bytes",
-        "keeps_batches",
-        "roll_ms",
-        "segment_bytes",
-        "timestamp_after_max_ms",
-    )
+    segment_bytes: Readonly[cython.longlong]
+    batch_bytes: Readonly[cython.longlong]
+    index_interval_bytes: Readonly[cython.longlong]
+    index_entries_safe: Readonly[cython.longlong]
+    roll_ms: Readonly[cython.longlong]
+    timestamp_after_max_ms: Readonly[cython.longlong]
+    keeps_batches: Readonly[cython.bint]
 
     def __init__(
         self,

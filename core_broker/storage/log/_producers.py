@@ -1,5 +1,4 @@
 # cython: auto_pickle=False
-# mypy: ignore-errors
 """What idempotent producers last wrote to a log (KIP-98, KIP-360), so that retries are known and gaps refused.
 
 The last five batches of each producer id are remembered. They follow from the log's headers; snapshot files, in
@@ -11,13 +10,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import cython
 
-from ....protocol.batch_layout import SEQUENCE_MASK  # a C variable when compiled, see _producers.pxd
+from ....protocol.batch_layout import SEQUENCE_MASK
 from ....protocol.crc import crc32c
 from ....protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ....compiled import Public, Readonly
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = struct.Struct(">hI")  # version, CRC32C of the rest
@@ -27,7 +29,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 NO_EPOCH = -1
 BATCHES_KEPT = 5  # a producer has at most five requests in flight
 
-_BATCHES_KEPT = BATCHES_KEPT  # a C variable when compiled
+_BATCHES_KEPT: cython.int = BATCHES_KEPT
 
 
 class SnapshotError(Exception):
@@ -48,30 +50,17 @@ class ProducerBatch(NamedTuple):
 class ProducerEntry:
     """One producer id's state: its epoch, and its last batches of that epoch."""
 
-    epoch: cython.longlong
-    timestamp: cython.longlong  # wall time of the last write, what expiry counts from; -1 for none
-    coordinator_epoch: cython.longlong
-    transaction_start: cython.longlong  # first offset of the open transaction, -1 when there is none
-    kept: cython.int  # how many batches are remembered
-    # Of each batch, oldest first, BATCHES_KEPT of them.
-    _first_sequences: cython.longlong[5]
-    _last_sequences: cython.longlong[5]
-    _first_offsets: cython.longlong[5]
-    _last_offsets: cython.longlong[5]
-    _timestamps: cython.longlong[5]
-
-    __slots__ = (
-        "_first_offsets",
-        "_first_sequences",
-        "_last_offsets",
-        "_last_sequences",
-        "_timestamps",
-        "coordinator_epoch",
-        "epoch",
-        "kept",
-        "timestamp",
-        "transaction_start",
-    )
+    epoch: Public[cython.longlong]
+    timestamp: Public[cython.longlong]  # wall time of the last write, what expiry counts from; -1 for none
+    coordinator_epoch: Public[cython.longlong]
+    transaction_start: Public[cython.longlong]  # first offset of the open transaction, -1 when there is none
+    kept: Readonly[cython.int]  # how many batches are remembered
+    # Of each batch, oldest first.
+    _first_sequences: Annotated[list[cython.longlong], BATCHES_KEPT]
+    _last_sequences: Annotated[list[cython.longlong], BATCHES_KEPT]
+    _first_offsets: Annotated[list[cython.longlong], BATCHES_KEPT]
+    _last_offsets: Annotated[list[cython.longlong], BATCHES_KEPT]
+    _timestamps: Annotated[list[cython.longlong], BATCHES_KEPT]
 
     def __init__(self, epoch: cython.longlong) -> None:
         self.epoch = epoch
@@ -152,11 +141,9 @@ class ProducerStates:
     unknown producer.
     """
 
-    entries: dict[int, ProducerEntry]  # by producer id
-    open_transactions: dict[int, int]  # first offset of the open transaction, by producer id
-    complete: cython.bint
-
-    __slots__ = ("complete", "entries", "open_transactions")
+    entries: Public[dict[int, ProducerEntry]]  # by producer id
+    open_transactions: Public[dict[int, int]]  # first offset of the open transaction, by producer id
+    complete: Public[cython.bint]
 
     def __init__(self) -> None:
         self.complete = False

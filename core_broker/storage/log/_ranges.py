@@ -1,6 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-
-# mypy: ignore-errors
 """The segments of a log, and where in them the bytes of an offset are: each partition of each Fetch asks for that.
 
 Gives ranges of files, never bytes.
@@ -10,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -23,13 +22,17 @@ from ._tail import LogTail
 from .index_window import IndexWindows
 from .status import LogStatus
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.isthmus.core_broker.storage.disk._data_file import size_of
+else:
     from ..disk._data_file import size_of
 
-# C variables when compiled, see _ranges.pxd.
-_ANY_OFFSET = -(2**63 - 1)
-_INTERVALS_MIN = 16
-_SURE_SHARE = 8
+if TYPE_CHECKING:
+    from ....compiled import Public
+
+_ANY_OFFSET: cython.longlong = -(2**63 - 1)
+_INTERVALS_MIN: cython.longlong = 16
+_SURE_SHARE: cython.longlong = 8
 
 ANY_OFFSET = _ANY_OFFSET
 INTERVALS_MIN = _INTERVALS_MIN  # of the index: a shorter range stays as it was cut, in the middle of a batch
@@ -50,16 +53,14 @@ class NotCached(Exception):
 class LogRanges:
     """See the module. A log's parts change `segments` and `bases` together."""
 
-    tail: LogTail
-    status: LogStatus
-    files: Files
-    segments: list[Segment]  # by their offsets; the last is the active one
-    bases: list[int]  # their first offsets
-    windows: IndexWindows  # pieces of closed segments' indexes; the manager has one for all logs
-    unreadable: Callable[[OSError], None]  # called with the OSError when a range that was given out cannot be read
-    cuts: cython.longlong  # how often the log was truncated
-
-    __slots__ = ("bases", "cuts", "files", "segments", "status", "tail", "unreadable", "windows")
+    tail: Public[LogTail]
+    status: Public[LogStatus]
+    files: Public[Files]
+    segments: Public[list[Segment]]  # by their offsets; the last is the active one
+    bases: Public[list[int]]  # their first offsets
+    windows: Public[IndexWindows]  # pieces of closed segments' indexes; the manager has one for all logs
+    unreadable: Public[Callable[[OSError], None]]  # called when a range that was given out cannot be read
+    cuts: Public[cython.longlong]  # how often the log was truncated
 
     def __init__(self, files: Files, tail: LogTail, status: LogStatus, segments: list[Segment]) -> None:
         self.files = files

@@ -1,6 +1,4 @@
 # cython: auto_pickle=False
-# ruff: noqa: F821  (names declared in _segment.pxd)
-# mypy: ignore-errors
 """A segment: one `.log` file of whole record batches with its two indexes.
 
 Knows bytes, offsets and positions; decides nothing. Batches are seen by their headers only. Offsets in a segment fit
@@ -11,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
 
-from ....protocol.batch_layout import (  # C variables when compiled, see _segment.pxd
+from ....protocol.batch_layout import (
     BOUNDS,
     HEADER_SIZE,
     LAST_OFFSET_DELTA_AT,
@@ -44,17 +42,28 @@ from .index_files import (
     search_time_index,
 )
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+    from cython.cimports.isthmus.core_broker.storage.disk._data_file import size_of
+    from cython.cimports.isthmus.protocol._batch_header import _int32, _int64
+else:
     from ..disk._data_file import size_of
+
+    _int32: Any  # only compiled code calls them
+    _int64: Any
+    PyBytes_AS_STRING: Any
+
+if TYPE_CHECKING:
+    from ....compiled import Public
+    from .index_files import AbortedTransaction
 
 COMPILED = cython.compiled
 
 MAX_RELATIVE = 2**31 - 1  # of offsets in a segment above its base
 SCAN_BYTES = 4096  # read at once by a walk from batch to batch: what an index entry covers by default
 
-# C variables when compiled, see _segment.pxd.
-_MAX_RELATIVE = MAX_RELATIVE
-_SCAN_BYTES = SCAN_BYTES
+_MAX_RELATIVE: cython.longlong = MAX_RELATIVE
+_SCAN_BYTES: cython.longlong = SCAN_BYTES
 
 
 class BatchAt(NamedTuple):
@@ -71,40 +80,22 @@ class BatchAt(NamedTuple):
 class Segment:
     """Batches from `base_offset` on."""
 
-    file: File  # the log
-    directory: str
-    tail: str  # of its files' names while a compaction writes it, see swap.py
-    offsets: OffsetIndex | None  # indexes of the active segment; None when it is closed: the files are searched then
-    times: TimeIndex | None
-    base_offset: cython.longlong
-    created_ms: cython.longlong  # wall time; stands in for timestamps where no record has one
-    last_offset: cython.longlong
-    max_timestamp: cython.longlong
-    max_timestamp_offset: cython.longlong  # the last offset of the batch that has it
-    first_timestamp: cython.longlong  # of the first batch; segment.ms counts from it
-    bytes_since_index: cython.longlong  # since the last entry of the indexes
-    synced: cython.bint  # a closed segment: all its files are on disk
-    aborted: list[AbortedTransaction] | None  # while the file that has them changes its name
-    has_aborted: bool | None  # whether there is a transaction index; None: not known yet
-
-    __slots__ = (
-        "__weakref__",
-        "aborted",
-        "base_offset",
-        "bytes_since_index",
-        "created_ms",
-        "directory",
-        "file",
-        "first_timestamp",
-        "has_aborted",
-        "last_offset",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "offsets",
-        "synced",
-        "tail",
-        "times",
-    )
+    file: Public[File]  # the log
+    directory: Public[str]
+    tail: Public[str]  # of its files' names while a compaction writes it, see swap_files.py
+    offsets: Public[OffsetIndex | None]  # indexes of the active segment. None: it is closed, the files are searched
+    times: Public[TimeIndex | None]
+    base_offset: Public[cython.longlong]
+    created_ms: Public[cython.longlong]  # wall time; stands in for timestamps where no record has one
+    last_offset: Public[cython.longlong]
+    max_timestamp: Public[cython.longlong]
+    max_timestamp_offset: Public[cython.longlong]  # the last offset of the batch that has it
+    first_timestamp: Public[cython.longlong]  # of the first batch; segment.ms counts from it
+    bytes_since_index: Public[cython.longlong]  # since the last entry of the indexes
+    synced: Public[cython.bint]  # a closed segment: all its files are on disk
+    aborted: Public[list[AbortedTransaction] | None]  # while the file that has them changes its name
+    has_aborted: Public[bool | None]  # whether there is a transaction index; None: not known yet
+    __weakref__: object
 
     def __init__(self, file: File, directory: str, base_offset: int, created_ms: int, tail: str = "") -> None:
         self.file = file
@@ -169,7 +160,8 @@ class Segment:
             return False
         if not held:
             return True
-        if held + size > limits.segment_bytes or len(self.offsets) > limits.index_entries_safe:
+        offsets: OffsetIndex = cython.cast(OffsetIndex, self.offsets)  # an active segment has them
+        if held + size > limits.segment_bytes or len(offsets) > limits.index_entries_safe:
             return False
         if self.first_timestamp >= 0 and stamp >= 0:
             return stamp - self.first_timestamp <= limits.roll_ms
@@ -260,7 +252,7 @@ class Segment:
         The end of the log where the offset is past all that a segment can hold.
         """
         relative: cython.longlong = offset - self.base_offset
-        offsets: OffsetIndex = self.offsets  # another thread may search while the segment closes
+        offsets: OffsetIndex | None = self.offsets  # another thread may search while the segment closes
         if relative > _MAX_RELATIVE:
             return size_of(self.file)
         return -1 if offsets is None else offsets.lookup(relative)
@@ -269,7 +261,7 @@ class Segment:
     @cython.exceptval(-2)
     def indexed_before(self, position: cython.longlong) -> cython.longlong:
         """The last batch at or before a position that the index in memory knows; -1 where there is none."""
-        offsets: OffsetIndex = self.offsets
+        offsets: OffsetIndex | None = self.offsets
         return -1 if offsets is None else offsets.position_before(position)
 
     @cython.ccall

@@ -1,6 +1,4 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
-# ruff: noqa: F821  (names declared in _tail.pxd)
-# mypy: ignore-errors
 """The end of a log: what an append compares and changes, as C variables when compiled, and the short way of an append.
 
 The short way takes one batch of a client that is ordinary in all respects, which nearly every append is. It does what
@@ -13,11 +11,11 @@ included, beside the write; the long way 9.7 µs.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import cython
 
-from ....protocol.batch_layout import (  # C variables when compiled, see _tail.pxd
+from ....protocol.batch_layout import (
     ATTRIBUTES_LOW_AT,
     BASE_SEQUENCE_AT,
     CODEC_MASK,
@@ -47,15 +45,33 @@ from ._segment import Segment
 from .epochs import LeaderEpochs
 from .log_config import LogConfig
 
+if cython.compiled:
+    from cython.cimports.cpython.buffer import PyBUF_READ
+    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
+    from cython.cimports.isthmus.core_broker.storage.disk._data_file import append_to, size_of
+    from cython.cimports.isthmus.protocol._batch_header import _int16, _int32, _int64, _uint32
+else:  # only compiled code calls them
+    append_to: Any
+    size_of: Any
+    _int16: Any
+    _int32: Any
+    _int64: Any
+    _uint32: Any
+    PyBUF_READ: Any
+    PyMemoryView_FromMemory: Any
+
+if TYPE_CHECKING:
+    from ....compiled import Public
+    from ....protocol.errors import KafkaError
+
 COMPILED = cython.compiled
 
 POSITIONS_KEPT = 64  # of recent appends, so that readers at the end of the log need no search
 
-# C variables when compiled, see _tail.pxd.
-_NOT_PLAIN = -2
-_OFFSETS_PLAIN = 2**63 - 1 - 2**32  # up to here no batch can reach past the last offset there is
-_NOT_FOR_CLIENTS = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-_POSITIONS_KEPT = POSITIONS_KEPT
+_NOT_PLAIN: cython.longlong = -2
+_OFFSETS_PLAIN: cython.longlong = 2**63 - 1 - 2**32  # up to here no batch can reach past the last offset there is
+_NOT_FOR_CLIENTS: cython.int = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
+_POSITIONS_KEPT: cython.longlong = POSITIONS_KEPT
 
 
 class LongWay(Protocol):
@@ -79,10 +95,8 @@ class RecentPositions:
     """Where the last POSITIONS_KEPT appends to a segment end, by the offset that the next batch begins with."""
 
     _count: cython.longlong  # of all appends so far
-    _offsets: cython.longlong[64]
-    _positions: cython.longlong[64]
-
-    __slots__ = ("_count", "_offsets", "_positions")
+    _offsets: Annotated[list[cython.longlong], POSITIONS_KEPT]
+    _positions: Annotated[list[cython.longlong], POSITIONS_KEPT]
 
     def __init__(self) -> None:
         self._count = 0
@@ -120,31 +134,17 @@ class RecentPositions:
 class LogTail:
     """The end of a log. `Log` and its parts hold it."""
 
-    config: LogConfig
-    producers: ProducerStates
-    epochs: LeaderEpochs
-    failure: KafkaError | None  # by which the log is offline
-    long_way: LongWay
-    active: Segment  # the one that is appended to
-    recent: RecentPositions | None  # of appends to the active segment, None when it has had none since it became that
-    log_start_offset: cython.longlong
-    log_end_offset: cython.longlong
-    wall_ms: cython.longlong  # of the last append
-    is_noted: cython.bint  # `long_way.note_append` was called; whoever looks after the log's appends clears it
-
-    __slots__ = (
-        "active",
-        "config",
-        "epochs",
-        "failure",
-        "is_noted",
-        "log_end_offset",
-        "log_start_offset",
-        "long_way",
-        "producers",
-        "recent",
-        "wall_ms",
-    )
+    config: Public[LogConfig]
+    producers: Public[ProducerStates]
+    epochs: Public[LeaderEpochs]
+    failure: Public[KafkaError | None]  # by which the log is offline
+    long_way: Public[LongWay]
+    active: Public[Segment]  # the one that is appended to
+    recent: Public[RecentPositions | None]  # of appends to the active segment; None: none since it is active
+    log_start_offset: Public[cython.longlong]
+    log_end_offset: Public[cython.longlong]
+    wall_ms: Public[cython.longlong]  # of the last append
+    is_noted: Public[cython.bint]  # `long_way.note_append` was called; whoever looks after the log's appends clears it
 
     def __init__(
         self,
@@ -164,7 +164,6 @@ class LogTail:
         self.log_end_offset = log_end_offset
         self.wall_ms = wall_ms
         self.failure = None
-        self.long_way = None
         self.recent = None
         self.is_noted = False
 
@@ -183,7 +182,7 @@ class LogTail:
         producer_id: cython.longlong
         sequence: cython.longlong
         epoch: cython.int
-        entry: ProducerEntry
+        entry: ProducerEntry | None
         if size < HEADER_SIZE or size > limits.batch_bytes or not limits.keeps_batches or self.failure is not None:
             return _NOT_PLAIN
         delta = _int32(b, LAST_OFFSET_DELTA_AT)
@@ -234,10 +233,13 @@ class LogTail:
         stamp: cython.longlong = _int64(b, MAX_TIMESTAMP_AT)
         producer_id: cython.longlong = _int64(b, PRODUCER_ID_AT)
         position: cython.longlong
-        entry: ProducerEntry = None
-        head: cython.uchar[16]
+        entry: ProducerEntry = cython.cast(ProducerEntry, None)
+        if cython.compiled:
+            head: cython.uchar[16]
+        else:
+            head = bytearray(PREFIX_SIZE)
         i: cython.int
-        positions: RecentPositions
+        positions: RecentPositions | None
         if self.failure is not None:
             raise fresh_copy(self.failure)
         if producer_id >= 0:

@@ -1,7 +1,7 @@
-"""What is checked and changed in batches before they enter a log. One table has the rules by their origin.
+"""Checks batches before they enter a log, and assigns their offsets. One table has the rules for each origin.
 
-Nothing here writes or remembers. Batches are seen by their 61-byte headers; the CRC runs over the rest in hardware.
-Base offset and leader epoch are outside the CRC: they are assigned without a change of other bytes.
+Nothing here writes or keeps state. Only the 61-byte header of a batch is read; its CRC is computed in hardware. Base
+offset and leader epoch are outside the CRC, so they can be assigned without changing other bytes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Origin(IntEnum):
 
 
 class Rules(NamedTuple):
-    """What holds for an origin. The rest (whole batches, magic 2, CRC, offsets that rise) holds for all."""
+    """The rules for an origin. The others (whole batches, magic 2, CRC, increasing offsets) hold for all origins."""
 
-    assigns_offsets: bool  # and leader epochs; else every byte is kept
-    checks_producers: bool  # epochs, sequences, duplicates; else producer state only follows
-    checks_client_rules: bool  # dense offsets, no control batches, sane timestamps
+    assigns_offsets: bool  # and leader epochs; if not, every byte is kept
+    checks_producers: bool  # epochs, sequences, duplicates; if not, producer state is only updated
+    checks_client_rules: bool  # dense offsets, no control batches, plausible timestamps
     limits_batch_size: bool  # max.message.bytes and segment.bytes
 
 
@@ -67,11 +67,11 @@ RULES: tuple[Rules, ...] = (
 
 
 # A batch as it will be in the log: size in bytes, base offset, last offset, max timestamp, leader epoch, producer id,
-# producer epoch, base sequence, attributes, position in the buffer it came in. Plain tuples: one is made a request.
+# producer epoch, base sequence, attributes, position in the source buffer. A plain tuple, since each request makes one.
 Checked = tuple[int, int, int, int, int, int, int, int, int, int]
 
-# An append that may be made: the parts to write, their batches, size in bytes, number of records, max timestamp,
-# LogAppendTime (-1 under CreateTime), and the batch that the whole append repeats, if it does.
+# A checked append: the parts to write, their batches, size in bytes, number of records, max timestamp, LogAppendTime
+# (-1 under CreateTime), and the batch that the whole append repeats, if it is a duplicate.
 Plan = tuple[list[Buffer], list[Checked], int, int, int, int, ProducerBatch | None]
 
 
@@ -88,8 +88,8 @@ def check(
 ) -> Plan:
     """Check all batches of an append to the log `name`, which ends at `next_offset`. Raises KafkaError.
 
-    inspection: what `inspect_batch` has found in the first, which is not inspected again then.
-    A batch that is cut off at the end of the buffer, as fetches have it, is left out.
+    inspection: what `inspect_batch` has found in the first batch, which is then not inspected again.
+    A batch that is cut off at the end of the buffer, as in fetch responses, is left out.
     """
     assigns, checks_producers, checks_client, limits_size = RULES[origin]
     total = len(view)
@@ -121,13 +121,13 @@ def check(
         if magic != MAGIC:
             raise _refuse(
                 ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT if 0 <= magic < MAGIC else ErrorCode.CORRUPT_MESSAGE,
-                name, f"record format {magic}; only format 2 is taken", base,
+                name, f"record format {magic}; only format 2 is accepted", base,
             )  # fmt: skip
         if size < HEADER_SIZE:
-            raise _refuse(ErrorCode.CORRUPT_MESSAGE, name, f"a batch of {length} bytes cannot be", base)
+            raise _refuse(ErrorCode.CORRUPT_MESSAGE, name, f"{length} is not a possible size of a batch", base)
         if end > total:
             break
-        if base and checks_client:  # before its size and its CRC, as Kafka
+        if base and checks_client:  # checked before size and CRC, as in Kafka
             raise _refuse(ErrorCode.INVALID_RECORD, name, "a producer's batch must begin at offset 0", base)
         if limits_size and size > config.max_message_bytes:
             raise _too_large(name, size, config)
@@ -137,7 +137,9 @@ def check(
                 ErrorCode.CORRUPT_MESSAGE, name, f"its CRC is {crc:#010x}, its bytes have {found:#010x}", base
             )
         if delta < 0 or count < 0:
-            raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records up to offset delta {delta}", base)
+            raise _refuse(
+                ErrorCode.INVALID_RECORD, name, f"{count} records, but the last offset delta is {delta}", base
+            )
         if checks_client:
             if (
                 count <= 0
@@ -169,7 +171,7 @@ def check(
                     f"producer {producer_id} repeats sequence {base_sequence} among other batches", base,
                 )  # fmt: skip
             if end < total:
-                # More batches follow; they are checked as if this one were written.
+                # More batches follow. They are checked as if this one had been written.
                 if tentative is None:
                     tentative = ProducerStates()
                     tentative.complete = producers.complete
@@ -197,9 +199,11 @@ def check(
                 parts.append(PREFIX.pack(base, length, batch_epoch))
                 parts.append(source[start + PREFIX_SIZE : stop])
         elif base < offset:
-            raise OffsetMismatch(f"{name}: a batch at offset {base}, where {offset} or later must follow", next_offset)
+            raise OffsetMismatch(f"{name}: a batch at offset {base}, before {offset}, the next offset", next_offset)
         if base > MAX_INT64 - 1 - delta or (batches and base + delta - batches[0][1] > MAX_RELATIVE):
-            raise _refuse(ErrorCode.INVALID_RECORD, name, f"offsets up to {base + delta} are too far away", base)
+            raise _refuse(
+                ErrorCode.INVALID_RECORD, name, f"its last offset, {base + delta}, is too large for this log", base
+            )
         if max_timestamp > top_timestamp:
             top_timestamp = max_timestamp
         records += count
@@ -218,14 +222,14 @@ def check(
             f"{name}: {stored} bytes in one append are more than segment.bytes={config.segment_bytes}",
         )
     if not batches and assigns:
-        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"{name}: no whole record batch in {total} bytes")
+        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"{name}: no complete record batch in {total} bytes")
     if not assigns and batches:
         parts.append(view[:position])
     return parts, batches, stored, records, top_timestamp, append_time, None
 
 
 def _summary(view: memoryview, position: int, inspection: Inspection | None) -> BatchSummary:
-    """What the records of a batch are. Raises KafkaError INVALID_RECORD, which a producer does not try again."""
+    """A summary of a batch's records. Raises KafkaError INVALID_RECORD, which a producer does not retry."""
     try:
         if inspection is None or position:
             return validate_batch(view, position)
@@ -237,7 +241,7 @@ def _summary(view: memoryview, position: int, inspection: Inspection | None) -> 
 
 
 def _recoded(view: memoryview, position: int, codec: int, level: int | None, inspection: Inspection | None) -> bytes:
-    """A batch in another codec. Raises KafkaError as `_summary`."""
+    """A batch recompressed with another codec. Raises KafkaError like `_summary`."""
     try:
         if inspection is None or position:
             return with_codec(view, position, codec, level)[0]
@@ -249,9 +253,9 @@ def _recoded(view: memoryview, position: int, codec: int, level: int | None, ins
 
 
 def _check_records(found: BatchSummary, name: str, config: LogConfig, base: int, wall_ms: int) -> None:
-    """What a header does not tell. Raises KafkaError."""
+    """Check what the header does not show. Raises KafkaError."""
     if config.compacts and found.null_keys:
-        raise NullKeys(f"{name}: batch at offset {base}: a compacted topic takes no record without a key")
+        raise NullKeys(f"{name}: batch at offset {base}: a compacted topic accepts no record without a key")
     if not config.stamps and found.min_timestamp != NO_TIMESTAMP:
         _check_times(name, config, base, found.min_timestamp, found.max_timestamp, wall_ms)
 
@@ -295,20 +299,22 @@ def _refuse_client(
     base_sequence: int,
     wall_ms: int,
 ) -> None:
-    """Say what is wrong with a producer's batch, in the order of Kafka's LogValidator, as far as its header shows."""
+    """The error for a producer's batch. The header is checked in the order of Kafka's LogValidator."""
     if count <= 0 or delta + 1 != count:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records where offsets are for {delta + 1}", base)
+        raise _refuse(ErrorCode.INVALID_RECORD, name, f"{count} records in {delta + 1} offsets", base)
     if attributes & CONTROL:
         raise _refuse(ErrorCode.INVALID_RECORD, name, "clients may not write control records", base)
     if producer_id >= 0 and base_sequence < 0:
-        raise _refuse(ErrorCode.INVALID_RECORD, name, f"sequence {base_sequence} of producer {producer_id}", base)
+        raise _refuse(
+            ErrorCode.INVALID_RECORD, name, f"invalid sequence {base_sequence} of producer {producer_id}", base
+        )
     if attributes & NOT_FOR_CLIENTS:
         if attributes & TRANSACTIONAL:
             raise _refuse(ErrorCode.INVALID_TXN_STATE, name, "no transaction is open for this producer", base)
         raise _refuse(ErrorCode.INVALID_TIMESTAMP, name, "a producer may not set the type LogAppendTime", base)
     if attributes & CODEC_MASK > LAST_CODEC:
         codec = attributes & CODEC_MASK
-        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"codec {codec} is not one of Kafka's", base)
+        raise _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, name, f"unknown codec {codec}", base)
     if not config.stamps:
         least = base_timestamp if base_timestamp >= 0 else wall_ms
         _check_times(name, config, base, least, max_timestamp, wall_ms)

@@ -1,9 +1,9 @@
-"""The end of logs, of one or of thousands together: what they leave so that the next start need not look through them.
+"""Closes one log, or thousands together, so that the next start need not read them.
 
-Each writes its indexes, producers and leader epochs into the page cache; all of that is put on disk; then the epochs'
-files take the place of the old ones, and the directories are put on disk. Synced one by one, that is five or six
-waits for the disk a log. Many logs are synced by two calls for their whole volume, where the system has a call that
-reports whether it worked.
+Each log writes its indexes, producers and leader epochs into the page cache, and all of that is synced. Then the new
+epoch files replace the old ones, and the directories are synced. If each log were synced on its own, that would be five
+or six waits for the disk per log. Many logs are synced by two calls for their whole volume, if the operating system has
+a call that reports whether it worked.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from .file_names import SNAPSHOT_SUFFIX, file_name
 from .snapshots import remove_stray_snapshots, write_snapshot
 from .syncing import sync_file, sync_name, with_note
 
-VOLUME_LOGS_MIN = 64  # fewer logs are not worth waiting for what others have written to the volume
-LOGS_AT_ONCE = 32  # that one thread deals with before others have their turn
+VOLUME_LOGS_MIN = 64  # for fewer logs, a sync of the whole volume is not worth it
+LOGS_AT_ONCE = 32  # handled by one thread in one call
 
 
 class Closable(Protocol):
-    """What a log is to `close_logs`."""
+    """What `close_logs` needs of a log."""
 
     def at_rest(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Nothing is at work in the directory, appends aside, nor will be until this is left."""
+        """While inside, no work runs in the directory, except appends."""
 
     def end(self) -> LogEnd | None:
-        """What is to be written before it is closed; None for nothing. It must be at rest."""
+        """What must be written before the log is closed; None for nothing. The log must be at rest."""
 
     def ended(self, error: OSError | None) -> KafkaError | None:
-        """What `end` gave is on disk, or why it is not; gives the error to report."""
+        """The result of `end` is on disk, or failed with this error. Returns the error to report."""
 
     def abandon(self) -> None:
-        """Close it. Ranges that are being sent stay readable."""
+        """Close the log. Ranges that are being sent stay readable."""
 
 
 class LogEnd:
-    """What one log leaves. Its steps block, so they run in the pool; after an error no other step follows."""
+    """What one log writes when it closes. The steps block, so they run in the pool; after an error no step follows."""
 
     __slots__ = ("_epochs", "_is_unnamed", "_ranges", "error", "log")
 
@@ -55,18 +55,18 @@ class LogEnd:
 
     @property
     def directory(self) -> str:
-        """Of the log."""
+        """The log's directory."""
         return self._ranges.status.directory
 
     @property
     def renames(self) -> bool:
-        """Whether `rename` has something to do."""
+        """Whether `rename` has anything to do."""
         return self._epochs is not None
 
     def write(self) -> None:
-        """All of it into the page cache, nothing in place of what a start after a crash would read."""
+        """Write all files into the page cache. Files that a start after a crash would read are not replaced yet."""
         tail, files = self._ranges.tail, self._ranges.files
-        tail.active.file.give_back()  # no appends follow: only what lies past the end is cut
+        tail.active.file.give_back()  # no append follows
         tail.active.write_indexes(files)
         write_snapshot(files, self.directory, tail.log_end_offset, tail.producers)
         remove_stray_snapshots(files, self.directory, self._ranges.segments)
@@ -80,14 +80,14 @@ class LogEnd:
                 file.close()
 
     def sync(self) -> None:
-        """What was written, to the disk: the next start believes the indexes, even after a power cut."""
+        """Sync what was written: the next start trusts the indexes, even after a power cut."""
         tail, files = self._ranges.tail, self._ranges.files
         if self._is_unnamed:
             sync_name(files, self.directory)
         for segment in self._ranges.segments:
             if not segment.synced:
                 segment.sync(files, True)
-        if len(tail.producers):  # of an empty snapshot the checksum tells whether it is whole
+        if len(tail.producers):  # an empty snapshot need not be synced: its checksum shows whether it is whole
             sync_file(files, f"{self.directory}/{file_name(tail.log_end_offset, SNAPSHOT_SUFFIX)}")
         if self._epochs is not None:
             sync_file(files, f"{self._epochs}.tmp")
@@ -106,10 +106,10 @@ async def close_logs(
     sync_volume: Callable[[], bool] = lambda: False,
     volume_logs_min: int = VOLUME_LOGS_MIN,
 ) -> list[KafkaError]:
-    """Close logs: sync and write all that makes the next start a clean one. Gives the errors of those that failed.
+    """Close logs: write and sync all that makes the next start a clean one. Returns the errors of those that failed.
 
-    Of logs that are offline, and of those that have not changed since a clean stop, nothing is written. sync_volume:
-    see `Held`; used when at least `volume_logs_min` logs have something to write.
+    Nothing is written for logs that are offline, or that have not changed since a clean shutdown. sync_volume: see
+    `Held`; used if at least `volume_logs_min` logs have something to write.
     """
     async with contextlib.AsyncExitStack() as stack:
         for log in logs:
@@ -130,7 +130,7 @@ async def close_logs(
 
 
 async def _each(files: Files, ends: Sequence[LogEnd], step: Callable[[LogEnd], None]) -> None:
-    """One step of all that have had no error, in the pool."""
+    """Run one step, in the pool, for all logs that have had no error."""
     sound = [end for end in ends if end.error is None]
     parts = [sound[start : start + LOGS_AT_ONCE] for start in range(0, len(sound), LOGS_AT_ONCE)]
     if len(parts) > 1:

@@ -1,4 +1,4 @@
-"""Brings into memory what a read would have had to wait for."""
+"""Reads what is not in the page cache, so that a read need not wait for the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .index_window import locate
 
 
 async def bring(missing: NotCached) -> None:
-    """Wait for what a read needed: the same read finds it then. Errors of the disk are left to that read."""
+    """Read what a read lacked: the same read then finds it in memory. Disk errors are left to that read."""
     ranges, segment = missing.ranges, missing.segment
     cuts = ranges.cuts
     try:

@@ -1,6 +1,6 @@
-"""The log's side of a compaction: its steps, and segments that a cleaned one takes the place of.
+"""The log's part of a compaction: it runs the steps and replaces segments by cleaned ones.
 
-What is compacted, and how, is decided in upkeep/; swap.py has what happens to the files.
+upkeep/ decides what is compacted, and how; swap_files.py changes the files.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from . import swap
+from . import swap_files
 from ._ranges import LogRanges
 from ._segment import Segment
 from .progress import LogLocks
-from .swap import Replacement
+from .swap_files import Replacement
 
 
 class CompactionSwap:
-    """Of one log."""
+    """Replaces the segments of one log."""
 
     __slots__ = ("_locks", "_ranges")
 
@@ -25,7 +25,7 @@ class CompactionSwap:
         self._locks = locks
 
     async def step(self, work: Iterator[int | Replacement]) -> int | Replacement | None:
-        """The next step of a round, in the pool; None after the last. Raises StorageError, CorruptBatch."""
+        """Run the next step of a round in the pool; None after the last. Raises StorageError, CorruptBatch."""
         status = self._ranges.status
         async with self._locks.cleaning:
             status.check_online()
@@ -35,19 +35,19 @@ class CompactionSwap:
                 raise status.refuse(error, "cannot compact") from error
 
     async def end(self, unfinished: Segment) -> None:
-        """Remove what a round that will not go on has written. Raises StorageError."""
+        """Remove the files of a round that will not continue. Raises StorageError."""
         async with self._locks.cleaning:
             if self._ranges.tail.failure is None:
                 try:
-                    await self._ranges.files.run(swap.discard, self._ranges.files, unfinished)
+                    await self._ranges.files.run(swap_files.discard, self._ranges.files, unfinished)
                 except OSError as error:
                     raise self._ranges.status.refuse(error, "cannot remove the rest of a compaction in") from error
 
     async def replace(self, new: Segment, old: Sequence[Segment], cuts: int) -> bool:
-        """Put a cleaned segment in place of closed ones; False, and nothing done, when the log has changed.
+        """Replace closed segments by a cleaned one. Returns False, with nothing done, if the log has changed.
 
-        cuts: `LogRanges.cuts` when the round began. Raises StorageError; the log is offline when it is not known any
-        more which of the two a start will find.
+        cuts: `LogRanges.cuts` when the round began. Raises StorageError. If it is then unknown which segments a start
+        would find, the log goes offline.
         """
         ranges, status, files = self._ranges, self._ranges.status, self._ranges.files
         async with self._locks.maintenance, self._locks.cleaning:
@@ -55,10 +55,10 @@ class CompactionSwap:
             if cuts != ranges.cuts or not self._are_closed_neighbours(old):
                 return False
             try:
-                await files.run(swap.decide, files, new, old)
+                await files.run(swap_files.decide, files, new, old)
             except OSError as error:
                 try:
-                    await files.run(swap.discard, files, new)
+                    await files.run(swap_files.discard, files, new)
                 except OSError as second:
                     raise status.fail(second, "cannot undo a compaction in") from error
                 raise status.refuse(error, "cannot compact") from error
@@ -66,7 +66,7 @@ class CompactionSwap:
             ranges.segments[number : number + len(old)] = [new]
             ranges.bases[number : number + len(old)] = [new.base_offset]
             try:
-                await files.run(swap.finish, files, new, old)
+                await files.run(swap_files.finish, files, new, old)
             except OSError as error:
                 raise status.fail(error, "cannot finish a compaction in") from error
             return True
@@ -80,7 +80,7 @@ class CompactionSwap:
         )
 
     def last_records(self) -> dict[int, tuple[int, int]]:
-        """Of each producer that is remembered: the last offset of its last data batch (-1: none), and its epoch."""
+        """For each known producer: the last offset of its last data batch (-1: none), and its epoch."""
         return {
             producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in self._ranges.tail.producers.items()

@@ -1,6 +1,6 @@
 """Which leader epoch began at which offset (KIP-101), and its checkpoint file in Kafka's format.
 
-The log's headers hold the same facts, so that after a crash whatever the file lacks is read again.
+The batch headers hold the same facts, so after a crash a recovery reads from the log what the file lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ UNDEFINED = (-1, -1)
 
 
 class LeaderEpochs:
-    """Rising epochs with rising start offsets. `dirty` says that the checkpoint file is behind."""
+    """Increasing epochs with increasing start offsets. `dirty`: the checkpoint file is out of date."""
 
     __slots__ = ("_epochs", "_starts", "dirty", "latest")
 
@@ -28,7 +28,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """An epoch's first batch. One of an earlier epoch, as an unclean election may bring, drops the later ones."""
+        """Record an epoch's first batch. An earlier epoch, as after an unclean election, removes the later ones."""
         if epoch < 0 or epoch == self.latest:
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -40,7 +40,7 @@ class LeaderEpochs:
         self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch at or below `epoch`, and where it ended; (-1, -1) when nothing can be said."""
+        """The largest known epoch up to `epoch`, and where it ended; (-1, -1) if none is known."""
         if epoch == UNDEFINED[0]:
             return UNDEFINED
         if epoch == self.latest:
@@ -51,12 +51,12 @@ class LeaderEpochs:
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that an offset was written in; -1 when it is older than all that is known."""
+        """The epoch in which an offset was written; -1 if the offset is older than all known epochs."""
         found = bisect_right(self._starts, offset)
         return self._epochs[found - 1] if found else -1
 
     def truncate_end(self, offset: int) -> None:
-        """Forget epochs that begin at an offset or later."""
+        """Forget epochs that begin at this offset or later."""
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
@@ -64,7 +64,7 @@ class LeaderEpochs:
         self.latest = self._epochs[-1] if self._epochs else -1
 
     def truncate_start(self, offset: int) -> None:
-        """Forget epochs that ended at or before an offset; the one that holds it begins there now."""
+        """Forget epochs that ended at or before this offset; the epoch that holds it now begins there."""
         keep = bisect_right(self._starts, offset) - 1
         if keep < 0 or (keep == 0 and self._starts[0] == offset):
             return

@@ -1,4 +1,4 @@
-"""Errors of an append that need more than a code."""
+"""Errors of an append that carry more than a code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 
 
 class OffsetMismatch(KafkaError):
-    """An append that must begin at the log's end does not; `next_offset` is where the log ends."""
+    """An append does not begin at the log's end; `next_offset` is the log's end."""
 
     def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -14,7 +14,7 @@ class OffsetMismatch(KafkaError):
 
 
 class NullKeys(KafkaError):
-    """A batch for a compacted topic that is sound but for records without a key."""
+    """A batch for a compacted topic is valid, except that records have no key."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

@@ -1,4 +1,4 @@
-"""What the files of a log are called: by the first offset that they are of, in Kafka's way."""
+"""The names of a log's files: as in Kafka, the first offset and a suffix."""
 
 from __future__ import annotations
 

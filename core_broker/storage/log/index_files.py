@@ -1,7 +1,7 @@
 """The formats of a segment's index files, which are Kafka's, and searches in them.
 
 Offset index: (int32 last offset of a batch minus the segment's base, int32 position of that batch). Time index:
-(int64 largest timestamp so far, int32 relative last offset of the batch that has it), timestamps rising. Transaction
+(int64 largest timestamp so far, int32 relative last offset of its batch), with increasing timestamps. Transaction
 index: one entry for each abort marker of the segment (KIP-98). All are big-endian.
 """
 
@@ -15,13 +15,13 @@ from ..disk.files import File, Files
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
-NO_TIME = (-1, 0)  # the last entry of a time index that has none
-ABORTED_ENTRY = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset then
+NO_TIME = (-1, 0)  # stands for the last entry of an empty time index
+ABORTED_ENTRY = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
 _ABORTED_VERSION = 0
 
 
 def write_entries(files: Files, path: str, data: bytes, written: int, count: int, entry_bytes: int) -> int:
-    """Bring a file, which has the first `written` entries, to `count` entries; gives `count`."""
+    """Append to a file, which has the first `written` entries, so that it has `count`. Returns `count`."""
     file = files.open(path)
     try:
         written = min(written, count)
@@ -55,7 +55,7 @@ def _search(files: Files, path: str, entry: struct.Struct, key: int) -> tuple[in
 
 
 def last_up_to(file: File, entry: struct.Struct, key: int) -> tuple[int, tuple[int, int] | None]:
-    """The last entry whose first number is at most `key`, after its own number; (-1, None) where there is none."""
+    """The last entry whose first field is at most `key`, as (its number, entry); (-1, None) if there is none."""
     low, high = 0, file.size // entry.size
     best = None
     while low < high:
@@ -70,7 +70,7 @@ def last_up_to(file: File, entry: struct.Struct, key: int) -> tuple[int, tuple[i
 
 
 def read_entry(file: File, entry: struct.Struct, number: int) -> tuple[int, int]:
-    """Raises OSError; ESTALE where the file was cut after it was opened."""
+    """One entry. Raises OSError; ESTALE if the file was cut after it was opened."""
     data = file.pread(entry.size, number * entry.size)
     if len(data) < entry.size:
         raise OSError(errno.ESTALE, f"it ends before entry {number}", file.path)
@@ -79,7 +79,7 @@ def read_entry(file: File, entry: struct.Struct, number: int) -> tuple[int, int]
 
 
 def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[int, int] | None] | None:
-    """How many entries an index file has, and the last one; None without a file, or with half an entry at its end."""
+    """The number of entries in an index file, and its last one; None if it is missing or ends with half an entry."""
     try:
         file = files.open(path, create=False)
     except FileNotFoundError:
@@ -94,18 +94,18 @@ def glance(files: Files, path: str, entry: struct.Struct) -> tuple[int, tuple[in
 
 
 def is_sane(files: Files, path: str, log_bytes: int) -> bool:
-    """Whether a closed segment's offset index can be used: it has whole entries, and the last one is plausible."""
+    """Whether a closed segment's offset index can be used: its entries are whole and the last one is plausible."""
     found = glance(files, path, OFFSET_ENTRY)
     return found is not None and is_within(found[1], log_bytes)
 
 
 def is_within(last: tuple[int, int] | None, log_bytes: int) -> bool:
-    """Whether the last entry of an offset index points into a log of so many bytes."""
+    """Whether the last entry of an offset index points into a log of this size."""
     return last is None or (last[0] >= 0 and 0 <= last[1] < log_bytes)
 
 
 class AbortedTransaction(NamedTuple):
-    """A span of offsets in which one producer's transactional records are void."""
+    """A range of offsets in which the transactional records of one producer are aborted."""
 
     producer_id: int
     first_offset: int
@@ -119,6 +119,6 @@ def encode_aborted(aborted: AbortedTransaction) -> bytes:
 
 
 def decode_aborted(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a transaction index. Half an entry at its end, which a crash may leave, is left out."""
+    """The entries of a transaction index. Half an entry at its end, which a crash may leave, is ignored."""
     whole = len(data) - len(data) % ABORTED_ENTRY.size
     return [AbortedTransaction(*row[1:]) for row in ABORTED_ENTRY.iter_unpack(data[:whole])]

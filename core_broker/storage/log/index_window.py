@@ -1,7 +1,7 @@
-"""Pieces of closed segments' offset indexes that are kept in memory for those who read on.
+"""Parts of closed segments' offset indexes, kept in memory for readers that go on.
 
-A closed segment keeps no index in memory, and a search in its file may wait for the disk. So the piece that follows the
-entry found is kept: a reader that goes on through the segment finds its next positions there, without a system call.
+A closed segment keeps no index in memory, and a search in its file may wait for the disk. So the entries after the one
+that was found are kept: a reader that goes on through the segment finds the next positions without a system call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WINDOWS_KEPT = 1024  # of all segments of a broker
 
 
 class IndexWindow:
-    """Successive entries of an offset index: for relative offsets from `first` to before `end`."""
+    """Consecutive entries of an offset index, for relative offsets from `first` up to, but not including, `end`."""
 
     __slots__ = ("end", "entries", "first")
 
@@ -41,14 +41,14 @@ class IndexWindow:
         end = MAX_RELATIVE + 1
         if len(whole) > WINDOW_ENTRIES * OFFSET_ENTRY.size:
             last = len(whole) - OFFSET_ENTRY.size
-            end = OFFSET_ENTRY.unpack_from(whole, last)[0]  # the entry after the window, whose batch is not in it
+            end = OFFSET_ENTRY.unpack_from(whole, last)[0]  # the first entry after the window
             whole = whole[:last]
         first = OFFSET_ENTRY.unpack_from(whole)[0] if number and whole else 0
         return cls(first, end, OffsetIndex.load(whole))
 
 
 class IndexWindows:
-    """The last window of each segment that is read, at most WINDOWS_KEPT; it goes with its segment."""
+    """The last window of each segment that is read, at most WINDOWS_KEPT. It is dropped with its segment."""
 
     def __init__(self, most: int = WINDOWS_KEPT) -> None:
         self._most = most
@@ -58,19 +58,19 @@ class IndexWindows:
         return len(self._held)
 
     def start_of(self, segment: Segment, relative_offset: int) -> int:
-        """The position at which a search for an offset begins; -1 when no window has it."""
+        """The position at which a search for an offset begins; -1 if no window has it."""
         window = self._held.get(segment)
         if window is None or not window.first <= relative_offset < window.end:
             return -1
         return window.entries.lookup(relative_offset)
 
     def indexed_before(self, segment: Segment, position: int) -> int:
-        """As `Segment.indexed_before`, by its window."""
+        """Like `Segment.indexed_before`, by the segment's window."""
         window = self._held.get(segment)
         return -1 if window is None else window.entries.position_before(position)
 
     def drop(self, segment: Segment) -> None:
-        """Its index changes."""
+        """The segment's index changes: drop its window."""
         self._held.pop(segment, None)
 
     def keep(self, segment: Segment, window: IndexWindow) -> None:
@@ -81,7 +81,7 @@ class IndexWindows:
 
 
 def locate(files: Files, segment: Segment, offset: int) -> IndexWindow | None:
-    """Bring what a search for an offset needs into the page cache; gives the window, where the file had to be asked."""
+    """Read what a search for an offset needs into the page cache. Returns the window if the file was searched."""
     start = segment.start_of(offset)
     window = None
     if start < 0:

@@ -1,7 +1,7 @@
 """Looks into a batch before it is appended: validates its records, and compresses it with the topic's codec.
 
-A large batch takes milliseconds to compress, and a small compressed one may decompress to a large one. So whoever
-appends can do this elsewhere, and pass the outcome to `Log.append` with the same bytes. All functions are pure.
+A large batch takes milliseconds to compress, and a small compressed one may decompress to a large one. So the caller of
+an append can do this elsewhere, and pass the result to `Log.append` with the same bytes. All functions are pure.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from ....protocol.records import BatchSummary, validate_batch, with_codec
 from ..disk.files import Buffer
 from .log_config import LogConfig
 
-SMALL_BYTES = 16 * 1024  # an uncompressed batch up to this size is inspected where it is appended
+SMALL_BYTES = 16 * 1024  # an uncompressed batch up to this size is inspected by the append itself
 
 
 class Inspection(NamedTuple):
-    """The outcome for one batch, under the options it was found by."""
+    """The result for one batch, and the options it depends on."""
 
     codec: int | None
     level: int | None
-    recoded: bytes | None  # None: it has the codec already, or none is asked for
+    recoded: bytes | None  # None: the batch has the right codec, or any is allowed
     summary: BatchSummary | None
     error: KafkaError | None  # the batch cannot be read
 
     def of(self, codec: int | None, level: int | None) -> Inspection | None:
-        """This, if the options are still the same."""
+        """This result, if the options are still the same."""
         return self if (self.codec, self.level) == (codec, level) else None
 
 
 def is_large(batch: Buffer, config: LogConfig) -> bool:
-    """Whether to look into a batch takes so long that others should not wait for it."""
+    """Whether inspecting a batch takes so long that other requests should not wait for it."""
     size = len(batch)
     if size < HEADER_SIZE or size > config.max_message_bytes:
-        return False  # it is refused without a look at its records
+        return False  # it is refused by its size
     codec = ATTRIBUTES.unpack_from(batch, ATTRIBUTES_AT)[0] & CODEC_MASK
     if not config.looks_into or (codec == config.codec and not config.looks_at_records):
         return False
@@ -43,7 +43,7 @@ def is_large(batch: Buffer, config: LogConfig) -> bool:
 
 
 def inspect_batch(batch: bytes, config: LogConfig) -> Inspection:
-    """Look into one whole batch."""
+    """Inspect one whole batch."""
     codec, level = config.codec, config.codec_level
     recoded = summary = error = None
     try:

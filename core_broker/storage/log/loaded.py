@@ -1,4 +1,4 @@
-"""What a log is built from: the state that a start has found in its directory."""
+"""The state that a start has found in a log's directory. A log is built from it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class Loaded:
     recovery_point: int
     first_dirty_offset: int
     notes: list[str] = field(default_factory=list)  # what was cut off or rebuilt
-    is_closed: bool = False  # the files are as a clean stop leaves them: one that follows has nothing to write
-    is_new: bool = False  # the file that says which topic it is of may not be on disk yet
-    has_new_names: bool = False  # of files that the process before has made, which may not be on disk either
+    is_closed: bool = False  # closed by a clean shutdown: without changes, the next one writes nothing
+    is_new: bool = False  # the file with the topic id may not be on disk yet
+    has_new_names: bool = False  # names of files that the previous process created may not be on disk yet

@@ -1,20 +1,20 @@
 """One partition's log: append, read, roll, truncate, retain.
 
-Appends and reads run on the event loop and see batches by their headers only; whatever may wait for the disk (sync,
-opening, deleting, searches by timestamp) is awaited. An append checks everything, then writes, then remembers: when it
-raises, the log is as before. When the disk leaves a log in doubt, it goes offline and says why.
+Appends and reads run on the event loop and read only the headers of batches. Everything that may wait for the disk
+(sync, opening, deleting, searches by timestamp) is awaited. An append first checks everything, then writes, then
+changes the state: if it raises, the log is as before. If the state on disk becomes uncertain, the log goes offline.
 
 A `Log` holds its parts and joins them:
 
-    tail        _tail.py        what appends compare and change; the short way of an append (compiled)
-    ranges      _ranges.py      the segments, and where in them the bytes of an offset are (compiled)
-    status      status.py       online or not; what is reported to the owner
-    progress    progress.py     how far it is on disk and compacted
-    locks       progress.py     who may work on its files
+    tail        _tail.py        the state that appends use; the short way of an append (compiled)
+    ranges      _ranges.py      the segments, and where in them an offset's bytes are (compiled)
+    status      status.py       online or offline; reports to the owner
+    progress    progress.py     how far the log is synced and compacted
+    locks       progress.py     locks for work on the files
     rolling     rolling.py      when a segment ends and the next begins
 
-Parts without a state of their own are made when they are used: `syncing` puts the log on disk, `truncation` cuts its
-end off, `retention` moves its start, `compaction` puts cleaned segments in place, `timestamps` searches.
+Parts without a state of their own are created when they are used: `syncing` syncs the log, `truncation` cuts off its
+end, `retention` moves its start, `compaction` replaces segments by cleaned ones, `timestamps` searches.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from .timestamps import TimestampOffset, TimestampSearch
 from .transactions import TransactionIndex, follow
 from .truncation import Truncation
 
-MIRROR = Origin.MIRROR  # a member of an enumeration is found by its name each time, at the cost of a call
+MIRROR = Origin.MIRROR  # looking up an enumeration member costs a call each time
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. For a duplicate: what the first one did."""
+    """The result of an append; for a duplicate, that of the first append."""
 
     first_offset: int
     last_offset: int
-    next_offset: int  # the log's end now
+    next_offset: int  # the log's end after the append
     max_timestamp: int
     log_append_time_ms: int  # -1 under CreateTime
     log_start_offset: int
@@ -67,14 +67,14 @@ class AppendInfo(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """Whole batches from the one that holds the wanted offset on; the last may be cut off by `max_bytes`."""
+    """Whole batches, from the one with the wanted offset on; the last may be cut off by `max_bytes`."""
 
     ranges: list[FileRange]
     size_bytes: int
 
 
 class Log:
-    """A partition's log in one directory. Made by `startup.opening.open_log`. Not for several threads."""
+    """A partition's log in one directory, created by `startup.opening.open_log`. Not thread-safe."""
 
     __slots__ = ("_shape_on_disk", "locks", "progress", "ranges", "recovery_notes", "rolling", "status", "tail")
 
@@ -125,7 +125,7 @@ class Log:
 
     @property
     def failure(self) -> KafkaError | None:
-        """Why the log is offline."""
+        """Why the log is offline; None if it is online."""
         return self.tail.failure
 
     @property
@@ -146,12 +146,12 @@ class Log:
 
     @property
     def latest_epoch(self) -> int:
-        """The leader epoch of the last batch, or one that was assigned after it; -1 in an empty log."""
+        """The leader epoch of the last batch, or the one assigned after it; -1 in an empty log."""
         return self.epochs.latest
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction that is still open begins."""
+        """Where the earliest open transaction begins."""
         return self.tail.producers.first_unstable_offset
 
     @property
@@ -164,11 +164,11 @@ class Log:
 
     @property
     def active_segment(self) -> Segment:
-        """The one that is appended to."""
+        """The segment that appends go to."""
         return self.tail.active
 
     def closed_segments(self) -> list[Segment]:
-        """All but the active one, oldest first."""
+        """All segments but the active one, oldest first."""
         return self.ranges.segments[:-1]
 
     @property
@@ -178,12 +178,12 @@ class Log:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether all that was appended is."""
+        """Whether all appended bytes are on disk."""
         return self.recovery_point >= self.log_end_offset
 
     @property
     def needs_flush(self) -> bool:
-        """Whether flush.messages asks for a `sync` before what was appended counts as written."""
+        """Whether flush.messages requires a `sync` before the last append counts as written."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     # --- Append -------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Log:
     ) -> AppendInfo:
         """Append whole batches into the page cache, all or none. Raises KafkaError, OffsetMismatch, StorageError.
 
-        CLIENT and COORDINATOR are given offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
+        CLIENT and COORDINATOR get offsets and `leader_epoch`; REPLICATION and MIRROR keep every byte.
         inspection: of the first batch, see `inspection.py`.
         """
         tail = self.tail
@@ -228,7 +228,7 @@ class Log:
             file.append(parts)
         except OSError as error:
             raise self.rolling.append_failed(error) from error
-        # The batches are in the log; nothing below may refuse them.
+        # The batches are in the log; nothing below may reject them.
         interval = config.index_interval_bytes
         epochs = tail.epochs
         for size_bytes, base, last, stamp, epoch, producer_id, producer_epoch, sequence, attributes, start in checked:
@@ -256,13 +256,13 @@ class Log:
         )
 
     def _check_epochs(self, checked: list[Checked]) -> None:
-        """A source's epochs only rise: a batch of an earlier one is of another history, and would rewrite this one."""
+        """A source's epochs only increase: a batch of an earlier one belongs to another history."""
         latest = self.epochs.latest
         for _, base, _, _, epoch, *_ in checked:
             if 0 <= epoch < latest:
                 raise KafkaError.of(
                     ErrorCode.FENCED_LEADER_EPOCH,
-                    f"{self.name}: batch at offset {base} is of leader epoch {epoch}, the log holds epoch {latest}",
+                    f"{self.name}: batch at offset {base} is of leader epoch {epoch}, but the log has epoch {latest}",
                 )
             latest = max(latest, epoch)
 
@@ -288,17 +288,17 @@ class Log:
         min_one: bool = True,
         may_wait: bool = True,
     ) -> LogSlice:
-        """Where the bytes from the batch with `offset` to `upper_offset` (the end, if None) are, at most `max_bytes`.
+        """Locate the bytes from the batch with `offset` up to `upper_offset` (None: the end), at most `max_bytes`.
 
-        min_one: the first batch is given whole even when it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE outside
-        of log start and log end, CORRUPT_MESSAGE, StorageError; and NotCached where it would have to wait for the disk
-        and may not.
+        min_one: the first batch is included even if it is larger. Raises KafkaError OFFSET_OUT_OF_RANGE before the log
+        start or after the log end, CORRUPT_MESSAGE, StorageError; NotCached if the read would have to wait for the disk
+        and must not.
         """
         ranges = self.ranges.ranges(offset, max_bytes, upper_offset, min_one, may_wait)
         return LogSlice(ranges, sum(map(len, ranges)))
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Aborted spans that overlap offsets from `offset` to before `upper_offset`, by their first offset."""
+        """Aborted transactions that overlap the offsets from `offset` to before `upper_offset`, by first offset."""
         found = []
         try:
             for segment in self.ranges.from_offset(offset):
@@ -311,22 +311,22 @@ class Log:
         return sorted(found, key=lambda entry: entry.first_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset): the largest epoch here up to `epoch` and where it ended; (-1, -1) for none."""
+        """(epoch, end offset): the largest known epoch up to `epoch` and where it ended; (-1, -1) for none."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch that `offset` was written in."""
+        """The leader epoch in which `offset` was written."""
         return self.epochs.epoch_at(offset)
 
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with `timestamp` or a later one; None when there is none. Raises KafkaError."""
+        """The first record with `timestamp` or a later one; None if there is none. Raises KafkaError."""
         return await TimestampSearch(self.ranges).first_from(timestamp)
 
     async def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp; see `TimestampSearch.largest`. Raises KafkaError."""
         return await TimestampSearch(self.ranges).largest()
 
-    # --- Parts that are made when they are used -----------------------------------------------------------------------
+    # --- Parts that are created when they are used --------------------------------------------------------------------
 
     @property
     def syncing(self) -> LogSync:
@@ -345,35 +345,35 @@ class Log:
         return CompactionSwap(self.ranges, self.locks)
 
     async def sync(self) -> None:
-        """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
+        """Sync all that has been appended. Raises StorageError; the log is offline then."""
         await self.syncing.sync()
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut off all from the batch that holds `offset` on. Raises StorageError."""
+        """Cut off everything from the batch with `offset` on. Raises StorageError."""
         await self.truncation.truncate_to(offset)
 
     async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
-        """Remove all records; the log begins at `offset`. Raises StorageError, and OffsetMismatch where the log does
+        """Remove all records; the log then begins at `offset`. Raises StorageError, and OffsetMismatch if the log does
         not end at `expected_next_offset`."""
         await self.truncation.reset_to(offset, expected_next_offset)
 
     def advance_start(self, offset: int) -> None:
-        """Offsets before `offset` are no longer served. Raises KafkaError OFFSET_OUT_OF_RANGE past the end."""
+        """Stop serving offsets before `offset`. Raises KafkaError OFFSET_OUT_OF_RANGE past the end."""
         self.retention.advance_start(offset)
 
     async def enforce_retention(self, high_watermark: int, wall_ms: int) -> int:
-        """Remove old segments below the high watermark; gives how many. Raises StorageError."""
+        """Remove old segments below the high watermark; returns how many. Raises StorageError."""
         return await self.retention.enforce(high_watermark, wall_ms)
 
-    # --- The end ------------------------------------------------------------------------------------------------------
+    # --- Closing ------------------------------------------------------------------------------------------------------
 
     def _shape(self) -> tuple[int, ...]:
-        """What changes with every change of the files that a clean stop leaves."""
+        """Numbers that change with every change of the files that a clean shutdown writes."""
         ranges = self.ranges
         return self.log_start_offset, self.log_end_offset, ranges.cuts, ranges.bases[0], len(ranges.bases)
 
     async def close(self) -> None:
-        """Sync and write all that makes the next start a clean one. Of a log that is offline nothing is written.
+        """Write and sync all that makes the next start a clean one. If the log is offline, nothing is written.
 
         Raises StorageError.
         """
@@ -382,31 +382,31 @@ class Log:
 
     @contextlib.asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """Nothing is at work in the directory, appends aside, nor will be until this is left."""
+        """While inside, no work runs in the directory, except appends."""
         async with self.locks.maintenance, self.locks.cleaning:
             yield
 
     def end(self) -> LogEnd | None:
-        """What is to be written before it is closed; None for nothing. It must be at rest."""
+        """What must be written before the log is closed; None for nothing. The log must be at rest."""
         if self.failure is not None or self._shape() == self._shape_on_disk:
             return None
         return LogEnd(self, self.ranges, self.progress.is_unnamed)
 
     def ended(self, error: OSError | None) -> StorageError | None:
-        """What `end` gave is on disk, or why it is not; gives the error to report."""
+        """The result of `end` is on disk, or failed with this error. Returns the error to report."""
         if error is not None:
             return self.status.fail(error, "cannot close")
         self.progress.recovery_point = self.log_end_offset
         return None
 
     def abandon(self) -> None:
-        """Close it and leave the files as they are. Ranges that are being sent stay readable."""
+        """Close the log and leave the files as they are. Ranges that are being sent stay readable."""
         self.status.abandon()
 
     async def leave(self) -> None:
-        """`abandon`, and wait for what is at work in the directory: from then on nothing touches its files.
+        """`abandon`, then wait for work in the directory to end: from then on nothing touches its files.
 
-        They stay readable for whoever was given a range, also when their names are removed.
+        The files stay readable for ranges that were given out, even after their names are removed.
         """
         self.abandon()
         async with self.at_rest():

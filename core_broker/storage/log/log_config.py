@@ -1,4 +1,4 @@
-"""What a log needs to know of its topic's options, already parsed: plain values with Kafka's defaults."""
+"""The options of a topic that its log needs, already parsed, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LogConfig:
-    """Options of one topic, named as Kafka's with underscores. -1 stands for no limit where Kafka has it so."""
+    """Options of one topic, named as in Kafka, with underscores. -1 means no limit where it does in Kafka."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -31,7 +31,7 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"  # or "LogAppendTime"
     message_timestamp_before_max_ms: int = MAX_INT64
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
-    compression_type: str = "producer"  # or uncompressed, gzip, snappy, lz4, zstd: the codec of what clients append
+    compression_type: str = "producer"  # or uncompressed, gzip, snappy, lz4, zstd
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
@@ -39,17 +39,17 @@ class LogConfig:
     flush_ms: int = MAX_INT64
     producer_id_expiration_ms: int = DAY_MS
 
-    # What follows from them, looked at with every append.
+    # Derived values, used by every append.
     deletes: bool = field(init=False)
     compacts: bool = field(init=False)
-    roll_ms: int = field(init=False)  # age at which a segment closes: what must be compacted in time must not stay open
-    codec: int | None = field(init=False)  # that clients' batches are brought into; None keeps theirs
+    roll_ms: int = field(init=False)  # age at which a segment closes; limited by max.compaction.lag.ms
+    codec: int | None = field(init=False)  # to which clients' batches are recompressed; None keeps theirs
     codec_level: int | None = field(init=False)  # None for a codec without levels
-    looks_at_records: bool = field(init=False)  # of clients' batches: their headers do not tell enough
-    looks_into: bool = field(init=False)  # for that, or for another codec
-    stamps: bool = field(init=False)  # records get the time of their append
-    keeps_batches: bool = field(init=False)  # of clients: their headers tell enough, and nothing is changed in them
-    index_entries_safe: int = field(init=False)  # of the offset index: with so many neither index can be full
+    looks_at_records: bool = field(init=False)  # the headers of clients' batches do not show enough
+    looks_into: bool = field(init=False)  # batches are decompressed, for that or for another codec
+    stamps: bool = field(init=False)  # records get the time of their append as timestamp
+    keeps_batches: bool = field(init=False)  # clients' batches: the headers show enough, and nothing is changed
+    index_entries_safe: int = field(init=False)  # with this many offset index entries, neither index can be full
     limits: AppendLimits = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class LogConfig:
             "looks_into": looks_into,
             "stamps": stamps,
             "keeps_batches": not (looks_into or stamps),
-            # The time index has larger entries, 12 bytes, and a few more: one for each time that a segment was closed.
+            # The time index has larger entries, of 12 bytes, and one more each time the segment was closed.
             "index_entries_safe": self.segment_index_bytes // 16 - 64,
         }
         for name, value in derived.items():
@@ -83,7 +83,7 @@ class LogConfig:
             segment_bytes=self.segment_bytes,
             batch_bytes=min(self.max_message_bytes, self.segment_bytes),
             index_interval_bytes=self.index_interval_bytes,
-            # With jitter it takes the segment's name to tell how long it may grow: nothing surely fits.
+            # With jitter the size limit depends on the segment's base offset: no append is certain to fit.
             index_entries_safe=-1 if self.segment_jitter_ms else self.index_entries_safe,
             roll_ms=self.roll_ms,
             timestamp_after_max_ms=self.message_timestamp_after_max_ms,

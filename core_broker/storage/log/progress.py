@@ -1,4 +1,4 @@
-"""How far a log is on disk, and how far it is compacted; and the locks of those who work on its files."""
+"""How far a log is on disk, how far it is compacted, and the locks for work on its files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .status import LogStatus
 
 
 class LogProgress:
-    """The two offsets that checkpoints hold of a log, and what of it a sync still has to put on disk."""
+    """The two offsets of a log that are saved in checkpoints, and what the next sync has to put on disk."""
 
     __slots__ = (
         "_first_dirty_offset",
@@ -24,10 +24,10 @@ class LogProgress:
         self._status = status
         self._recovery_point = recovery_point
         self._first_dirty_offset = first_dirty_offset
-        self.unsynced_since_ms: int | None = None  # wall time of the first append that no sync has covered
+        self.unsynced_since_ms: int | None = None  # wall time of the first append since the last sync
         self.is_cut = False  # a truncation is not on disk yet
-        self.is_unnamed = False  # the file that names the topic of the directory is not on disk yet
-        self.has_new_names = False  # files made before this start may not have their names on disk
+        self.is_unnamed = False  # the file with the topic id is not on disk yet
+        self.has_new_names = False  # names of files created before this start may not be on disk
 
     @property
     def recovery_point(self) -> int:
@@ -51,10 +51,10 @@ class LogProgress:
 
 
 class LogLocks:
-    """Two locks that keep apart what is awaited. Appends and reads need neither: they run in between.
+    """Two locks that keep awaited work apart. Appends and reads need neither: they run in between.
 
-    maintenance: held by whatever changes which files the log has, or what of it is on disk. cleaning: held by each step
-    of a compaction, which only adds files. Each is made when it is first needed: most logs need none for long.
+    maintenance: held by work that changes which files the log has, or how much of it is on disk. cleaning: held by each
+    step of a compaction, which only adds files. Each is created when first needed: most logs rarely need one.
     """
 
     __slots__ = ("_cleaning", "_maintenance")

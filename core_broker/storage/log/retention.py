@@ -16,7 +16,7 @@ from .syncing import with_note
 
 
 class Retention:
-    """Of one log."""
+    """The retention of one log."""
 
     __slots__ = ("_locks", "_ranges", "_rolling")
 
@@ -26,7 +26,7 @@ class Retention:
         self._locks = locks
 
     def advance_start(self, offset: int) -> None:
-        """Offsets before `offset` are no longer served; the next `enforce` removes their segments.
+        """Stop serving offsets before `offset`; the next `enforce` removes their segments.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE past the end of the log.
         """
@@ -35,7 +35,7 @@ class Retention:
         if offset > tail.log_end_offset:
             raise KafkaError.of(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{status.name}: the log cannot start at {offset}, it ends at {tail.log_end_offset}",
+                f"{status.name}: the log cannot start at {offset}, since it ends at {tail.log_end_offset}",
             )
         if offset > tail.log_start_offset:
             tail.log_start_offset = offset
@@ -43,10 +43,10 @@ class Retention:
             status.changed()
 
     async def enforce(self, high_watermark: int, wall_ms: int) -> int:
-        """Remove old closed segments below the high watermark; gives how many. An active one that has expired closes.
+        """Remove old closed segments below the high watermark; returns how many. An expired active segment is closed.
 
-        By retention.ms and retention.bytes for cleanup.policy delete; below the log start offset for any. Raises
-        StorageError.
+        With cleanup.policy delete by retention.ms and retention.bytes; with any policy below the log start offset.
+        Raises StorageError.
         """
         ranges, tail, status, files = self._ranges, self._ranges.tail, self._ranges.status, self._ranges.files
         async with self._locks.maintenance:
@@ -56,7 +56,7 @@ class Retention:
             if not count:
                 return 0
             if count == len(ranges.segments):
-                # On disk before the others are removed, or a crash might leave no file that tells where the log ends.
+                # Sync it before the others are removed, or a crash might leave no file that shows where the log ends.
                 fresh = self._rolling.roll(tail.log_end_offset, wall_ms)
                 try:
                     await files.run(with_note, files, status.directory, fresh.file.sync)
@@ -75,7 +75,7 @@ class Retention:
             return count
 
     def next_due_ms(self, high_watermark: int) -> int | None:
-        """From when on `enforce` may have something to do, as long as the log does not change; None for never."""
+        """When `enforce` may next have something to do if the log does not change; None for never."""
         tail, segments = self._ranges.tail, self._ranges.segments
         config = tail.config
         oldest = segments[0]
@@ -83,7 +83,7 @@ class Retention:
         if due is not None:
             due += config.producer_id_expiration_ms
         if high_watermark < tail.log_end_offset:
-            return 0  # it rises without a change of the log
+            return 0  # the high watermark may rise without a change of the log
         if config.deletes and config.retention_ms >= 0 and (len(segments) > 1 or oldest.size_bytes):
             expires: int = oldest.newest_ms + config.retention_ms + 1
             due = expires if due is None else min(due, expires)
@@ -91,10 +91,10 @@ class Retention:
 
 
 def deletable(tail: LogTail, segments: Sequence[Segment], high_watermark: int, wall_ms: int) -> int:
-    """How many segments from the oldest on may be removed.
+    """How many segments, from the oldest on, may be removed.
 
-    All of them only when even the active one has records and every one has expired: the caller then rolls first.
-    Never one with an offset at the high watermark or above. Time counts from a segment's largest record timestamp.
+    All of them only if every one, even the active one, has records and has expired: the caller then rolls first.
+    Never one with an offset at the high watermark or above. A segment's age counts from its largest record timestamp.
     """
     config = tail.config
     excess = -1
@@ -109,7 +109,7 @@ def deletable(tail: LogTail, segments: Sequence[Segment], high_watermark: int, w
         excess -= segment.size_bytes
         is_before_start = end <= tail.log_start_offset
         is_expired = config.deletes and 0 <= config.retention_ms < wall_ms - segment.newest_ms
-        is_in_excess = excess >= 0  # with retention.bytes=0 the active one is, too
+        is_in_excess = excess >= 0  # with retention.bytes=0 also the active one
         if not (is_before_start or is_expired or is_in_excess):
             break
         count += 1
@@ -120,5 +120,5 @@ def remove_segments(files: Files, directory: str, segments: list[Segment], start
     """Remove segments, the oldest first, and the snapshots before `start`. Blocks."""
     for segment in segments:
         segment.unlink(files)
-        files.sync_directory(directory)  # else a power cut may bring it back without the next one: a gap
+        files.sync_directory(directory)  # else a power cut may bring it back without the next segment: a gap
     remove_snapshots(files, directory, below=start)

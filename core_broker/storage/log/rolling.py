@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and how; and what else an append needs seldom (`_tail.LongWay`)."""
+"""When a log begins a new segment, and how; and the other rare steps of an append (`_tail.LongWay`)."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class Rolling:
     def segment_for(
         self, first_offset: int, last_offset: int, size_bytes: int, max_timestamp: int, wall_ms: int
     ) -> Segment:
-        """The segment into which an append of these offsets, size and time belongs. Raises StorageError."""
+        """The segment for an append of these offsets, size and time. Raises StorageError."""
         tail = self._ranges.tail
         if not must_roll(tail.active, tail.config, size_bytes, last_offset, max_timestamp, wall_ms):
             return tail.active
-        # Segments begin where the one before ends, so that recovery can tell a lost tail from a hole in offsets.
+        # A segment begins where the previous one ends, so that recovery can tell a lost tail from a hole in offsets.
         end = tail.log_end_offset
         return self.roll(end if last_offset - end <= MAX_RELATIVE else first_offset, wall_ms)
 
     def append_failed(self, error: OSError) -> StorageError:
-        """What to raise after a write that was refused. The log goes offline where the write was half done."""
+        """The error to raise after a failed write. The log goes offline if part of the append was written."""
         status = self._ranges.status
         if isinstance(error, TornWrite):
             return status.fail(error, "cannot append to")
         return status.refuse(error, "cannot append to")
 
     def note_append(self, wall_ms: int) -> None:
-        """The first append since the last note, or since a sync."""
+        """Called for the first append after a sync or after the last call."""
         self._ranges.tail.is_noted = True
         if self._progress.unsynced_since_ms is None:
             self._progress.unsynced_since_ms = wall_ms
         self._ranges.status.changed()
 
     def roll(self, base_offset: int, wall_ms: int) -> Segment:
-        """Close the active segment and begin one at `base_offset`. Raises StorageError, and nothing has changed."""
+        """Close the active segment and begin one at `base_offset`. Raises StorageError, with nothing changed."""
         ranges, status = self._ranges, self._ranges.status
         tail, files = ranges.tail, ranges.files
         active = tail.active
@@ -66,7 +66,7 @@ class Rolling:
         if active.size_bytes:
             active.drop_indexes()
         elif base_offset != active.base_offset:
-            # Empty, and offsets from its base on do not reach `base_offset`: an append after a very long hole.
+            # It is empty, but `base_offset` is too far from its base: an append after a very long hole.
             del ranges.segments[-1], ranges.bases[-1]
             if not ranges.segments:
                 tail.log_start_offset = base_offset
@@ -86,7 +86,7 @@ class Rolling:
 def must_roll(
     segment: Segment, config: LogConfig, size_bytes: int, last_offset: int, max_timestamp: int, wall_ms: int
 ) -> bool:
-    """Whether an append of this size and reach belongs into the segment after this one."""
+    """Whether an append of this size and offset range belongs in the next segment."""
     size = segment.size_bytes
     if size + size_bytes > config.segment_bytes and size:
         return True
@@ -99,7 +99,7 @@ def must_roll(
         return True
     roll_ms = config.roll_ms
     if config.segment_jitter_ms:
-        # Spread over segments without a random source: always the same for one segment.
+        # Jitter without a random source: always the same for one segment.
         roll_ms -= crc32c(segment.path("").encode()) % max(1, min(config.segment_jitter_ms, roll_ms))
     if segment.first_timestamp >= 0 and max_timestamp >= 0:
         return max_timestamp - segment.first_timestamp > roll_ms

@@ -1,4 +1,4 @@
-"""Batch after batch of a segment's file, by their headers, up to the first that is not whole or not valid."""
+"""Reads a segment's file batch by batch, by the headers, up to the first incomplete or invalid batch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ....protocol.crc import crc32c
 from ..disk._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from ..disk.files import File
 
-READ_BYTES = 256 << 10  # of a segment at once: small enough for the processor's cache, of less cost than a megabyte
+READ_BYTES = 256 << 10  # per read; fits the processor's cache, which makes it cheaper than a megabyte
 
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
 def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Header]]:
-    """(position, header) of the batches from a position on, up to the first that is not whole, not of magic 2 or,
-    with `verify`, does not match its CRC."""
+    """(position, header) of the batches from a position on, up to the first that is incomplete, not of magic 2 or, with
+    `verify`, does not match its CRC."""
     end = file.size
     chunk = memoryview(b"")
     chunk_start = position
@@ -47,7 +47,7 @@ def headers(file: File, position: int, verify: bool) -> Iterator[tuple[int, Head
 
 
 def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
-    """The scan after each piece of a segment, up to the first batch that is not whole or not valid."""
+    """Yield the scan after each piece of a segment, up to the first incomplete or invalid batch."""
     while not scan.stopped and file.size - scan.end >= HEADER_SIZE:
         position, size, crc = scan.end, scan.wanted, -1
         left = file.size - position
@@ -58,14 +58,14 @@ def scanned(file: File, scan: BatchScan) -> Iterator[BatchScan]:
         data = file.pread(HEADER_SIZE if crc >= 0 else min(READ_BYTES, left), position)
         scan.take(data, left, crc)
         if scan.end == position and scan.wanted <= READ_BYTES:
-            return  # not valid, or less is there than the file's size says
+            return  # not valid, or the file is shorter than its size says
         yield scan
 
 
 def zeros_behind(file: File, end: int, next_offset: int, recovery_point: int, following: int | None) -> bool:
-    """Whether all bytes behind the last batch are zeros that an append has written, see `DataFile.append_batch`.
+    """Whether all bytes after the last batch are zeros that an append has written, see `DataFile.append_batch`.
 
-    Not where records are missing: those before the recovery point, or before the segment that follows.
+    False if records are missing: those before the recovery point, or before the segment that follows.
     """
     n = file.size - end
     is_whole = next_offset >= recovery_point if following is None else next_offset == following

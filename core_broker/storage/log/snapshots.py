@@ -1,4 +1,4 @@
-"""Producer snapshots: the `.snapshot` files of a log's directory, and the producers that they and the log give."""
+"""Producer snapshots: the `.snapshot` files in a log's directory, and the producers read from them and the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def snapshots(files: Files, directory: str) -> list[int]:
 
 
 def remove_snapshots(files: Files, directory: str, *, above: int | None = None, below: int | None = None) -> bool:
-    """Whether there were any."""
+    """Remove snapshots by their offset. Returns whether there were any."""
     doomed = [
         offset
         for offset in snapshots(files, directory)
@@ -35,7 +35,7 @@ def remove_snapshots(files: Files, directory: str, *, above: int | None = None, 
 
 
 def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segment]) -> None:
-    """As Kafka: a snapshot stays that a segment begins at, and the last, which a close has left."""
+    """As in Kafka: keep the snapshots at the base offset of a segment, and the last one, which a close has written."""
     bases = dict.fromkeys(segment.base_offset for segment in segments)
     for offset in snapshots(files, directory)[:-1]:
         if offset not in bases:
@@ -43,7 +43,10 @@ def remove_stray_snapshots(files: Files, directory: str, segments: Sequence[Segm
 
 
 def write_snapshot(files: Files, directory: str, offset: int, states: ProducerStates) -> None:
-    """The producers at an offset, into the page cache: the file's CRC tells whether it survived. Raises OSError."""
+    """Write the producers at an offset into the page cache; the file's CRC shows later whether it is whole.
+
+    Raises OSError.
+    """
     file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
     try:
         if file.size:
@@ -54,8 +57,8 @@ def write_snapshot(files: Files, directory: str, offset: int, states: ProducerSt
 
 
 def load_producers(files: Files, directory: str, segments: list[Segment], end: int, wall_ms: int) -> ProducerStates:
-    """The producers at `end`, where the last of `segments` ends: the latest snapshot that can be read, and the headers
-    of the log after it."""
+    """The producers at `end`, where the last of `segments` ends: from the latest readable snapshot and the batch
+    headers after it."""
     states = ProducerStates()
     start = segments[0].base_offset if segments else end
     for offset in reversed(snapshots(files, directory)):

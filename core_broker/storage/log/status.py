@@ -1,7 +1,7 @@
-"""Whether a log is online, and what it tells its owner.
+"""Whether a log is online, and what it reports to its owner.
 
-A log goes offline when memory and disk may differ from then on, or when the disk is broken. It stays so until it is
-opened again. The owner (the log manager, or the metadata log) learns of that and of other changes by its LogHooks.
+A log goes offline if memory and disk may differ from then on, or if the disk is broken. It stays offline until it is
+opened again. The owner (the log manager, or the metadata log) learns of this and of other changes by its LogHooks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LogHooks:
-    """What the owner of logs wants to know of them. One object serves all logs of an owner.
+    """What the owner of logs wants to know. One object serves all logs of an owner.
 
     Calls name the log by its status: `log.status`.
     """
@@ -27,7 +27,7 @@ class LogHooks:
     save_points: Callable[[], Awaitable[None]] | None = None  # saves recovery points and first dirty offsets
     on_roll: Callable[[LogStatus], None] | None = None  # a segment was closed: `sync_closed` is due
     on_change: Callable[[LogStatus], None] | None = None  # periodic work may have something to do for this log
-    # The log is offline for want of disk space, descriptors or memory. The owner opens it again once there is some.
+    # The log is offline for lack of disk space, descriptors or memory. The owner opens it again once there is some.
     # Without this hook such a log stays offline until the next start.
     on_failure: Callable[[LogStatus, StorageError], None] | None = None
     on_broken: Callable[[LogStatus], None] | None = None  # it is offline until the next start
@@ -48,19 +48,19 @@ class LogStatus:
         self.hooks = NO_HOOKS
 
     def check_online(self) -> None:
-        """Raise the failure by which the log is offline, if it is."""
+        """Raise the failure if the log is offline."""
         if self._tail.failure is not None:
             raise fresh_copy(self._tail.failure)
 
     def fail(self, error: OSError, doing: str) -> StorageError:
-        """Take the log offline; gives what to raise."""
+        """Take the log offline. Returns the error to raise."""
         failure = StorageError(error, self.directory, doing)
         if self._tail.failure is not None:
             return failure
         self._tail.failure = fresh_copy(failure)
         hooks = self.hooks
         if hooks.on_failure is not None and is_shortage(failure):
-            logger.error("%s is offline until there is room: %s", self.name, failure.message)
+            logger.error("%s is offline until the shortage is over: %s", self.name, failure.message)
             hooks.on_failure(self, failure)
         else:
             logger.error("%s is offline until the broker starts again: %s", self.name, failure.message)
@@ -69,7 +69,7 @@ class LogStatus:
         return failure
 
     def refuse(self, error: OSError, doing: str) -> StorageError:
-        """What to raise for a call that was refused and has changed nothing. Where the error may pass the log stays
+        """The error to raise for a call that failed and has changed nothing. If the error may pass, the log stays
         online, else it goes offline.
 
         Kafka takes all logs of the directory offline, whatever the error.
@@ -77,7 +77,7 @@ class LogStatus:
         return StorageError(error, self.directory, doing) if is_passing(error) else self.fail(error, doing)
 
     def unreadable(self, error: OSError) -> None:
-        """A range of this log that was given out could not be read."""
+        """A range of this log could not be read after it was given out."""
         self.refuse(error, "cannot read from")
 
     def abandon(self) -> None:
@@ -86,7 +86,7 @@ class LogStatus:
             self._tail.failure = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is closed")
 
     def changed(self) -> None:
-        """Offsets or options that periodic work goes by have changed. Appends say so once in a while."""
+        """Offsets or options that matter to periodic work have changed. Appends call this only now and then."""
         if self.hooks.on_change is not None:
             self.hooks.on_change(self)
 

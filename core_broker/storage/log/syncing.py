@@ -1,4 +1,4 @@
-"""What puts a log on disk, and the note for the next start where that fails.
+"""Syncs a log, and leaves a note for the next start if that fails.
 
 The functions block: they run in the pool, by `Files.run`.
 """
@@ -20,12 +20,12 @@ from .progress import LogLocks, LogProgress
 logger = logging.getLogger(__name__)
 
 SYNC_FAILED = "sync-failed"
-SPACE_TRIED = "space.tmp"  # a start removes one that a crash has left
-NOTHING = bytes(64 << 10)  # what is written there, repeatedly
+SPACE_TRIED = "space.tmp"  # a start removes the file if a crash has left it
+NOTHING = bytes(64 << 10)  # written to it repeatedly
 
 
 class LogSync:
-    """Puts one log on disk."""
+    """Syncs one log."""
 
     __slots__ = ("_locks", "_progress", "_ranges")
 
@@ -35,15 +35,15 @@ class LogSync:
         self._locks = locks
 
     async def sync(self) -> None:
-        """Put all that is appended now on disk. Raises StorageError, and then the log is offline."""
+        """Sync all that has been appended. Raises StorageError; the log is offline then."""
         async with self._locks.maintenance:
             self._ranges.status.check_online()
             await self._sync(False)
 
     async def sync_closed(self) -> None:
-        """Put all segments but the active one on disk, so that a start after a crash has no more than that one to read.
+        """Sync all segments but the active one, so that a start after a crash reads only the active one.
 
-        Raises StorageError, and then the log is offline.
+        Raises StorageError; the log is offline then.
         """
         async with self._locks.maintenance:
             self._ranges.status.check_online()
@@ -68,7 +68,7 @@ class LogSync:
         if not only_closed:
             progress.unsynced_since_ms, tail.is_noted = None, False
         named = directory if progress.is_unnamed else None
-        # A sync of the log puts only its own name on disk, not those of indexes and partition.metadata.
+        # A sync of the log file puts only that name on disk, not those of indexes and partition.metadata.
         has_new_names = progress.has_new_names or progress.is_unnamed or has_closed or tail.active.has_aborted
         listed = directory if has_new_names else None
         try:
@@ -82,7 +82,7 @@ class LogSync:
             try:
                 await files.run(files.write_atomic, f"{directory}/{EPOCH_CHECKPOINT}", encoded)
             except OSError as error:
-                # The data is on disk. A recovery finds in the log what this file lacks, from the old recovery point on.
+                # The data is on disk. A recovery reads what this file lacks from the log, after the old recovery point.
                 epochs.dirty = True
                 if not is_passing(error):
                     raise status.fail(error, "cannot write leader epochs to") from error
@@ -93,7 +93,7 @@ class LogSync:
         progress.recovery_point = max(progress.recovery_point, target)
 
     async def try_space(self, size_bytes: int) -> None:
-        """Write so many bytes beside the log and remove them. Raises StorageError while there is no space for them."""
+        """Write this many bytes beside the log and remove them. Raises StorageError if there is no space for them."""
         status, files = self._ranges.status, self._ranges.files
         async with self._locks.maintenance:
             status.check_online()
@@ -104,11 +104,11 @@ class LogSync:
 
 
 def with_note(files: Files, directory: str, work: Callable[..., None], *arguments: Any) -> None:
-    """Do `work`, which syncs. Where that fails, leave a note for the next start. Raises OSError.
+    """Call `work`, which syncs. If it fails, leave a note for the next start. Raises OSError.
 
-    The system may treat what it could not write as written: then the page cache shows what the disk will never have,
-    and later syncs succeed. A process that starts again would believe the page cache (see recovery.py). The note is
-    written at once, since the process may be killed, and into the page cache: it lasts as long as what it warns of.
+    The operating system may treat pages that it could not write as written: the page cache then shows what the disk
+    will never have, and later syncs succeed. A new process would trust the page cache (see recovery.py). The note is
+    written at once, since the process may be killed, and only into the page cache: it lasts as long as those pages.
     """
     try:
         work(*arguments)
@@ -126,7 +126,7 @@ def with_note(files: Files, directory: str, work: Callable[..., None], *argument
 
 
 def write_note(files: Files, directory: str, reason: str) -> None:
-    """Have the next start put on disk a copy of what the disk may not have of this log. Raises OSError."""
+    """Have the next start write a copy of what may not be on disk. Raises OSError."""
     file = files.open(f"{directory}/{SYNC_FAILED}")
     try:
         file.truncate(0)
@@ -138,9 +138,9 @@ def write_note(files: Files, directory: str, reason: str) -> None:
 def sync_files(
     files: Files, waiting: list[tuple[Segment, bool]], named: str | None = None, listed: str | None = None
 ) -> None:
-    """Sync segments, the oldest first, each with whether it is closed.
+    """Sync segments, oldest first; each comes with whether it is closed.
 
-    named: a directory whose partition.metadata is synced before. listed: a directory whose names are synced after.
+    named: a directory whose partition.metadata is synced first. listed: a directory whose names are synced last.
     """
     if named is not None:
         sync_name(files, named)
@@ -151,12 +151,12 @@ def sync_files(
 
 
 def sync_name(files: Files, directory: str) -> None:
-    """Put on disk which topic a directory is of. Raises OSError."""
+    """Sync the file with the directory's topic id. Raises OSError."""
     sync_file(files, f"{directory}/{PARTITION_METADATA}")
 
 
 def sync_file(files: Files, path: str) -> None:
-    """Put a file on disk, but not its name. Raises OSError."""
+    """Sync a file, but not its name. Raises OSError."""
     file = files.open(path)
     try:
         file.sync()

@@ -1,4 +1,4 @@
-"""Which offset of a log a timestamp has. Looks into the records of one batch, rarely of two."""
+"""Finds the offset of a timestamp. Reads the records of one batch, rarely of two."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..disk.files import Files
 from ._ranges import LogRanges
 from ._segment import Segment
 
-SEARCH_BYTES_MAX = 16 * 1024 * 1024  # of a batch decompressed to find a timestamp; in one larger, its first offset
-SEARCHES_MAX = 10  # for one timestamp, each because the log has changed during the one before
+SEARCH_BYTES_MAX = 16 * 1024 * 1024  # decompressed for a search; for a larger batch the answer is its first offset
+SEARCHES_MAX = 10  # repeated because the log has changed during the search
 
 
 class TimestampOffset(NamedTuple):
@@ -23,7 +23,7 @@ class TimestampOffset(NamedTuple):
 
 
 class _Changed(Exception):
-    """The segment that was searched is no longer the log's, or not as it was."""
+    """The segment that was searched has changed, or is no longer the log's."""
 
 
 class TimestampSearch:
@@ -35,7 +35,7 @@ class TimestampSearch:
         self._ranges = ranges
 
     async def first_from(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with `timestamp` or a later one; None when there is none. Raises KafkaError."""
+        """The first record with `timestamp` or a later one; None if there is none. Raises KafkaError."""
 
         async def search() -> TimestampOffset | None:
             for segment in list(self._ranges.segments):
@@ -49,7 +49,7 @@ class TimestampSearch:
         return await self._searching(search)
 
     async def largest(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp, -1 where no record has one; None in an empty log.
+        """The first record with the largest timestamp, -1 if no record has one; None in an empty log.
 
         Raises KafkaError.
         """
@@ -61,7 +61,7 @@ class TimestampSearch:
         return await self._searching(search)
 
     async def _searching(self, search: Callable[[], Awaitable[TimestampOffset | None]]) -> TimestampOffset | None:
-        """Search again as often as the log has changed meanwhile."""
+        """Repeat a search while the log changes during it."""
         status = self._ranges.status
         for _ in range(SEARCHES_MAX):
             status.check_online()
@@ -74,10 +74,10 @@ class TimestampSearch:
         )
 
     async def _search_in(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
-        """Raises _Changed, and StorageError where the disk refuses.
+        """Search a segment in the pool. Raises _Changed, and StorageError if the disk refuses.
 
-        While a thread of the pool searches, retention, compaction or a truncation may remove the segment's files, or
-        put others under their names. What it found then, or could not read, counts for nothing.
+        Meanwhile retention, compaction or a truncation may remove the segment's files, or put others under their names.
+        What the search has found then, or could not read, is ignored.
         """
         ranges = self._ranges
         files, cuts, start = ranges.files, ranges.cuts, ranges.tail.log_start_offset
@@ -96,7 +96,7 @@ class TimestampSearch:
         return found
 
     def _has_changed(self, segment: Segment, cuts: int, found: TimestampOffset | None) -> bool:
-        """Whether what was found in a segment may not be true of the log any more. cuts: when the search began."""
+        """Whether the log has changed so that a result may not be valid. cuts: when the search began."""
         ranges = self._ranges
         is_before_start = found is not None and found.offset < ranges.tail.log_start_offset
         return cuts != ranges.cuts or not ranges.has(segment) or is_before_start
@@ -117,6 +117,6 @@ def _search_timestamp(files: Files, start_offset: int, segment: Segment, timesta
                 if record.timestamp_ms >= timestamp and record.offset >= start_offset:
                     return TimestampOffset(record.timestamp_ms, record.offset, epoch)
         except CorruptBatch:
-            # A codec or content that only its producer understands, or too much: as near as its header tells.
+            # The batch cannot be decoded, or is too large: the header gives the nearest answer.
             return TimestampOffset(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
     return None

@@ -1,7 +1,7 @@
-"""What transactions leave in a log: producer state that follows data and markers, and the index of aborted ones.
+"""How transactions change a log's state: producer state that follows data and markers, and the index of aborted ones.
 
-The `.txnindex` of a segment has, for each abort marker in it, the transaction's producer and span (KIP-98), in Kafka's
-format. It follows from the log: it is rebuilt whenever its segment is recovered, and never copied from elsewhere.
+The `.txnindex` of a segment has the producer and the offset range of each transaction whose abort marker is in the
+segment, in Kafka's format (KIP-98). It is derived from the log: each recovery of the segment rebuilds it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TransactionIndex:
         if segment.aborted is not None:
             return segment.aborted
         if segment.has_aborted is False:
-            return []  # each fetch of read_committed asks, of each segment up to the log's end
+            return []  # each read_committed fetch asks this for each segment up to the log's end
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
         segment.has_aborted = files.exists(path)
         if not segment.has_aborted:
@@ -49,7 +49,7 @@ class TransactionIndex:
 
     @staticmethod
     def remove(files: Files, segment: Segment) -> bool:
-        """Whether there was one."""
+        """Remove the index. Returns whether there was one."""
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
         there = files.exists(path)
         if there:
@@ -58,7 +58,7 @@ class TransactionIndex:
 
     @staticmethod
     def truncate(files: Files, segment: Segment, offset: int) -> None:
-        """Forget markers at or after an offset."""
+        """Forget markers at this offset or later."""
         path = segment.path(TRANSACTION_INDEX_SUFFIX)
         if files.exists(path):
             kept = [entry for entry in TransactionIndex.read(files, segment) if entry.last_offset < offset]
@@ -81,7 +81,7 @@ def follow(
     wall_ms: int,
     batch: memoryview | bytes,
 ) -> AbortedTransaction | None:
-    """Take one batch of a producer id into its state. Gives what an abort marker ends; `batch` is read only then."""
+    """Update the state of a batch's producer. Returns what an abort marker aborts; only then `batch` is read."""
     if not attributes & CONTROL:
         states.update(producer_id, producer_epoch, base_sequence, base_offset, last_offset, max_timestamp, wall_ms)
         if attributes & TRANSACTIONAL:
@@ -92,7 +92,7 @@ def follow(
         _, kind = _CONTROL_KEY.unpack_from(marker.key or b"")
         _, coordinator_epoch = _END_MARKER.unpack_from(marker.value or b"")
     except (CorruptBatch, IndexError, struct.error):
-        return None  # kept as it came; it ends nothing
+        return None  # an unknown control record is kept, but ends nothing
     if kind not in (ABORT, COMMIT):
         return None
     start = states.end_transaction(producer_id, producer_epoch, coordinator_epoch, wall_ms)
@@ -112,7 +112,7 @@ def follow_batch(
     wall_ms: int,
     index: bool,
 ) -> None:
-    """`follow` for a batch that is already in a segment; `index` says whether aborts go into its `.txnindex`."""
+    """`follow` for a batch that is already in a segment; `index`: whether aborts go into its `.txnindex`."""
     base, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, producer_epoch, base_sequence, _ = header
     if producer_id < 0:
         return

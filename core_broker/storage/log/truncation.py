@@ -1,7 +1,7 @@
 """Cuts a log off at an offset, or empties it.
 
-A crash must not bring back what was cut off, nor leave a checkpoint that speaks for it. So the checkpoints are saved
-before anything is removed.
+A crash must not bring back what was cut off, nor leave a checkpoint that covers it. So the checkpoints are saved before
+anything is removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .transactions import TransactionIndex
 
 
 class Truncation:
-    """Of one log."""
+    """The truncation of one log."""
 
     __slots__ = ("_locks", "_progress", "_ranges")
 
@@ -28,17 +28,17 @@ class Truncation:
         self._locks = locks
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut off all from the batch that holds `offset` on. Raises StorageError.
+        """Cut off everything from the batch with `offset` on. Raises StorageError.
 
-        The log then ends at `offset`, or before it where a batch reaches across it.
+        The log then ends at `offset`, or before it if a batch extends across it.
         """
         ranges, progress = self._ranges, self._progress
         async with self._locks.maintenance:
             ranges.status.check_online()
             if offset >= ranges.tail.log_end_offset:
                 return
-            # What is appended after the cut is not on disk, whatever the checkpoint says of the offsets cut off. Nor is
-            # the cut itself: a start must read the segment that was cut and sync it again, though its end looks right.
+            # What is appended after the cut is not on disk, even if the checkpoint covers its offsets. Nor is the cut
+            # itself: a start must read the segment that was cut and sync it again, though its end looks valid.
             cut_segment = ranges.bases[max(0, bisect_left(ranges.bases, offset) - 1)]
             progress.recovery_point = min(progress.recovery_point, cut_segment)
             progress.first_dirty_offset = min(progress.first_dirty_offset, offset)
@@ -49,9 +49,9 @@ class Truncation:
                 raise ranges.status.fail(error, "cannot truncate") from error
 
     async def reset_to(self, offset: int, expected_next_offset: int | None = None) -> None:
-        """Remove all records; the log begins at `offset`. Raises StorageError.
+        """Remove all records; the log then begins at `offset`. Raises StorageError.
 
-        expected_next_offset: where the log must still end when its records are removed, else OffsetMismatch.
+        expected_next_offset: the log must still end here when its records are removed, else OffsetMismatch.
         """
         ranges, progress = self._ranges, self._progress
         async with self._locks.maintenance:
@@ -83,7 +83,7 @@ class Truncation:
             TransactionIndex.truncate(files, active, found.base_offset)
         tail.log_end_offset = end = active.last_offset + 1
         if end < tail.log_start_offset:
-            self._begin_at(tail.log_start_offset)  # only records before the log start offset were left
+            self._begin_at(tail.log_start_offset)  # only records before the log start offset remained
             return
         self._progress.recovery_point = min(self._progress.recovery_point, end)
         tail.epochs.truncate_end(end)
@@ -111,7 +111,7 @@ class Truncation:
         self._write_epochs()
 
     def _write_epochs(self) -> None:
-        """Synced with its directory: after a crash no segment that was removed comes back."""
+        """Write and sync the epochs, with the directory: after a crash no removed segment comes back."""
         epochs = self._ranges.tail.epochs
         self._ranges.files.write_atomic(f"{self._directory}/{EPOCH_CHECKPOINT}", epochs.encode())
         epochs.dirty = False

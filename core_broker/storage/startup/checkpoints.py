@@ -1,7 +1,7 @@
-"""The checkpoint files of a data directory, each one number a log: what they say, and what has changed since.
+"""The checkpoint files of a data directory. Each has one number for each log.
 
-A save costs what has changed, not what there is: the lines of thousands of logs at rest are neither computed nor
-formatted again. The files are Kafka's, and so is their format (checkpoints.py).
+The cost of a save depends on the number of logs that have changed: the lines of thousands of idle logs are neither
+computed nor formatted again. The files and their format are Kafka's.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Key = tuple[str, int]  # topic, partition
 
 
 class CheckpointFile:
-    """One file. value: what a log's entry is now, None for no entry.
+    """One file. value: the current entry of a log, None for no entry.
 
-    settled: whether the value can only change after a `note`; a log for which it is not is asked again next time.
+    settled: whether the value can change only after a `note`. If not, the log is asked again at the next save.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class CheckpointFile:
         self._value = value
         self._settled = settled
         self._offsets: Offsets = {}
-        self._lines: dict[Key, str] = {}  # the same as it is written, by topic and partition
+        self._lines: dict[Key, str] = {}  # the lines of the file, by topic and partition
         self._is_sorted = True
         self._changed: dict[Key, Log] = {}
-        self._is_behind = False  # what is here is not in the file
+        self._is_behind = False  # the file lacks changes that are in memory
 
     def __getitem__(self, key: Key) -> int:
         return self._offsets.get(key, 0)
@@ -61,7 +61,7 @@ class CheckpointFile:
         return self._offsets.get(key)
 
     def load(self) -> bool:
-        """Read the file; False when it is there and cannot be used. Raises OSError."""
+        """Read the file; False if it exists and cannot be used. Raises OSError."""
         if not self._files.exists(self.path):
             return True
         try:
@@ -75,29 +75,29 @@ class CheckpointFile:
         return True
 
     def keep_only(self, keys: Container[Key]) -> bool:
-        """Forget all other logs; whether there were any, or the file could not be used."""
+        """Forget all other logs. True if there were any, or if the file could not be used."""
         for key in [key for key in self._offsets if key not in keys]:
             self.forget(key)
         return self._is_behind
 
     def note(self, key: Key, log: Log) -> None:
-        """Its value may have changed."""
+        """The value of this log may have changed."""
         self._changed[key] = log
 
     def forget(self, key: Key) -> None:
-        """The log is gone."""
+        """The log was deleted."""
         self._changed.pop(key, None)
         if self._offsets.pop(key, None) is not None:
             del self._lines[key]
             self._is_behind = True
 
     def leave(self, key: Key) -> None:
-        """The log is closed and will be opened again: its entry stays what it is now until then."""
+        """The log is closed and will be opened again: until then its entry stays what it is now."""
         self.take_up()
         self._changed.pop(key, None)
 
     def take_up(self) -> bool:
-        """Ask the logs that have changed; whether the file must be written."""
+        """Get the values of the logs that have changed; True if the file must be written."""
         changed, self._changed = self._changed, {}
         for key, log in changed.items():
             offset = self._value(key, log)
@@ -122,7 +122,7 @@ class CheckpointFile:
         return "\n".join((CHECKPOINT_VERSION, str(len(self._lines)), *self._lines.values(), "")).encode()
 
     async def save(self) -> None:
-        """Write the file if anything has changed. Not while another save of it runs. Raises StorageError."""
+        """Write the file if anything has changed. Must not run twice at once. Raises StorageError."""
         if self.take_up():
             self._is_behind = False
             try:
@@ -133,10 +133,10 @@ class CheckpointFile:
 
 
 class Checkpoints:
-    """The four files of a data directory. high_watermark: a log's, as it is now.
+    """The four files of a data directory. high_watermark: returns the current one of a log.
 
-    recovery_points: up to where each log is on disk. log_starts: where it starts. high_watermarks: what was committed.
-    first_dirty_offsets: up to where a compacted log is clean; the others are not named, as in Kafka.
+    recovery_points: up to where each log is on disk. log_starts: the log start offsets. high_watermarks: up to where
+    records are committed. first_dirty_offsets: up to where a compacted log is clean; other logs have no entry.
     """
 
     def __init__(self, files: Files, data_dir: str, high_watermark: Callable[[Key, Log], int]) -> None:
@@ -154,29 +154,29 @@ class Checkpoints:
         self._saving = asyncio.Lock()
 
     def _is_settled(self, key: Key, log: Log) -> bool:
-        """Whether its high watermark stays until there is another append; the next one tells."""
+        """Whether the high watermark cannot rise before the next append, which calls `note`."""
         log.tail.is_noted = False
         return self._high_watermark(key, log) >= log.log_end_offset
 
     def load(self) -> bool:
-        """Read the files; False when the recovery points cannot be used: all logs are in doubt. Raises OSError."""
+        """Read the files; False if the recovery points cannot be used: all logs need recovery. Raises OSError."""
         usable = {each.path: each.load() for each in self._all}
         return usable[self.recovery_points.path]
 
     async def keep_only(self, keys: Container[Key]) -> bool:
-        """Forget all other logs, on disk too; whether a file was written for it. Raises StorageError."""
+        """Forget all other logs, on disk too; True if a file was written for that. Raises StorageError."""
         changed = [each for each in self._all if each.keep_only(keys)]
         for each in changed:
             await self._save(each)
         return bool(changed)
 
     def note(self, key: Key, log: Log) -> None:
-        """Its offsets may have changed."""
+        """The offsets of this log may have changed."""
         for each in self._all:
             each.note(key, log)
 
     def forget(self, key: Key) -> None:
-        """The log is gone."""
+        """The log was deleted."""
         for each in self._all:
             each.forget(key)
 
@@ -185,13 +185,13 @@ class Checkpoints:
         for each in self._all:
             each.leave(key)
 
-    # The saves write what has changed, one file at a time. They raise StorageError.
+    # The saves write only what has changed, one file at a time. They raise StorageError.
 
     async def save_recovery_points(self) -> None:
         await self._save(self.recovery_points)
 
     async def save_log_starts(self) -> None:
-        """Call it after deleting records, so that they stay deleted."""
+        """Call it after records are deleted, so that they stay deleted."""
         await self._save(self.log_starts)
 
     async def save_high_watermarks(self) -> None:
@@ -201,7 +201,7 @@ class Checkpoints:
         await self._save(self.first_dirty_offsets)
 
     async def save_points(self) -> None:
-        """What must not vouch for more than a log holds: call it before one is cut."""
+        """Save the points that may lie past a log's new end: call it before a log is cut."""
         await self.save_recovery_points()
         await self.save_first_dirty_offsets()
 

@@ -1,7 +1,7 @@
-"""Directories of partitions: where each is, which topic it names, and its name once it belongs to no topic.
+"""The directories of partitions: where each is, which topic it names, and its new name when it belongs to no topic.
 
-`t-0` is a partition's, `t-0.<unique>-delete` is on its way out (removals.py), and `t-0.<unique>-stray` is kept for
-people to look at: the metadata that does not know it may be what is wrong.
+`t-0` is a partition's directory. `t-0.<unique>-delete` is being deleted (removals.py). `t-0.<unique>-stray` is kept for
+a person to look at, because the metadata that does not list it may be what is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[str, int]  # topic, partition
 
 
 class PartitionDirectories:
-    """See the module."""
+    """The directories of partitions in one data directory."""
 
     def __init__(self, files: Files, data_dir: str, runtime: Runtime) -> None:
         self._files = files
@@ -32,11 +32,11 @@ class PartitionDirectories:
         self._runtime = runtime
 
     def path(self, key: Key) -> str:
-        """Of a partition's directory."""
+        """The path of a partition's directory."""
         return f"{self._data_dir}/{key[0]}-{key[1]}"
 
     def topic_id(self, key: Key) -> bytes | None:
-        """Which topic it names; None for none. Raises StorageError, KafkaError."""
+        """The id of the topic that the directory names; None if it names none. Raises StorageError, KafkaError."""
         path = f"{self.path(key)}/{PARTITION_METADATA}"
         try:
             return parse_partition_metadata(self._files.read(path), path) if self._files.exists(path) else None
@@ -46,18 +46,18 @@ class PartitionDirectories:
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def readable_id(self, key: Key) -> bytes:
-        """The same; empty when there is none that can be read."""
+        """The same, but empty if there is no id or it cannot be read."""
         try:
             return self.topic_id(key) or b""
         except KafkaError:
             return b""
 
     def path_to_delete(self, key: Key) -> str:
-        """What it is to be called from its deletion on."""
+        """The new path of the directory once its partition is deleted."""
         return f"{self._data_dir}/{self._aside(key, DELETE_SUFFIX)}"
 
     def keep_aside(self, key: Key, why: str) -> str:
-        """Rename one that is not open, and log why; gives its new name. Raises StorageError."""
+        """Rename a directory that is not open, and log why. Returns its new name. Raises StorageError."""
         directory = self.path(key)
         name = self._aside(key, STRAY_SUFFIX)
         try:
@@ -68,6 +68,6 @@ class PartitionDirectories:
         return name
 
     def _aside(self, key: Key, suffix: str) -> str:
-        """A name, unique and not too long, that is no partition's."""
+        """A unique name that is no partition's and not too long."""
         unique = f".{self._runtime.uuid().hex()}{suffix}"
         return f"{key[0]}-{key[1]}"[: MAX_NAME - len(unique)] + unique

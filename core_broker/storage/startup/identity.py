@@ -19,10 +19,10 @@ from ..disk.small_files import (
 
 
 def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runtime: Runtime) -> tuple[str, str]:
-    """The cluster's and the directory's id, made and written to `path` where they are not there.
+    """The ids of the cluster and of the directory. They are created and written to `path` if they do not exist.
 
-    cluster_id: what it must be; None takes or makes one. Raises KafkaError where the directory is another node's or
-    another cluster's, OSError.
+    cluster_id: the expected id; None accepts the one in the file, or creates one. Raises KafkaError if the directory
+    belongs to another node or another cluster, OSError.
     """
     try:
         found = parse_meta_properties(files.read(path), path) if files.exists(path) else {}
@@ -53,18 +53,18 @@ def identify(files: Files, path: str, node_id: int, cluster_id: str | None, runt
 
 
 def _refuse_nameless(files: Files, path: str) -> None:
-    """The file is written before all else: partitions without it belong to an unknown cluster."""
+    """Refuse partitions without this file. It is written before everything else, so their cluster is unknown."""
     directory = path.rpartition("/")[0]
     found = [name for name in files.listdir(directory) if partition_of(name) is not None]
     if found:
         raise _inconsistent(
-            f"{directory} has no {META_PROPERTIES}, though it has {found[0]} and {len(found) - 1} more directories of "
-            "partitions: put it back from a copy, with its cluster.id and node.id, or choose an empty directory"
+            f"{directory} has no {META_PROPERTIES}, though it has {found[0]} and {len(found) - 1} more partition "
+            "directories: restore it from a backup, with its cluster.id and node.id, or choose an empty directory"
         )
 
 
 def _new_id(runtime: Runtime) -> str:
-    """Random, and as in Kafka not to be taken for an option of a command line."""
+    """A random id that, as in Kafka, does not begin with a dash: a command line would take it for an option."""
     while (text := uuid_to_str(runtime.uuid())).startswith("-"):
         pass
     return text

@@ -1,7 +1,7 @@
-"""Opens the logs of partitions, whose directories are mostly new or as a clean stop left them: few calls show that.
+"""Opens the logs of partitions. Most directories are new or were closed by a clean shutdown; few calls show that.
 
-A broker has thousands of them. A directory in any other state is left to `recovery.load`. All of it blocks, so it runs
-by `Files.run`, many partitions at a time.
+A broker has thousands of them. `recovery.load` opens a directory in any other state. Everything here blocks, so it
+runs by `Files.run`, many partitions in one call.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..log.log_config import LogConfig
 from ..log.syncing import SYNC_FAILED
 from .recovery import LEFTOVERS, load
 
-NEVER_WRITTEN = {PARTITION_METADATA, EPOCH_CHECKPOINT}  # what a directory has whose log never had a record
+NEVER_WRITTEN = {PARTITION_METADATA, EPOCH_CHECKPOINT}  # the files of a log that never had a record
 
 
 class Points(NamedTuple):
     """What is known of a log before it is opened: three offsets from the checkpoints.
 
-    is_clean: it was closed, so no check is needed. is_named: if its directory exists, its name and the file that names
-    its topic are on disk.
+    is_clean: it was closed, so no check is needed. is_named: if its directory exists, the directory's name and the
+    file with its topic id are on disk.
     """
 
     recovery_point: int = 0
@@ -41,7 +41,7 @@ class Points(NamedTuple):
 
 
 class LogToOpen(NamedTuple):
-    """The log of a partition that is to be opened, or made if it does not exist."""
+    """The log of a partition that is to be opened, or created if it does not exist."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class LogToOpen(NamedTuple):
 
 
 class OfOtherTopic(Exception):
-    """A directory of this name exists and belongs to an earlier topic of the name."""
+    """The directory exists, but belongs to an earlier topic of the same name."""
 
 
 async def open_log(
@@ -64,7 +64,7 @@ async def open_log(
     first_dirty_offset: int = 0,
     clean: bool = False,
 ) -> Log:
-    """Open or make the log in `directory`. `clean`: it was closed, so no check is needed. Raises StorageError.
+    """Open or create the log in `directory`. `clean`: it was closed, so no check is needed. Raises StorageError.
 
     recovery_point, log_start_offset and first_dirty_offset: from the checkpoints, if there are any.
     """
@@ -81,7 +81,7 @@ async def open_log(
 def open_or_make(
     files: Files, data_dir: str, jobs: Iterable[tuple[str, LogToOpen, Points]], wall_ms: int
 ) -> list[Loaded | KafkaError | OfOtherTopic]:
-    """Logs one after the other, each in its directory. What is new is on disk by name when this returns."""
+    """Open or create logs, one after the other. When this returns, the names of new directories are on disk."""
     found: list[Loaded | KafkaError | OfOtherTopic] = []
     for directory, wanted, points in jobs:
         try:
@@ -98,7 +98,7 @@ def open_or_make(
 
 
 def open_one(files: Files, directory: str, wanted: LogToOpen, points: Points, wall_ms: int) -> Loaded:
-    """A partition's log, whatever there is of it. Raises StorageError, KafkaError, OfOtherTopic."""
+    """Open or create a partition's log. Raises StorageError, KafkaError, OfOtherTopic."""
     try:
         was_there = True
         try:
@@ -112,7 +112,7 @@ def open_one(files: Files, directory: str, wanted: LogToOpen, points: Points, wa
         loaded = None
         if set(names) <= NEVER_WRITTEN and not any(points[:3]):
             loaded = _new(files, directory, wall_ms)
-            # A crash has taken all records: producers that go on must get an error, see ProducerStates.
+            # A crash may have lost all records: producers that continue must get an error, see ProducerStates.
             loaded.producers.complete = was_there and not points.is_clean
         elif points.is_clean:
             loaded = opened_clean(files, directory, names, points, wall_ms)
@@ -125,14 +125,14 @@ def open_one(files: Files, directory: str, wanted: LogToOpen, points: Points, wa
 
 
 def _belongs(files: Files, directory: str, topic_id: bytes) -> bool:
-    """Whether a directory names the topic it belongs to. Raises OfOtherTopic, KafkaError, OSError."""
+    """Whether a directory has the id of its topic. Raises OfOtherTopic, KafkaError, OSError."""
     path = f"{directory}/{PARTITION_METADATA}"
     data = files.read(path)
     expected = render_partition_metadata(topic_id)
     if data == expected:
         return True
     if len(data) <= len(expected) and all(byte in (0, wanted) for byte, wanted in zip(data, expected, strict=False)):
-        return False  # of a partition that was just made when the power went: what is missing of a block reads as zeros
+        return False  # the power failed just after the partition was created: unwritten blocks read as zeros
     try:
         found = parse_partition_metadata(data, path)
     except CheckpointError as error:
@@ -143,26 +143,26 @@ def _belongs(files: Files, directory: str, topic_id: bytes) -> bool:
 
 
 def _name(files: Files, directory: str, topic_id: bytes) -> None:
-    """Say which topic a directory is of, in the page cache: the first sync of its log takes that to the disk, too."""
+    """Write the topic's id into a directory. It reaches the disk with the first sync of the log."""
     file = files.open(f"{directory}/{PARTITION_METADATA}")
     try:
         if file.size:
-            file.truncate(0)  # which makes ext4 write what follows to the disk at once
+            file.truncate(0)  # this makes ext4 write what follows to the disk at once
         file.append([render_partition_metadata(topic_id)])
     finally:
         file.close()
 
 
 def _new(files: Files, directory: str, wall_ms: int) -> Loaded:
-    """An empty log in a directory that has nothing of it: its file is made by the first append, its indexes later."""
+    """An empty log in a new directory. The first append creates the log file; the indexes follow later."""
     segment = Segment(files.new(f"{directory}/{file_name(0, LOG_SUFFIX)}"), directory, 0, wall_ms)
     return Loaded([segment], LeaderEpochs(), ProducerStates(), 0, 0, 0, 0, is_closed=True)
 
 
 def opened_clean(files: Files, directory: str, names: Sequence[str], points: Points, wall_ms: int) -> Loaded | None:
-    """The log of a directory that a clean stop left; None where something is to be repaired or removed.
+    """The log of a directory that was closed by a clean shutdown; None if something must be repaired or removed.
 
-    names: what is in the directory. Raises OSError.
+    names: the files in the directory. Raises OSError.
     """
     present = set(names)
     bases = _bases(names)
@@ -198,7 +198,7 @@ def opened_clean(files: Files, directory: str, names: Sequence[str], points: Poi
 
 
 def _bases(names: Sequence[str]) -> list[int] | None:
-    """The base offsets of the segments, sorted; None where a file is in the directory that belongs to none of them."""
+    """The base offsets of the segments, sorted; None if a file in the directory belongs to no segment."""
     bases = [base for name in names if name.endswith(LOG_SUFFIX) and (base := offset_of(name)) is not None]
     known = set(bases)
     for name in names:
@@ -219,13 +219,13 @@ def _open(
     if any(has_index) or following is not None:
         return None
     segment = Segment(files.open(f"{directory}/{file_name(base, LOG_SUFFIX)}", create=False), directory, base, wall_ms)
-    return None if segment.size_bytes else segment  # one that was never written to has no indexes
+    return None if segment.size_bytes else segment  # an empty segment has no indexes
 
 
 def _producers(
     files: Files, directory: str, names: Sequence[str], bases: Sequence[int], end: int
 ) -> ProducerStates | None:
-    """The producers at the log's end, by the snapshot that a clean stop leaves there; None where it has left none."""
+    """The producers at the log's end, from the snapshot that a clean shutdown writes; None if there is no snapshot."""
     snapshots = [at for name in names if name.endswith(SNAPSHOT_SUFFIX) and (at := offset_of(name)) is not None]
     if not snapshots:
         return ProducerStates() if end == bases[0] else None

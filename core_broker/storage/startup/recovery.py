@@ -1,13 +1,18 @@
-"""A partition's directory as it was left, turned into a log that can go on.
+"""Opens a partition's directory in whatever state it was left, and repairs it.
 
-After a clean shutdown indexes and snapshots are believed. After anything else every batch from the recovery point's
-segment on is read and its CRC checked; the log ends after the last whole valid batch, what follows is cut off, and
-indexes, leader epochs and producer state are rebuilt from what is left. It blocks, so it runs by `Files.run`.
+After a clean shutdown the indexes and snapshots are trusted. After a crash every batch is read and its CRC checked,
+from the segment with the recovery point on. The log ends after the last valid batch and the rest is cut off. Indexes,
+leader epochs and producer state are rebuilt from the valid batches. Everything here blocks, so it runs by `Files.run`.
 
-A sync that failed leaves the file `sync-failed`. What is read after it may be in the page cache alone, whose pages the
-system takes for written: a copy is synced and takes the place of the file, and only then is the log opened. To write
-over the same pages is not enough: ext4 has given them blocks that it goes on to hold for never written, and reads as
-zeros after a power cut, though all later syncs say that all is well.
+A sync that failed leaves the file `sync-failed`. What is read afterwards may be in the page cache only, in pages that
+the operating system takes for written. Therefore a copy of the segment is synced and replaces the file before the log
+is opened. Writing over the same pages is not enough: ext4 has allocated blocks for them that it still marks as
+unwritten, and reads them as zeros after a power cut, although all later syncs succeed.
+
+A power cut may take the name of the first segment of a log that was never synced, and leave that of the second, where a
+file system does not keep creates in order (ext4, xfs and btrfs do). The log then begins with the second segment, as
+after retention. Nothing that was promised to be on disk is missing. The checkpoints are too old to tell a loss from
+retention, and a repair that took retention for a loss would remove valid records.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import logging
 from ....protocol._walk import BatchScan
 from ..disk.files import File, Files
 from ..disk.small_files import CheckpointError
-from ..log import swap
+from ..log import swap_files
 from ..log._producers import BATCHES_KEPT, ProducerStates
 from ..log._segment import MAX_RELATIVE, Segment
 from ..log.epochs import EPOCH_CHECKPOINT, LeaderEpochs
@@ -33,8 +38,8 @@ from ..log.transactions import TransactionIndex, follow_batch
 
 logger = logging.getLogger(__name__)
 
-ENTRIES_IN_MEMORY = 256  # of the index of the last segment after a crash: 5 KB
-COPY_SUFFIX = ".tmp"  # one that a crash leaves goes with the next start
+ENTRIES_IN_MEMORY = 256  # index entries of the last segment after a crash: 5 KB
+COPY_SUFFIX = ".tmp"  # the next start removes a copy that a crash left
 LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 
 
@@ -48,7 +53,7 @@ def load(
     first_dirty_offset: int,
     clean: bool,
 ) -> Loaded:
-    """Open all that a directory has, repairing what a crash left. Raises OSError."""
+    """Open all segments of a directory and repair what a crash left. Raises OSError."""
     loader = _Loader(files, directory, config, wall_ms, recovery_point, log_start_offset, first_dirty_offset, clean)
     return loader.load()
 
@@ -72,11 +77,12 @@ class _Loader:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.first_dirty_offset = first_dirty_offset
-        self.holes_until = max(recovery_point, first_dirty_offset)  # before it no tail can be lost: it was synced
+        self.holes_until = max(recovery_point, first_dirty_offset)  # before it all was synced: a hole is no loss
         self.clean = clean
         self.epochs = LeaderEpochs()
         self.segments: list[Segment] = []
         self.notes: list[str] = []
+        self.has_files = False  # of segments or producers, be it without the segments themselves
         self.has_lost_epochs = False  # their file cannot be read, and each start would read all of the log
         self.has_removed = False  # what must not come back: segments, snapshots and aborted transactions of another end
         self.recovered_from: int | None = None  # base of the first segment that was read through
@@ -92,13 +98,13 @@ class _Loader:
             following = bases[number + 1] if number + 1 < len(bases) else None
             if not self._open(base, following):
                 for later in bases[number + 1 :]:
-                    self._note(f"segment {later} removed: it came after the end of the valid log")
+                    self._note(f"segment {later} removed: it lies after the end of the valid log")
                     self._remove(later)
                 break
         end = self._end()
         if self.segments and end < self.log_start_offset:
             if any(segment.size_bytes for segment in self.segments):
-                self._note(f"all removed: it ended at {end}, before its log start offset {self.log_start_offset}")
+                self._note(f"all segments removed: the log ended at {end}, it starts at {self.log_start_offset}")
             while self.segments:
                 self.segments.pop().unlink(files)
             remove_snapshots(files, directory, above=-1)
@@ -117,20 +123,20 @@ class _Loader:
         self.epochs.truncate_start(start)
         self.has_removed |= remove_snapshots(files, directory, above=end)
         remove_stray_snapshots(files, directory, self.segments)
-        crashed = bool(bases) and not self.clean
+        crashed = self.has_files and not self.clean
         producers = self.producers
         if self.recovered_from is None:
             producers = load_producers(files, directory, self.segments, end, self.wall_ms)
         producers.complete = crashed and start == 0 and self._none_can_have_expired()
         new_names = False
         if self.has_lost_epochs:
-            files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())  # and what is renamed here
+            files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", self.epochs.encode())  # syncs the directory too
             self.epochs.dirty = False
         elif self.has_removed:
             files.sync_directory(directory)
         else:
-            # Nothing waits for the disk. Epochs that the file lacks, and names that the directory may lack there, come
-            # after the recovery point, which stays where it is until a sync of the log has put them on disk.
+            # The directory need not be synced now. Epochs or names that may be missing on disk belong to batches after
+            # the recovery point, which does not move until a sync of the log has put them on disk.
             new_names = crashed
         recovery_point = end if self.clean else min(self.recovery_point, end)
         dirty = self.first_dirty_offset if self.first_dirty_offset <= end else 0
@@ -140,19 +146,19 @@ class _Loader:
         )  # fmt: skip
 
     def _write_again(self) -> None:
-        """Put on disk what a sync that failed may have left in the page cache only, all from the recovery point on."""
+        """After a failed sync, write a copy of all that follows the recovery point, and sync it."""
         for segment in self.segments:
             if not segment.synced:
                 self._copy(segment)
                 segment.sync(self.files, segment is not self.segments[-1])
         self.files.sync_directory(self.directory)
-        self._note("a sync or an append had failed: what came after the recovery point is on disk now, as a copy")
+        self._note("a sync or an append had failed: what follows the recovery point was copied and synced")
         self.files.unlink(f"{self.directory}/{SYNC_FAILED}")
         self.files.sync_directory(self.directory)
 
     def _copy(self, segment: Segment) -> None:
-        """Another file, synced, in place of a segment's. It must hold the batches that were found to be valid: the
-        system may let go of pages that it could not write at any time."""
+        """Replace the file of a segment by a synced copy. The copy is checked to hold the batches that were found to be
+        valid, because the system may drop pages that it could not write at any time."""
         path, old = segment.path(LOG_SUFFIX), segment.file
         file = self.files.open(f"{path}{COPY_SUFFIX}")
         try:
@@ -160,7 +166,7 @@ class _Loader:
             file.sync()
         except OSError:
             with contextlib.suppress(OSError):
-                self.files.unlink(file.path)  # it takes disk space that may be short
+                self.files.unlink(file.path)  # disk space may be short
             raise
         file.keep()
         self.files.rename(file.path, path)
@@ -181,10 +187,10 @@ class _Loader:
         for _ in scanned(file, scan):
             pass
         if (scan.end, scan.last_offset) != (old.size, segment.last_offset):
-            raise OSError(errno.EIO, "read once more it is not what it was", old.path)
+            raise OSError(errno.EIO, "a second read gave other bytes than the first", old.path)
 
     def _none_can_have_expired(self) -> bool:
-        """Whether the log says of every producer that ever wrote to it what it wrote last."""
+        """Whether the log has the last batch of every producer that ever wrote to it."""
         if self.segments[0].base_offset:
             return False
         if not snapshots(self.files, self.directory):
@@ -196,13 +202,15 @@ class _Loader:
         logger.warning("%s: %s", self.directory, what)
 
     def _tidy(self) -> list[int]:
-        """End an interrupted compaction and remove what belongs to no segment; the base offsets of the rest, sorted."""
-        if swap.recover(self.files, self.directory):
-            logger.info("%s: a compaction that was interrupted is undone or finished", self.directory)
+        """Finish or undo an interrupted compaction, and remove files that belong to no segment. Returns the base
+        offsets of the segments, sorted."""
+        if swap_files.recover(self.files, self.directory):
+            logger.info("%s: an interrupted compaction was undone or finished", self.directory)
         names = self.files.listdir(self.directory)
         logs = {offset: None for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None}
         for name in names:
             offset = offset_of(name)
+            self.has_files |= offset is not None
             if name.endswith(LEFTOVERS) or (
                 offset is not None and offset not in logs and name.endswith(SEGMENT_SUFFIXES[1:])
             ):
@@ -216,40 +224,40 @@ class _Loader:
                 self.epochs = LeaderEpochs.decode(self.files.read(path), path)
                 return
             except CheckpointError as error:
-                self._note(f"leader epochs are read from the log again: {error}")
+                self._note(f"the leader epochs are rebuilt from the log: {error}")
                 self.has_lost_epochs = True
         elif self.clean:
             return
         self.has_lost_epochs |= self.recovery_point > 0
-        self.recovery_point = 0  # the log is all there is
+        self.recovery_point = 0  # the epochs must be read from the whole log
         self.clean = False
 
     def _end(self) -> int:
         return self.segments[-1].last_offset + 1 if self.segments else self.log_start_offset
 
     def _open(self, base: int, following: int | None) -> bool:
-        """Open one segment; False when the log ends in it before its file does, or before it."""
+        """Open one segment. Returns False if the log ends in it or before it, so that later segments are removed."""
         if self.segments and base < self._end():
-            self._note(f"segment {base} removed: the one before it goes on to {self._end() - 1}")
+            self._note(f"segment {base} removed: the previous one ends with offset {self._end() - 1}")
             self._remove(base)
             return False
         if self.segments and self._end() < base <= self.segments[-1].base_offset + MAX_RELATIVE and not self.clean:
             if base > self.holes_until:
-                self._note(f"segment {base} removed: the end of the one before it, from {self._end()} on, is lost")
+                self._note(f"segment {base} removed: the end of the previous one, from {self._end()} on, is lost")
                 self._remove(base)
                 return False
-        # After one that was read through all are: epochs and aborted transactions from it on are rebuilt.
+        # Once a segment was read, all later ones are read too: the epochs and aborted transactions are being rebuilt.
         is_trusted = self.clean or (following is not None and following <= self.recovery_point)
         if is_trusted and self.recovered_from is None:
             segment = Segment.open_trusted(self.files, self.directory, base, self.wall_ms, following)
             if segment is not None:
                 self.segments.append(segment)
                 return True
-            self._note(f"segment {base}: its indexes are made anew")
+            self._note(f"segment {base}: its indexes are rebuilt")
         return self._recover(base, following)
 
     def _recover(self, base: int, following: int | None) -> bool:
-        """Read a segment through, build its indexes and cut what is not valid; False when something was cut."""
+        """Read a segment, build its indexes and cut off what is not valid. Returns False if something was cut off."""
         files = self.files
         file = files.open(f"{self.directory}/{file_name(base, LOG_SUFFIX)}", create=False)
         segment = Segment(file, self.directory, base, self.wall_ms)
@@ -263,8 +271,8 @@ class _Loader:
             self._take(segment, found)
         cut = file.size - scan.end
         if zeros_behind(file, scan.end, scan.last_offset + 1, self.recovery_point, following):
-            logger.info("%s: segment %d: %d bytes of zeros behind the last batch cut off", self.directory, base, cut)
-            file.truncate(scan.end)  # if it comes back with a power cut the next start finds it, too
+            logger.info("%s: segment %d: %d bytes of zeros after the last batch cut off", self.directory, base, cut)
+            file.truncate(scan.end)  # no sync: if a power cut undoes this, the next start does it again
             cut = 0
         elif cut:
             self._note(
@@ -272,18 +280,18 @@ class _Loader:
                 "cut off"
             )
             file.truncate(scan.end)
-            file.sync()  # the tail must not come back after this start has been trusted
+            file.sync()  # the tail must not come back once later starts trust this one
         if not (following is None and self._is_small(segment)):
             segment.close_indexes(files)
         if not scan.end and self.segments and cut:
-            self._remove(base)  # nothing of it was valid: the one before is active again
+            self._remove(base)  # no batch was valid: the previous segment is active again
             return False
         self.segments.append(segment)
         return not cut
 
     def _is_small(self, segment: Segment) -> bool:
-        """Whether its indexes may stay in memory, as in a segment that was never closed: then there are no files yet,
-        and thousands of partitions do not each wait for two."""
+        """Whether its indexes may stay in memory, as those of an active segment do. Then there are no index files yet,
+        and a start with thousands of partitions does not wait for two files each."""
         assert segment.offsets is not None
         return len(segment.offsets) <= ENTRIES_IN_MEMORY and not any(
             self.files.exists(segment.path(suffix)) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -294,7 +302,7 @@ class _Loader:
         self.has_removed = True
 
     def _take(self, segment: Segment, scan: BatchScan) -> None:
-        """Take what a scan has found since the last time."""
+        """Add to the segment what the scan has found since the last call."""
         offsets, times = segment.offsets, segment.times
         assert offsets is not None and times is not None
         for relative, position, timestamp, timestamp_relative in scan.points:

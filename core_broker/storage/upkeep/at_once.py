@@ -1,5 +1,5 @@
-"""Work on many logs at once, with as many tasks as the pool has threads for it: thousands of logs do not need
-thousands of tasks."""
+"""Work on many logs at once, with as many tasks as the pool has threads: thousands of logs do not need thousands of
+tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..log.log import Log
 
 
 async def together(works: Iterable[Coroutine[None, None, None]]) -> None:
-    """All of them at once; none goes on when one ends with an error, which is raised."""
+    """Run all of them at once. If one ends with an error, the others are cancelled and the error is raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)
@@ -22,7 +22,7 @@ async def together(works: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 async def sync_logs(logs: Iterable[Log], at_once: int, synced: Callable[[Log, KafkaError | None], None]) -> None:
-    """Put logs on disk, so many at once; `synced` is called for each, with the error if there was one."""
+    """Sync logs, `at_once` at the same time; `synced` is called for each, with the error if there was one."""
     waiting = iter(logs)
 
     async def sync_some() -> None:

@@ -1,8 +1,9 @@
-"""Compaction of all logs of a data directory: which one is next, at which speed, and how far each one is clean.
+"""Chooses the log of a data directory that is compacted next, limits the speed, and records how far each log is clean.
 
-As Kafka's LogCleaner: the log with the largest dirty part goes first, once that part passes min.cleanable.dirty.ratio
-or something in it is older than max.compaction.lag.ms. What a round may look at ends before the active segment, before
-what is undecided, and before segments younger than min.compaction.lag.ms. The work itself runs in the files' pool.
+As in Kafka's LogCleaner, the log with the largest dirty ratio comes first. A log is compacted when that ratio exceeds
+min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms. A round ends before the active
+segment, before the last stable offset, and before segments younger than min.compaction.lag.ms. The work itself runs in
+the files' pool.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ...pauses import Pauses
 from ..disk.errors import StorageError
 from ..log._segment import Segment
 from ..log.log import Log
-from ..log.swap import Replacement
+from ..log.swap_files import Replacement
 from .cleaning import Plan, Round
 
 logger = logging.getLogger(__name__)
 
-LOAD_FACTOR_MIN, LOAD_FACTOR_MAX = 0.01, 0.95  # a table must not be so full that a search goes through all of it
+LOAD_FACTOR_MIN, LOAD_FACTOR_MAX = 0.01, 0.95  # a search in a full table would visit all of it
 
 Key = tuple[str, int]  # topic, partition
 
@@ -35,8 +36,8 @@ Key = tuple[str, int]  # topic, partition
 class CleanerConfig:
     """The broker options log.cleaner.*."""
 
-    threads: int = 1  # rounds at once, each with its part of what follows; 0 for no compaction
-    max_bytes_per_s: float = float("inf")  # read and written
+    threads: int = 1  # rounds at once, which share the limits below; 0 for no compaction
+    max_bytes_per_s: float = float("inf")  # bytes read plus bytes written
     map_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size
     map_load_factor: float = 0.9
     buffer_bytes: int = 512 << 10  # log.cleaner.io.buffer.size
@@ -48,21 +49,21 @@ class Candidate(NamedTuple):
 
     plan: Plan
     dirty_bytes: int
-    dirty_ratio: float  # of the bytes that a round would look at
-    is_late: bool  # something in the dirty part is older than max.compaction.lag.ms
+    dirty_ratio: float  # dirty_bytes divided by all bytes that a round would read
+    is_late: bool  # a dirty record is older than max.compaction.lag.ms
 
-    def wants(self, min_ratio: float) -> bool:
+    def is_cleanable(self, min_ratio: float) -> bool:
         return self.dirty_bytes > 0 and (self.is_late or self.dirty_ratio > min_ratio)
 
 
 def first_dirty_offset(log: Log) -> int:
-    """From where on a log has not been compacted, as far as what was remembered fits the log."""
+    """The offset up to which a log is compacted. If the remembered one is outside the log: the log start offset."""
     offset = log.progress.first_dirty_offset
     return offset if log.log_start_offset <= offset <= log.log_end_offset else log.log_start_offset
 
 
 def assess(log: Log, last_stable_offset: int, wall_ms: int) -> Candidate | None:
-    """What a round over the log would look at now; None where there is nothing."""
+    """What a round over the log would read now; None if there is nothing to compact."""
     closed = log.closed_segments()
     if not closed or not log.config.compacts:
         return None
@@ -93,7 +94,7 @@ def assess(log: Log, last_stable_offset: int, wall_ms: int) -> Candidate | None:
 
 
 class Cleaner:
-    """See the module. last_stable_offset: up to where a partition is decided. save: writes the checkpoint."""
+    """See the module. last_stable_offset: returns a partition's. save: writes the cleaner's checkpoint."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Cleaner:
         save: Callable[[], Awaitable[None]],
     ) -> None:
         self.config = config
-        self.given_up: dict[Key, Log] = {}  # those whose bytes cannot be compacted; until the next start
+        self.given_up: dict[Key, Log] = {}  # logs with corrupt bytes: not compacted until the next start
         self.rounds = 0
         self._logs = logs
         self._runtime = runtime
@@ -117,12 +118,12 @@ class Cleaner:
         self._pauses = Pauses()
 
     def start(self) -> None:
-        """Begin; ends with `stop`."""
+        """Begin to compact logs; `stop` ends it."""
         self._started = True
         self.reconfigure(self.config)
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Take other options; a round that is under way goes on with its own."""
+        """Take other options. A round that runs keeps its own."""
         self.config = config
         if self._started and not self._pauses.is_stopping:
             loop = asyncio.get_running_loop()
@@ -131,7 +132,7 @@ class Cleaner:
                     self._tasks[number] = loop.create_task(self._recur(number), name=f"log cleaner {number}")
 
     async def stop(self) -> None:
-        """End after the steps that run now. What is left of unfinished rounds the next start removes."""
+        """End after the steps that run now. The next start removes the files of unfinished rounds."""
         self._pauses.stop()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
@@ -144,7 +145,7 @@ class Cleaner:
         del self._tasks[number]
 
     async def clean_filthiest(self) -> bool:
-        """Compact the log that needs it most; False when none does, or this one could not be."""
+        """Compact the log that needs it most. Returns False if no log needs it, or if this one failed."""
         found = self._filthiest()
         if found is None:
             return False
@@ -177,20 +178,20 @@ class Cleaner:
             if self.given_up.get(key) is log:
                 continue
             found = assess(log, self._last_stable_offset(key, log), wall_ms)
-            if found is not None and found.wants(log.config.min_cleanable_dirty_ratio):
+            if found is not None and found.is_cleanable(log.config.min_cleanable_dirty_ratio):
                 if found.dirty_ratio > best_ratio:
                     best, best_ratio = (key, log, found.plan), found.dirty_ratio
         return best
 
     async def _clean(self, log: Log, plan: Plan) -> None:
-        """One round. Raises KafkaError."""
+        """Run one round. Raises KafkaError."""
         config, loop, cuts = self.config, asyncio.get_running_loop(), log.ranges.cuts
         share = max(config.threads, 1)
-        # Compaction leaves holes at the ends of segments. A start takes a hole for a lost tail where the recovery
-        # point does not vouch for what is before it.
+        # Compaction leaves holes at the ends of segments. After a crash, a start takes a hole behind the recovery point
+        # for lost batches. So the recovery point must lie after all that is compacted.
         await log.sync()
         if log.recovery_point < plan.first_uncleanable_offset:
-            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "what is to be compacted is not on disk yet")
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "the segments to compact are not on disk yet")
         await log.status.save_points()
         try:
             offsets = new_offset_map(
@@ -205,7 +206,7 @@ class Cleaner:
         work = Round(log.files, log.config, plan, offsets, self._runtime.wall_ms(), buffer_bytes)
         work.last_records = log.compaction.last_records()
         steps = work.work()
-        ahead = list(plan.segments)  # those that no Replacement has taken the place of
+        ahead = list(plan.segments)  # segments that no Replacement has replaced yet
         started, handled = loop.time(), 0
         try:
             while (step := await log.compaction.step(steps)) is not None:
@@ -233,19 +234,19 @@ class Cleaner:
                     await self._save()
         except (CorruptBatch, StorageError):
             if log.failure is not None or not self._is_disturbed(log, cuts, ahead):
-                raise  # else a truncation or retention took away what was read
+                raise  # else a truncation or retention removed what was being read
         finally:
             if work.unfinished is not None and not self._pauses.is_stopping:
                 await log.compaction.end(work.unfinished)
 
     def _is_disturbed(self, log: Log, cuts: int, ahead: Sequence[Segment]) -> bool:
-        """Whether the log was truncated, or lost one of these segments, since a round began."""
+        """Whether the log was truncated, or lost one of these segments, since the round began."""
         return log.ranges.cuts != cuts or not all(log.ranges.has(segment) for segment in ahead)
 
     def _finished(self, log: Log, work: Round, seconds: float) -> None:
         self.rounds += 1
         logger.info(
-            "%s compacted up to offset %d: %d of %d records stay, %.1f of %.1f MB, in %.1f s",
+            "%s compacted up to offset %d: %d of %d records kept, %.1f of %.1f MB, in %.1f s",
             log.name,
             work.end_offset,
             work.records_kept,

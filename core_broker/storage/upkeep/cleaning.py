@@ -1,8 +1,8 @@
-"""One round of compaction over one log: the dirty part's keys into a map, then all closed segments copied by it.
+"""One round of compaction of one log: the keys of the dirty part go into a map, then all closed segments are copied.
 
-`Round.work()` handles a bounded number of bytes a step, so that it can run in the files' pool while the loop goes on;
-it reads closed segments and writes `.cleaned` files only. It gives a `Replacement`, which the log takes over, or
-removes when the log has changed meanwhile. Semantics are those of Kafka's log cleaner.
+`Round.work()` handles a bounded number of bytes in each step, so that it can run in the files' pool while the loop goes
+on. It reads closed segments and writes `.cleaned` files only. It yields a `Replacement`; the log takes it over, or
+discards it if the log has changed meanwhile. The semantics are those of Kafka's log cleaner.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..log._segment import MAX_RELATIVE, Segment
 from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
 from ..log.log_config import LogConfig
-from ..log.swap import CLEANED, Replacement, discard
+from ..log.swap_files import CLEANED, Replacement, discard
 from ..log.transactions import TransactionIndex
 from .compacted_transactions import CompactedTransactions
 
-SYNC_BYTES = 32 << 20  # written between two syncs, so that none takes long
+SYNC_BYTES = 32 << 20  # written between two syncs, so that no sync takes long
 
 _AS_IT_IS = Filtered(-1, None, -1)
 
 
 class Plan(NamedTuple):
-    """What a round may look at: closed segments from the log's first on, none of which holds anything undecided."""
+    """What a round reads: closed segments from the log's first one on, all below the last stable offset."""
 
     segments: tuple[Segment, ...]
-    later: tuple[Segment, ...]  # the rest of the log: its indexes say how transactions ended that began before
-    first_dirty_offset: int  # nothing before it is taken into the map
-    first_uncleanable_offset: int  # where the last of `segments` ends
+    later: tuple[Segment, ...]  # the rest of the log: transactions that began before may end there
+    first_dirty_offset: int  # keys before it do not go into the map
+    first_uncleanable_offset: int  # the end of the last of `segments`
 
     @property
     def size_bytes(self) -> int:
@@ -49,10 +49,10 @@ class Plan(NamedTuple):
 
 
 class Round:
-    """See the module. `last_records` is the caller's to set, before the first step and after each Replacement.
+    """See the module. The caller sets `last_records` before the first step and after each Replacement.
 
-    end_offset: after the work, up to where the log is clean. bytes_read, bytes_written, records_read, records_kept: of
-    the copying half. Batches are read at most `buffer_bytes` at a time, a larger one alone.
+    end_offset: after the work, the offset up to which the log is clean. bytes_read, bytes_written, records_read,
+    records_kept: counts of the copying half. A read has at most `buffer_bytes`, except for a single larger batch.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Round:
     ) -> None:
         self.plan = plan
         self.last_records: dict[int, tuple[int, int]] = {}  # producer id -> last data offset, -1 for none; epoch
-        self.unfinished: Segment | None = None  # its files are not anyone's yet
+        self.unfinished: Segment | None = None  # its files belong to no log yet
         self.end_offset = plan.first_dirty_offset
         self.bytes_read = 0
         self.bytes_written = 0
@@ -73,7 +73,10 @@ class Round:
         self._buffer_bytes = max(buffer_bytes, HEADER_SIZE)
 
     def work(self) -> Iterator[int | Replacement]:
-        """The round in steps: bytes read or written since the last, or a Replacement. Raises OSError, CorruptBatch."""
+        """The round in steps: yields the bytes handled since the last step, or a Replacement.
+
+        Raises OSError, CorruptBatch.
+        """
         segments, files = self.plan.segments, self._files
         aborted = []
         for segment in (*segments, *self.plan.later):
@@ -88,7 +91,7 @@ class Round:
     # --- The map ------------------------------------------------------------------------------------------------------
 
     def _map(self, transactions: CompactedTransactions) -> Iterator[int]:
-        """Take the dirty part's keys into the map until it ends or the map is full; a batch counts only whole."""
+        """Put the keys of the dirty part into the map until it ends or the map is full. Only whole batches count."""
         offsets, first = self._offsets, self.plan.first_dirty_offset
         offsets.latest_offset = first - 1
         ends = [segment.base_offset for segment in self.plan.segments[1:]] + [self.plan.first_uncleanable_offset]
@@ -101,8 +104,8 @@ class Round:
                     if header.last_offset < first:
                         continue
                     if header.is_control:
-                        transactions.ends(chunk, position, header)
-                    elif not transactions.voids(header):
+                        transactions.take_control(chunk, position, header)
+                    elif not transactions.take_data(header):
                         if not map_batch(chunk, position, header, offsets, first):
                             return
                     offsets.latest_offset = header.last_offset
@@ -110,15 +113,15 @@ class Round:
             offsets.latest_offset = end - 1
 
     def _chunks(self, segment: Segment, position: int) -> Iterator[memoryview]:
-        """Whole batches of a segment from a position on."""
+        """Whole batches of a segment, from a position on."""
         file, end = segment.file, segment.size_bytes
         while position < end:
             chunk = memoryview(file.pread(min(self._buffer_bytes, end - position), position))
             size = sum(header.size_bytes for _, header in walk(chunk))
             if not size:
-                size = read_header(chunk).size_bytes  # raises where not even that is there
+                size = read_header(chunk).size_bytes  # raises if the header is incomplete
                 if size > end - position:
-                    raise CorruptBatch(f"{file.path}: a batch of {size} bytes at position {position}, the file ends")
+                    raise CorruptBatch(f"{file.path}: a batch of {size} bytes at position {position} goes past the end")
                 chunk = memoryview(file.pread(size, position))
             yield chunk[:size]
             position += size
@@ -127,7 +130,7 @@ class Round:
 
     def _copy_group(self, group: Sequence[Segment], transactions: CompactedTransactions) -> Iterator[int | Replacement]:
         files = self._files
-        newest_ms = max(segment.newest_ms for segment in group)  # its age where no record stays
+        newest_ms = max(segment.newest_ms for segment in group)  # the new segment's age if no record is kept
         new = Segment.create(files, group[0].directory, group[0].base_offset, newest_ms, CLEANED)
         self.unfinished = new
         has_changed = len(group) > 1
@@ -155,10 +158,10 @@ class Round:
         self.unfinished = None
 
     def _copy(self, chunk: memoryview, new: Segment, transactions: CompactedTransactions) -> bool:
-        """Append to the new segment what stays of a chunk; whether anything of it has changed."""
+        """Append what is kept of a chunk to the new segment. Returns whether anything has changed."""
         parts: list[Buffer] = []
-        notes: list[tuple[int, int, int]] = []  # of each batch: size, last offset, largest timestamp
-        start = end = 0  # of the batches since the last part that stay as they are
+        notes: list[tuple[int, int, int]] = []  # for each batch: size, last offset, largest timestamp
+        start = end = 0  # the range of unchanged batches since the last part
         has_changed = False
         for position, header in walk(chunk):
             self.records_read += header.records_count
@@ -195,18 +198,18 @@ class Round:
     def _left_of(
         self, chunk: memoryview, position: int, header: BatchHeader, transactions: CompactedTransactions
     ) -> Filtered:
-        """What stays of a batch; with data None all of it, as it is."""
+        """What is kept of a batch; data None: all of it, unchanged."""
         horizon = delete_horizon_ms(header)
         new_horizon = self._now_ms + self._config.delete_retention_ms
         if header.is_control:
-            is_spent = transactions.ends(chunk, position, header)
-            if is_spent and horizon is None:
+            is_obsolete = transactions.take_control(chunk, position, header)
+            if is_obsolete and horizon is None:
                 found = with_delete_horizon(chunk, position, header, new_horizon)
-            elif is_spent and horizon is not None and horizon <= self._now_ms:
+            elif is_obsolete and horizon is not None and horizon <= self._now_ms:
                 found = Filtered(0, b"", -1)
             else:
                 found = _AS_IT_IS
-        elif transactions.voids(header):
+        elif transactions.take_data(header):
             found = Filtered(0, b"", -1)
         else:
             found = filter_batch(chunk, position, header, self._offsets, self._now_ms, new_horizon)
@@ -217,7 +220,7 @@ class Round:
         return found
 
     def _says_more_than_records(self, header: BatchHeader) -> bool:
-        """Whether a batch stays even when it is empty: for its producer's sequence or epoch, or the last offset."""
+        """Whether a batch is kept even without records: for its producer's sequence or epoch, or the last offset."""
         if header.next_offset == self.plan.first_uncleanable_offset:
             return True
         last = self.last_records.get(header.producer_id) if header.producer_id >= 0 else None
@@ -232,7 +235,7 @@ class Round:
 def grouped(
     files: Files, segments: Sequence[Segment], upper_offset: int, config: LogConfig
 ) -> Iterator[tuple[Segment, ...]]:
-    """Neighbours that fit into one segment, by size, by the sizes of their indexes and by the reach of offsets."""
+    """Groups of neighbouring segments that fit into one: by size, by sizes of the indexes, by relative offsets."""
     group: list[Segment] = []
     sizes = (0, 0, 0)
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)

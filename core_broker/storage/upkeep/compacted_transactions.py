@@ -1,7 +1,7 @@
-"""Which batches and markers of transactions compaction may drop, as it reads a log from its start on (KIP-98).
+"""Decides which batches and markers of transactions compaction may drop; it reads a log from its start on (KIP-98).
 
-The records of an aborted transaction are void. A marker may go once no batch of its transaction was met any more; an
-abort that stays is written into its new segment's index again.
+The records of an aborted transaction are dropped. A marker may be dropped when no batch of its transaction was read
+any more. An abort marker that is kept is written to the new segment's transaction index.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class CompactedTransactions:
-    """Fed with every batch in order: `voids` for data, `ends` for control batches."""
+    """Takes every batch in order: `take_data` for data, `take_control` for control batches."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(each.first_offset, each) for each in aborted]
         heapq.heapify(self._coming)
-        self._aborted: dict[int, AbortedTransaction] = {}  # under way, by producer
-        self._with_data: dict[int, None] = {}  # producers with a transaction under way of which a batch was met
+        self._aborted: dict[int, AbortedTransaction] = {}  # open at this point of the log, by producer
+        self._with_data: dict[int, None] = {}  # producers with an open transaction of which a batch was read
         self._retained: list[AbortedTransaction] = []
 
     def _advance(self, offset: int) -> None:
@@ -32,16 +32,16 @@ class CompactedTransactions:
             each = heapq.heappop(self._coming)[1]
             self._aborted.setdefault(each.producer_id, each)
 
-    def voids(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction."""
+    def take_data(self, header: BatchHeader) -> bool:
+        """Take a data batch. True if it belongs to an aborted transaction."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
         self._with_data[header.producer_id] = None
         return header.producer_id in self._aborted
 
-    def ends(self, buf: memoryview, position: int, header: BatchHeader) -> bool:
-        """Whether a control batch says nothing any more: its transaction has no batch left, or it has no record.
+    def take_control(self, buf: memoryview, position: int, header: BatchHeader) -> bool:
+        """Take a control batch. True if it is not needed any more: its transaction has no batch, or it has no record.
 
         Raises CorruptBatch.
         """
@@ -66,6 +66,6 @@ class CompactedTransactions:
         return not had_data
 
     def take_retained(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose markers stay, of what was read since the last call."""
+        """The aborted transactions, of those read since the last call, whose markers are kept."""
         taken, self._retained = self._retained, []
         return taken

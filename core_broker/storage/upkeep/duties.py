@@ -1,7 +1,7 @@
-"""The periodic work for the logs of a data directory: saves, retention, flush.ms, syncs of closed segments.
+"""The periodic work on the logs of a data directory: saves, retention, flush.ms, syncs of closed segments.
 
-One task each for all logs. The owner of the logs reports changes (`note`, `rolled`); a log without changes that is not
-due is never looked at, so thousands of them cost nothing.
+One task for each kind of work. The owner of the logs reports changes (`note`, `rolled`). A log that has not changed
+and is not due is not looked at, so that thousands of idle logs cost nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
-FLUSH_TICK_MS = 50  # flush.ms is kept to within this
-FIRST_MS = 30_000  # until periodic work is first done, or its interval if less; Kafka: log.initial.task.delay.ms
-LOOK_AT_ONCE = 32  # logs that retention looks at in one turn of the loop
+FLUSH_TICK_MS = 50  # flush.ms is checked this often
+FIRST_MS = 30_000  # before periodic work runs first, at most its interval; Kafka: log.initial.task.delay.ms
+LOOK_AT_ONCE = 32  # logs that retention checks in one turn of the loop
 
 Key = tuple[str, int]  # topic, partition
 
@@ -36,7 +36,7 @@ class Job(NamedTuple):
 
 
 class Duties:
-    """See the module. logs: all that are open. high_watermark: up to where retention may delete."""
+    """See the module. logs: all open logs. high_watermark: returns a log's; retention deletes only before it."""
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class Duties:
         jobs: Sequence[Job],
         retention_interval_ms: int,
     ) -> None:
-        self.aging: dict[Key, Log] = {}  # logs with flush.ms and appends that are not on disk
+        self.aging: dict[Key, Log] = {}  # logs with flush.ms that have unsynced appends
         self._logs = logs
         self._runtime = runtime
         self._high_watermark = high_watermark
         self._jobs = [*jobs, Job("retention", retention_interval_ms, self.enforce_retention)]
         self._retention = Schedule[Key]()
         self._aging_due = asyncio.Event()
-        self._unflushed: dict[Key, Log] = {}  # logs with a closed segment that may not be on disk
+        self._unflushed: dict[Key, Log] = {}  # logs with a closed segment that may be unsynced
         self._flush_due = asyncio.Event()
         self._pauses = Pauses()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str) -> None:
-        """Begin; ends with `stop`."""
+        """Begin the periodic work; `stop` ends it."""
         loop = asyncio.get_running_loop()
         works = {"what recurs": self._recur(), "flush": self._flush_closed(), "flush.ms": self._flush_by_age()}
         self._tasks = [loop.create_task(work, name=f"{what} in {name}") for what, work in works.items()]
 
     async def stop(self) -> None:
-        """Not by a cancellation: what was begun is finished."""
+        """End after the work that runs now. Nothing is cancelled."""
         self._pauses.stop()
         self._flush_due.set()
         self._aging_due.set()
@@ -74,14 +74,14 @@ class Duties:
             self._tasks = []
 
     def note(self, key: Key, log: Log) -> None:
-        """Its offsets or options have changed, or there was an append since it was last looked at."""
+        """The log's offsets or options have changed, or it has a new append."""
         self._retention.note(key)
         if log.progress.unsynced_since_ms is not None and log.config.flush_ms < MAX_INT64:
             self.aging[key] = log
             self._aging_due.set()
 
     def rolled(self, key: Key, log: Log) -> None:
-        """A segment of it was closed."""
+        """A segment of the log was closed."""
         self._unflushed[key] = log
         self._flush_due.set()
 
@@ -106,12 +106,12 @@ class Duties:
                     due[number] = loop.time() + job.interval_ms / 1000
 
     async def enforce_retention(self) -> None:
-        """Delete what is too old; a log that cannot is logged and does not stop the others."""
+        """Delete old segments. If that fails for a log, the error is logged and the others go on."""
         wall_ms = self._runtime.wall_ms()
         for number, key in enumerate(self._retention.take(wall_ms), 1):
             log = self._logs.get(key)
             if log is not None and log.failure is None:
-                log.tail.is_noted = False  # so that the next append tells
+                log.tail.is_noted = False  # so that the next append calls `note`
                 try:
                     await log.enforce_retention(self._high_watermark(key, log), wall_ms)
                 except KafkaError as error:
@@ -123,7 +123,7 @@ class Duties:
                 await asyncio.sleep(0)
 
     async def _flush_closed(self) -> None:
-        """Put segments on disk that were closed, one after the other, and say how far: what a start need not read."""
+        """Sync closed segments, one after the other, and save how far: a start need not read these."""
         while not self._pauses.is_stopping:
             await self._flush_due.wait()
             self._flush_due.clear()
@@ -137,7 +137,7 @@ class Duties:
                         logger.error("closed segments of %s-%d: %s", *key, error.message)
 
     async def _flush_by_age(self) -> None:
-        """Keep flush.ms of the logs that have it and appends that are not on disk; others are not looked at."""
+        """Keep flush.ms. Only logs that have this option and unsynced appends are looked at."""
         while not self._pauses.is_stopping:
             if not self.aging:
                 self._aging_due.clear()
@@ -148,13 +148,13 @@ class Duties:
             await self.flush_old()
 
     async def flush_old(self) -> None:
-        """Sync those whose oldest append that is not on disk is older than flush.ms."""
+        """Sync the logs whose oldest unsynced append is older than flush.ms."""
         wall_ms = self._runtime.wall_ms()
         for key, log in list(self.aging.items()):
             since_ms = log.progress.unsynced_since_ms
             if log.failure is not None or since_ms is None or log.config.flush_ms == MAX_INT64:
                 self.aging.pop(key, None)
-            elif not 0 <= wall_ms - since_ms < log.config.flush_ms:  # or the clock went back
+            elif not 0 <= wall_ms - since_ms < log.config.flush_ms:  # also if the clock was set back
                 try:
                     await log.sync()
                 except KafkaError as error:

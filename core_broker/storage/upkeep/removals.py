@@ -1,8 +1,8 @@
-"""Directories of deleted partitions, whose files go in the background: later, in bounded pieces, one at a time.
+"""Removes the directories of deleted partitions in the background: later, in bounded pieces, one at a time.
 
-A deletion is over for everybody else when a directory has its `-delete` name on disk. What is left of it is removed
-when `log.segment.delete.delay.ms` has passed, as in Kafka; a stop leaves the rest to the next start, which finds it by
-the name and waits for the whole delay again.
+A deletion is complete for everybody else when the directory's new name, with `-delete`, is on disk. Its files are
+removed when `log.segment.delete.delay.ms` has passed, as in Kafka. A stop leaves the rest to the next start, which
+recognizes the name and waits for the whole delay again.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ..disk.files import Files
 
 logger = logging.getLogger(__name__)
 
-PIECE_FILES = 64  # that one call of the pool removes, before syncs have their turn
-PIECE_DIRECTORIES = 16  # that it looks into
+PIECE_FILES = 64  # removed by one call of the pool, so that syncs do not wait long
+PIECE_DIRECTORIES = 16  # looked into by one call
 
 
 class Removals:
-    """See the module."""
+    """The directories that are to be removed."""
 
     def __init__(self, files: Files, delay_ms: int) -> None:
         self._files = files
         self._delay_ms = delay_ms
-        self._waiting: deque[tuple[float, str]] = deque()  # when they were added, by the loop's time
+        self._waiting: deque[tuple[float, str]] = deque()  # (when it was added, by the loop's clock; directory)
         self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """Directories that are still there."""
+        """How many directories still exist."""
         return len(self._waiting)
 
     @property
     def delay_ms(self) -> int:
-        """How long a directory stays, those that wait already too."""
+        """How long a directory is kept; applies to those that wait already, too."""
         return self._delay_ms
 
     @delay_ms.setter
@@ -47,16 +47,16 @@ class Removals:
         self._pauses.wake()
 
     def add(self, directory: str) -> None:
-        """It belongs to no partition any more, and its `-delete` name is on disk."""
+        """Add a directory that belongs to no partition any more. Its `-delete` name must be on disk."""
         self._waiting.append((asyncio.get_running_loop().time(), directory))
         self._pauses.wake()
 
     def start(self, name: str) -> None:
-        """Begin; ends with `stop`."""
+        """Begin to remove directories; `stop` ends it."""
         self._task = asyncio.get_running_loop().create_task(self._work(), name=f"removals in {name}")
 
     async def stop(self) -> None:
-        """After the piece at hand; what is left stays for the next start."""
+        """End after the current piece. The rest stays for the next start."""
         self._pauses.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -77,7 +77,7 @@ class Removals:
             await self._pauses.pause(wait_s)
 
     def _due(self, now_s: float) -> list[str]:
-        """The next few whose time has come, in the order of their coming."""
+        """The next few directories whose delay has passed, oldest first."""
         due: list[str] = []
         for added_s, directory in self._waiting:
             if added_s + self._delay_ms / 1000 > now_s or len(due) == PIECE_DIRECTORIES:
@@ -87,9 +87,9 @@ class Removals:
 
 
 def remove_piece(files: Files, directories: Sequence[str]) -> tuple[int, list[StorageError]]:
-    """Remove directories, no more of them than have PIECE_FILES files together, or as many files of the first.
+    """Remove the first directories, as many as have at most PIECE_FILES files together, or part of the first one.
 
-    Gives how many are done with, and why some of these cannot be removed.
+    Returns how many directories are finished, and the errors of those that cannot be removed.
     """
     files_left = PIECE_FILES
     failures: list[StorageError] = []
@@ -110,7 +110,7 @@ def remove_piece(files: Files, directories: Sequence[str]) -> tuple[int, list[St
 
 
 def rename_all(files: Files, names: Iterable[tuple[str, str]]) -> tuple[list[str], list[StorageError]]:
-    """Directories, if they are there, to other names; the new names, and the errors of those that cannot be."""
+    """Rename directories that exist. Returns the new names, and the errors of those that cannot be renamed."""
     renamed: list[str] = []
     failures: list[StorageError] = []
     for directory, name in names:

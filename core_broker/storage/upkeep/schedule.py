@@ -1,6 +1,6 @@
-"""Which logs a periodic duty must look at: those that have changed, and those whose time has come.
+"""Says which logs a periodic duty must look at: those that have changed, and those that are due.
 
-A log that is at rest and not due costs nothing, however many there are.
+An idle log that is not due costs nothing, however many there are.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import heapq
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
-STALE_SHARE = 4  # the heap is rebuilt when it holds so many times the entries that count
+STALE_SHARE = 4  # the heap is rebuilt when it has this many times more entries than valid ones
 
 
 class Schedule(Generic[K]):
-    """Keys by the wall time in ms from which on they are to be looked at."""
+    """Keys with the wall time in ms at which each is due."""
 
     def __init__(self) -> None:
         self._due_ms: dict[K, int] = {}
-        self._heap: list[tuple[int, K]] = []  # and entries that do not count any more
+        self._heap: list[tuple[int, K]] = []  # with outdated entries
         self._now: dict[K, None] = {}
 
     def note(self, key: K) -> None:
-        """It has changed: look at it next time."""
+        """The key has changed: it is due at once."""
         self._now[key] = None
 
     def put(self, key: K, due_ms: int | None) -> None:
-        """Not before that time; None for not until it changes."""
+        """Set when the key is due; None for not before it changes."""
         if due_ms is None:
             self._due_ms.pop(key, None)
         elif self._due_ms.get(key) != due_ms:
@@ -40,7 +40,7 @@ class Schedule(Generic[K]):
         self._due_ms.pop(key, None)
 
     def take(self, wall_ms: int) -> list[K]:
-        """Those to be looked at now, each once; they come again when they change or `put` says so."""
+        """The keys that are due now, each once. They come again when they change or `put` says so."""
         taken, self._now = self._now, {}
         while self._heap and self._heap[0][0] <= wall_ms:
             due_ms, key = heapq.heappop(self._heap)

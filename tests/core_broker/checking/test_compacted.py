@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.storage.check.findings import Known
-from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.check.partition_check import check_partition
 from isthmus.core_broker.storage.log.index_files import TIME_ENTRY
 from tests.core_broker.storage.compacting import ROOMY, Bench
 from tests.core_broker.storage.support import run

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from isthmus.core_broker.storage.check.findings import Kind
-from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.check.partition_check import check_partition
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.small_files import CheckpointError, parse_checkpoint, parse_partition_metadata
 from isthmus.core_broker.storage.log.index_files import TIME_ENTRY

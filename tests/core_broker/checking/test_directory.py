@@ -161,7 +161,7 @@ def test_a_batch_in_the_middle_costs_what_is_behind_it_and_the_check_says_so(
     assert (
         f"would cut off all from offset {start} on, {later} bytes, in it {count} valid batches up to offset 126" in said
     )
-    assert "1 wrong; --repair mends 1 of them" in said
+    assert "1 wrong; --repair repairs 1 of them" in said
 
     assert main([str(directory), "--repair"]) == 0
     said = capsys.readouterr().out
@@ -209,7 +209,7 @@ def test_a_directory_in_use_is_not_touched(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("code", "way_out"),
     [
-        (errno.EACCES, "Permission denied; run this as the user whose it is"),
+        (errno.EACCES, "Permission denied; run this as the owner of the directory"),
         (errno.EROFS, "Read-only file system; check a copy of it, or make the file system writable"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_directory_that_is_not_there_is_told_as_that(tmp_path: Path, capsys: p
 
 def test_a_directory_without_identity_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
-    assert "no data directory" in capsys.readouterr().err
+    assert "not a data directory" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -305,7 +305,7 @@ def test_kafkas_own_directory_is_checked_without_its_metadata(tmp_path: Path) ->
     directory = make(tmp_path / "data")
     replace(directory / "meta.properties", "isthmus.format=1\n", "")
     assert found(directory) == []
-    assert any("Kafka's own" in note for note in check(directory).notes)
+    assert any("Kafka wrote the directory" in note for note in check(directory).notes)
     path = max((directory / "plain-0").glob("*.log"))
     path.write_bytes(path.read_bytes()[:-3])
     assert any("plain-0 torn" in line for line in found(directory))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.checking.command import main
-from isthmus.core_broker.storage.check import indexes as indexes
+from isthmus.core_broker.storage.check import index_check
 from isthmus.core_broker.storage.disk import real_files
 from isthmus.core_broker.storage.disk._data_file import DataFile
 from isthmus.core_broker.storage.disk.real_files import RealFiles
@@ -26,7 +26,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-REFUSED = "it cannot be read: a {} is in its place: move it away, and put the file back if you have it\n"
+REFUSED = "it cannot be read: a {} is in its place: move it away, and restore the file if you have it\n"
 NO_DIRECTORIES = [kind for kind in NO_FILES if kind != "directory"]
 
 
@@ -68,13 +68,13 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_and_the_others_are_
     assert set(found(directory)) == others
     with unreadable(path, tmp_path / "aside", what):
         with monkeypatch.context() as patch:
-            patch.setattr(indexes, "SPARSE_BYTES", 900)
+            patch.setattr(index_check, "SPARSE_BYTES", 900)
             lines = found(directory)
         assert set(lines) == {*others, f"plain-0 unreadable {path.name}"} and len(lines) == 4
         assert main([str(directory)]) == 1
         said = capsys.readouterr().out
         assert f"  unreadable: {path.name}: {REFUSED.format(what)}" in said
-        assert "4 wrong; --repair mends 1 of them" in said
+        assert "4 wrong; --repair repairs 1 of them" in said
         assert main([str(directory), "--repair"]) == 1
         said = capsys.readouterr().out
         assert "mirrored-1: repaired" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -67,11 +68,11 @@ class Crashes:
         return await self.inside(lambda: self.host.broker._controller.submit_wait(command))  # type: ignore[union-attr]
 
     async def ask(self, method: str, request: Any, version: int) -> Any:
-        return await self.inside(lambda: getattr(self.host.broker._groups, method)(request, version, "c", "h"))  # type: ignore[union-attr]
+        return await self.inside(lambda: attrgetter(method)(self.host.broker._groups)(request, version))  # type: ignore[union-attr]
 
     async def life(self) -> None:
         """Work until the power goes."""
-        await self.ask("find_coordinator", fc.Request(key="g"), 3)
+        await self.ask("finder.find_coordinator", fc.Request(key="g"), 3)
         self.host.machine.kill_at_disk_operation(self.chance.randint(1, 25), power=True)
         while True:
             await self.one(self.chance.choice(NAMES))
@@ -115,7 +116,7 @@ class Crashes:
         offset = ledger.asked_offset
         row = oc.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = oc.Request(group_id="g", topics=[oc.OffsetCommitRequestTopic(name="a", partitions=[row])])
-        code = (await self.ask("offset_commit", request, 8)).topics[0].partitions[0].error_code
+        code = (await self.ask("offset_requests.offset_commit", request, 8)).topics[0].partitions[0].error_code
         assert code in (E.NONE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
         if code == E.NONE:
             ledger.offset = offset
@@ -151,11 +152,12 @@ class Crashes:
             await self.check_offset()
 
     async def check_offset(self) -> None:
-        await self.ask("find_coordinator", fc.Request(key="g"), 3)
-        shards = self.host.broker._groups._shards.shards  # type: ignore[union-attr]
+        await self.ask("finder.find_coordinator", fc.Request(key="g"), 3)
+        shards = self.host.broker._groups.host.shards.shards  # type: ignore[union-attr]
         await self.sim.until(lambda: shards and all(s.failure is None for s in shards.values()), "groups loaded")
         wanted = [of.OffsetFetchRequestTopic(name="a", partition_indexes=[0])]
-        found = (await self.ask("offset_fetch", of.Request(group_id="g", topics=wanted), 7)).topics[0].partitions[0]
+        answer = await self.ask("offset_requests.offset_fetch", of.Request(group_id="g", topics=wanted), 7)
+        found = answer.topics[0].partitions[0]
         assert self.ledger.offset <= found.committed_offset <= self.ledger.asked_offset
         self.ledger.offset = found.committed_offset
 

@@ -64,7 +64,7 @@ def test_what_a_controller_tells_of_itself_changes_nothing() -> None:
 def test_quotas_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     image = folded([unknown(14), topic("a")], [unknown(14)])
     assert list(image.topics) == ["a"]
-    assert caplog.messages == ["the metadata holds client quotas, which this broker does without"]
+    assert caplog.messages == ["the metadata has client quotas, which this broker ignores"]
 
 
 @pytest.mark.parametrize(("number", "what"), [(18, "an ACL"), (11, "a SCRAM credential"), (999, "unknown type 999")])
@@ -117,5 +117,5 @@ def test_a_snapshot_alone_is_enough(tmp_path) -> None:
 
 @pytest.mark.parametrize("names", [[], [OLD]])
 def test_a_log_whose_start_no_snapshot_reaches_is_refused(tmp_path, names: list[str]) -> None:
-    with pytest.raises(InconsistentRecord, match="the log holds offsets 6 to 7, "):
+    with pytest.raises(InconsistentRecord, match="the log has offsets 6 to 7, "):
         replayed(tmp_path, {name: snapshot(topic("a")) for name in names}, 6, topic("c"))

@@ -47,13 +47,16 @@ class Desk:
 
     async def start_asking(self, request: Any, version: int) -> Any:
         """The response, or the Pending that will have it."""
-        name = {
-            fc.Request: "find_coordinator", jg.Request: "join_group", sg.Request: "sync_group", hb.Request: "heartbeat",
-            lg.Request: "leave_group", oc.Request: "offset_commit", of.Request: "offset_fetch",
-            od.Request: "offset_delete",
-            dsg.Request: "describe_groups", lsg.Request: "list_groups", dlg.Request: "delete_groups",
+        groups = self.groups
+        members, offsets = groups.member_requests, groups.offset_requests
+        handle = {
+            sg.Request: members.sync_group, hb.Request: members.heartbeat,
+            lg.Request: members.leave_group, oc.Request: offsets.offset_commit, of.Request: offsets.offset_fetch,
+            od.Request: offsets.offset_delete, fc.Request: groups.finder.find_coordinator,
+            dsg.Request: groups.describe_groups, lsg.Request: groups.list_groups, dlg.Request: groups.delete_groups,
+            jg.Request: lambda request, version: members.join_group(request, version, "c", "1.2.3.4"),
         }[type(request)]  # fmt: skip
-        return await self.inside(lambda: getattr(self.groups, name)(request, version, "c", "1.2.3.4"))
+        return await self.inside(lambda: handle(request, version))
 
     async def ask(self, request: Any, version: int) -> Any:
         answer = await self.start_asking(request, version)
@@ -76,7 +79,7 @@ class Desk:
     async def ready(self) -> None:
         """The groups of the first shard are loaded."""
         await self.find()
-        shards = self.groups._shards.shards
+        shards = self.groups.host.shards.shards
         await self.sim.until(lambda: shards and all(s.failure is None for s in shards.values()), "groups loaded")
 
     async def restart(self, *, power: bool = False) -> None:

@@ -121,7 +121,7 @@ class Table:
         given = [sg.SyncGroupRequestAssignment(member_id=i, assignment=a) for i, a in (assignments or {}).items()]
         request = sg.Request(
             group_id="g",
-            generation_id=self.group.generation if generation is None else generation,
+            generation_id=self.group.generation.number if generation is None else generation,
             member_id=member_id,
             assignments=given,
             **fields,
@@ -131,7 +131,9 @@ class Table:
         return token
 
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
-        code = self.group.heartbeat(member_id, instance, self.group.generation if generation is None else generation)
+        number = self.group.generation.number if generation is None else generation
+        number = self.group.generation.number if generation is None else generation
+        code = self.group.heartbeat(member_id, instance, number)
         self.settle()
         return code
 

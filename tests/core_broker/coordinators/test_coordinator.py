@@ -1,4 +1,4 @@
-"""The group coordinator over a real log, on simulated time and disk: groups found, loaded, described, deleted."""
+"""The group coordinator over a real log, on simulated time and disk: groups loaded, described, deleted."""
 
 from __future__ import annotations
 
@@ -16,34 +16,13 @@ from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
-from isthmus.protocol.messages import find_coordinator as fc
 from isthmus.protocol.messages import heartbeat as hb
-from isthmus.protocol.messages import join_group as jg
 from isthmus.protocol.messages import leave_group as lg
 from isthmus.protocol.messages import list_groups as lsg
 from isthmus.protocol.messages import offset_fetch as of
-from isthmus.protocol.messages import sync_group as sg
 from tests.running import run_by
 
 from .desk import FSYNC, Desk, join_request, simulated
-
-
-def test_partitions_of_groups():
-    assert partition_for("polygenelubricants", 50) == 0
-    assert partition_for("group", 50) == 98629247 % 50
-
-
-@run_by(simulated, ready=False)
-async def test_the_first_to_look_for_a_coordinator_makes_the_offsets_topic(desk: Desk, /) -> None:
-    assert (await desk.ask(hb.Request(group_id="g", member_id="m"), 3)).error_code == E.NOT_COORDINATOR
-    answer = await desk.find()
-    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "broker", 9092)
-    topic = desk.host.broker._controller.image.topics["__consumer_offsets"]  # type: ignore[union-attr]
-    assert topic.configs["cleanup.policy"] == "compact" and len(topic.partitions) == 1
-    many = await desk.ask(fc.Request(coordinator_keys=["a", "b"]), 4)
-    assert [(c.key, c.node_id, c.error_code) for c in many.coordinators] == [("a", 1, 0), ("b", 1, 0)]
-    transactional = await desk.ask(fc.Request(key="x", key_type=1), 3)
-    assert transactional.error_code == E.UNSUPPORTED_VERSION and transactional.node_id == -1
 
 
 @run_by(simulated)
@@ -88,7 +67,7 @@ async def test_while_groups_are_read_clients_are_told_to_wait(desk: Desk, /) -> 
     member, generation = await desk.member()
     desk.host.kill()
     await desk.host.start()
-    shard = desk.groups._shards.shards[0]
+    shard = desk.groups.host.shards.shards[0]
     shard.failure = Shard(0, shard.partition, shard.state).failure  # as it is until all is read
     assert await desk.commit(1, member=member, generation=generation) == E.COORDINATOR_LOAD_IN_PROGRESS
     beat = hb.Request(group_id="g", member_id=member, generation_id=generation)
@@ -100,28 +79,6 @@ async def test_while_groups_are_read_clients_are_told_to_wait(desk: Desk, /) -> 
     old = of.Request(group_id="g", topics=[of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
     partition = (await desk.ask(old, 1)).topics[0].partitions[0]
     assert (partition.error_code, partition.committed_offset) == (E.COORDINATOR_LOAD_IN_PROGRESS, -1)
-
-
-@run_by(simulated)
-async def test_joins_that_cannot_be(desk: Desk, /) -> None:
-    assert (await desk.ask(join_request(""), 5)).error_code == E.INVALID_GROUP_ID
-    assert (await desk.ask(join_request("g", "who"), 5)).error_code == E.UNKNOWN_MEMBER_ID
-    for session in (5_999, 1_800_001):
-        refused = await desk.ask(join_request("g", session_timeout_ms=session), 5)
-        assert refused.error_code == E.INVALID_SESSION_TIMEOUT
-    assert (await desk.ask(sg.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
-    assert (await desk.ask(hb.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
-
-
-@run_by(simulated)
-async def test_leaving_by_version(desk: Desk, /) -> None:
-    member, _ = await desk.member()
-    assert (await desk.ask(lg.Request(group_id="no", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
-    many = [lg.MemberIdentity(member_id="m"), lg.MemberIdentity(member_id=member)]
-    unknown = await desk.ask(lg.Request(group_id="no", members=many), 3)
-    assert (unknown.error_code, [m.error_code for m in unknown.members]) == (0, [E.UNKNOWN_MEMBER_ID] * 2)
-    assert (await desk.ask(lg.Request(group_id="g", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
-    assert (await desk.ask(lg.Request(group_id="g", member_id=member), 2)).error_code == E.NONE
 
 
 @run_by(simulated)
@@ -181,7 +138,7 @@ async def test_groups_of_several_partitions_are_deleted_when_all_of_it_is_on_dis
     names = [next(n for n in ("a", "b", "c", "d", "e", "f") if partition_for(n, 2) == index) for index in (0, 1)]
     for name in names:
         await desk.commit(1, group=name)
-    last = desk.groups._shards.shards[1].partition.log
+    last = desk.groups.host.shards.shards[1].partition.log
     sync, allowed = Log.sync, asyncio.Event()
 
     async def wait(log: Log) -> None:
@@ -191,7 +148,7 @@ async def test_groups_of_several_partitions_are_deleted_when_all_of_it_is_on_dis
 
     monkeypatch.setattr(Log, "sync", wait)
     answer = await desk.start_asking(dlg.Request(groups_names=names), 2)
-    first = desk.groups._shards.shards[0]
+    first = desk.groups.host.shards.shards[0]
     await desk.sim.until(lambda: first.partition.high_watermark == first.written, "the first to be on disk")
     assert not answer.done
     allowed.set()
@@ -209,14 +166,6 @@ async def test_deleting_the_offsets_topic_lets_everyone_go(desk: Desk, /) -> Non
     assert (await desk.ask(hb.Request(group_id="g", member_id=member), 3)).error_code == E.NOT_COORDINATOR
     await desk.ready()
     assert (await desk.ask(hb.Request(group_id="g", member_id=member), 3)).error_code == E.UNKNOWN_MEMBER_ID
-
-
-@pytest.mark.parametrize("version", [4, 6, 7, 9])
-@run_by(simulated)
-async def test_a_refused_join_names_no_protocol_in_a_way_its_version_can_say(desk: Desk, /, version) -> None:
-    answer = await desk.ask(join_request("g"), version)
-    assert answer.protocol_name == (None if version >= 7 else "")
-    jg.API.encode_response(answer, version)
 
 
 @pytest.mark.parametrize("at_one_go", [1, 10_000])

@@ -55,7 +55,19 @@ def test_a_new_group_waits_for_more_members_but_not_longer_than_the_rebalance_ti
     assert table.code(first) is None
     table.pass_ms(1)
     assert table.code(first) == E.NONE and len(table.answers[first].members) == 3
-    assert table.group.generation == 1
+    assert table.group.generation.number == 1
+
+
+def test_the_initial_delay_does_not_lengthen_a_later_join_phase():
+    table = Table()
+    first, _ = table.member(session_ms=2 * REBALANCE_MS)
+    table.pass_ms(DELAY_MS + 1)
+    table.sync_all([first])
+    joined = table.join(version=3)
+    table.pass_ms(REBALANCE_MS - 1)
+    assert table.code(joined) is None
+    table.pass_ms(1)
+    assert table.code(joined) == E.NONE and first not in table.group.members
 
 
 def test_the_leader_learns_all_members_and_the_others_none():
@@ -249,7 +261,7 @@ def test_rejoining_in_a_stable_group():
     table.join(follower, protocols=(("range", b"other topics"),))
     assert table.group.state is State.PREPARING
     table.join(leader)
-    assert table.group.generation == 2
+    assert table.group.generation.number == 2
 
 
 def test_the_leader_rejoins_to_have_everything_assigned_anew():
@@ -290,9 +302,9 @@ def test_leaving():
     assert table.leave((second, None), ("stranger", None)) == [E.NONE, E.UNKNOWN_MEMBER_ID]
     assert table.group.state is State.PREPARING
     table.join(first)
-    assert table.group.generation == 2
+    assert table.group.generation.number == 2
     assert table.leave((first, None)) == [E.NONE]
-    assert (table.group.state, table.group.generation) == (State.EMPTY, 3)
+    assert (table.group.state, table.group.generation.number) == (State.EMPTY, 3)
     assert table.stored.members == [] and table.stored.protocol is None and table.stored.generation == 3
     assert not table.timers or all(kind != "join" for kind, _ in table.timers)
 
@@ -317,7 +329,7 @@ def test_leaving_while_waiting_for_an_assignment():
     table.leave((second, None))
     assert table.code(waiting) == E.UNKNOWN_MEMBER_ID and table.group.state is State.PREPARING
     table.join(first)
-    assert table.group.generation == 2
+    assert table.group.generation.number == 2
 
 
 def test_the_group_has_a_largest_size():

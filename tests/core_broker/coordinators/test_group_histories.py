@@ -102,7 +102,7 @@ class History:
 
     def restart(self):
         self.table.restart()
-        self.top_generation = self.table.group.generation  # what was not stored is forgotten
+        self.top_generation = self.table.group.generation.number  # what was not stored is forgotten
         self.assigned = {key: value for key, value in self.assigned.items() if key[0] <= self.top_generation}
         self.rosters = {key: value for key, value in self.rosters.items() if key <= self.top_generation}
         for client in self.all:
@@ -146,8 +146,8 @@ class History:
     def the_group_is_sound(self):
         group = self.table.group
         members = list(group.members)
-        assert group.generation >= self.top_generation
-        self.top_generation = group.generation
+        assert group.generation.number >= self.top_generation
+        self.top_generation = group.generation.number
         assert (group.state is State.EMPTY) <= (not members)
         assert (group.state in (State.STABLE, State.COMPLETING)) <= bool(members)
         assert (group.members.leader in group.members) if members else group.members.leader is None
@@ -157,8 +157,8 @@ class History:
         assert all(group.members.static_id(i) for i in instances)
         assert not set(group.pending_join) & {member.member_id for member in members}
         assert set(group.pending_sync) <= {member.member_id for member in members}
-        if group.protocol_name is not None and group.state in (State.STABLE, State.COMPLETING):
-            assert all(group.protocol_name in [name for name, _ in member.protocols] for member in members)
+        if group.generation.protocol_name is not None and group.state in (State.STABLE, State.COMPLETING):
+            assert all(group.generation.protocol_name in [name for name, _ in member.protocols] for member in members)
 
     def everything_that_waits_is_known_and_will_end(self):
         group = self.table.group
@@ -189,13 +189,13 @@ class History:
             self.table.pass_ms(1000)
             self.answers_are_consistent()
             group = self.table.group
-            if group.state is State.STABLE and {client.generation for client in self.all} == {group.generation}:
+            if group.state is State.STABLE and {client.generation for client in self.all} == {group.generation.number}:
                 break
         assert group.state is State.STABLE
         assert sorted(m.member_id for m in group.members) == sorted(client.member_id for client in self.all)
         for client in self.all:
             token = self.table.sync(client.member_id, client.generation)
-            assert self.table.answers[token].assignment == f"{client.member_id}@{group.generation}".encode()
+            assert self.table.answers[token].assignment == f"{client.member_id}@{group.generation.number}".encode()
 
     def _follow(self, client):
         if client.join_token is not None or client.sync_token is not None:

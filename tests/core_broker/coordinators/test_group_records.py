@@ -39,7 +39,7 @@ def test_a_store_that_ends_after_the_next_generation_began_is_ignored():
     assert table.code(token) == E.REBALANCE_IN_PROGRESS
     again = table.join(first)
     table.finish_store()
-    assert table.group.state is State.COMPLETING and table.group.generation == 2
+    assert table.group.state is State.COMPLETING and table.group.generation.number == 2
     assert table.code(again) == table.code(join) == E.NONE and second in table.group.members
 
 
@@ -50,7 +50,7 @@ def test_a_stable_group_survives_a_restart_of_its_coordinator():
     table = Table()
     first, second = table.stable(2)
     table.restart()
-    assert (table.group.state, table.group.generation, table.group.members.leader) == (State.STABLE, 1, first)
+    assert (table.group.state, table.group.generation.number, table.group.members.leader) == (State.STABLE, 1, first)
     assert table.heartbeat(first) == table.heartbeat(second) == E.NONE
     assert table.answers[table.sync(second)].assignment == second.encode()
     table.pass_ms(SESSION_MS)
@@ -63,7 +63,7 @@ def test_a_restart_amid_a_rebalance_goes_back_to_the_last_stored_generation():
     table.member()
     assert table.group.state is State.PREPARING
     table.restart()
-    assert (table.group.state, table.group.generation) == (State.STABLE, 1)
+    assert (table.group.state, table.group.generation.number) == (State.STABLE, 1)
     assert table.heartbeat(first) == table.heartbeat(second) == E.NONE
 
 
@@ -72,7 +72,7 @@ def test_an_empty_group_keeps_its_generation_over_a_restart():
     (first,) = table.stable(1)
     table.leave((first, None))
     table.restart()
-    assert (table.group.state, table.group.generation) == (State.EMPTY, 2)
+    assert (table.group.state, table.group.generation.number) == (State.EMPTY, 2)
     _, join = table.member()
     table.pass_ms(DELAY_MS)
     assert table.answers[join].generation_id == 3

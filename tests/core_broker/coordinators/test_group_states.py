@@ -43,7 +43,7 @@ class Seen:
         assert self.table.group.state is state
 
     def delete_offsets(self, kind: str) -> E:
-        self.table.group.protocol_type = kind
+        self.table.group.generation.protocol_type = kind
         return self.table.group.check_delete_offsets()
 
     def join(self, member_id: str = "", **options: Any) -> int:
@@ -81,6 +81,10 @@ class Seen:
         self.table.pass_ms(LONG_MS)
         return E.NONE
 
+    def commit(self) -> E:
+        group = self.table.group
+        return group.check_commit(self.follower, None, group.generation.number or -1)
+
     def all_leave(self) -> E:
         self.table.leave(*((member.member_id, None) for member in self.table.group.members))
         return E.NONE
@@ -110,7 +114,7 @@ HAPPENS: dict[Event, Callable[[Seen], E | Answer]] = {
     Event.SYNC: lambda seen: seen.after(seen.sync(seen.follower)),
     Event.LEADER_SYNC: lambda seen: seen.after(seen.sync(seen.leader)),
     Event.HEARTBEAT: lambda seen: seen.table.heartbeat(seen.follower),
-    Event.COMMIT: lambda seen: seen.table.group.check_commit(seen.follower, None, seen.table.group.generation or -1),
+    Event.COMMIT: Seen.commit,
     Event.MEMBER_GONE: lambda seen: seen.leave(seen.follower),
     Event.JOINED: Seen.join_phase_over,
     Event.NONE_LEFT: Seen.all_leave,

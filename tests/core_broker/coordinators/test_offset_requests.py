@@ -233,7 +233,7 @@ async def test_offsets_go_with_a_topic_that_is_deleted_while_they_are_read(desk:
         await desk.commit(7, topic=topic)
     desk.host.kill()
     await desk.host.start()
-    assert desk.groups._shards.shards[0].failure is not None, "they are being read"
+    assert desk.groups.host.shards.shards[0].failure is not None, "they are being read"
     await desk.submit(DeleteTopics(names=["t"]))
     await desk.ready()
     await desk.create("t")
@@ -259,7 +259,7 @@ async def test_who_asks_by_id_is_not_told_of_an_earlier_topic_of_that_name(desk:
         return (await desk.ask(request, 10)).groups[0].topics[0].partitions[0].committed_offset
 
     assert await by_id() == 7
-    offsets = desk.groups._shards.shards[0].state.offsets
+    offsets = desk.groups.host.shards.shards[0].state.offsets
     (key, value) = OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=7, metadata="")
     value.topic_id = bytes(15) + b"1"  # as a tombstone that was never written would leave it
     offsets.replay(key, value)

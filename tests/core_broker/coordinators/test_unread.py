@@ -93,7 +93,7 @@ async def test_groups_that_could_not_be_read_come_back_once_they_can(desk: Desk,
     assert pauses[:4] == pytest.approx([RETRY_FIRST_S * factor for factor in (1, 2, 4, 8)], abs=0.1)
     assert pauses[-2:] == pytest.approx([RETRY_MOST_S] * 2, abs=0.1)
     said = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-    assert len(said) == 1 and "its groups wait" in said[0] and os.strerror(number) in said[0]
+    assert len(said) == 1 and "its groups are unavailable" in said[0] and os.strerror(number) in said[0]
 
 
 @run_by(simulated)
@@ -113,7 +113,7 @@ async def test_reading_goes_on_from_where_it_was(desk: Desk, /, reads, monkeypat
     monkeypatch.setattr(runtime, "READ_BYTES", 1)  # one batch at a time
     for offset in range(10):
         await desk.commit(offset)
-    records = desk.groups._shards.shards[0].partition.log.log_end_offset
+    records = desk.groups.host.shards.shards[0].partition.log.log_end_offset
     reads.let_through = 4
     await reads.start(desk, errno.EMFILE)
     assert 0 < reads.replayed < records
@@ -153,10 +153,10 @@ async def test_partition_that_comes_back_while_the_broker_stops_is_not_read(desk
     await desk.commit(5)
     groups, process = desk.groups, desk.host.machine.process
     assert process is not None
-    await process.outcome(groups.stop())
-    await desk.inside(lambda: groups.came_back("__consumer_offsets", 0))
+    await process.outcome(groups.host.stop())
+    await desk.inside(lambda: groups.host.came_back("__consumer_offsets", 0))
     await desk.sim.sleep(RETRY_MOST_S)
-    assert groups._shards.shards == {} and len(groups._timers) == 0
+    assert groups.host.shards.shards == {} and len(groups.host._timers) == 0
 
 
 @run_by(simulated, options=FSYNC)
@@ -169,7 +169,7 @@ async def test_groups_whose_partition_went_offline_have_no_coordinator(desk: Des
     assert await told(desk) == E.NOT_COORDINATOR
     joined = await desk.ask(join_request("crew", member_id), 5)
     assert (joined.error_code, joined.member_id) == (E.NOT_COORDINATOR, "")
-    assert desk.groups._shards.shards == {}
+    assert desk.groups.host.shards.shards == {}
     await desk.restart(power=True)
     assert (await desk.find()).error_code == E.NONE
     assert (await desk.fetched())[0] in (5, 6)
@@ -180,12 +180,12 @@ async def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coor
     desk: Desk, /, reads
 ) -> None:
     await desk.commit(5)
-    shard = desk.groups._shards.shards[0]
+    shard = desk.groups.host.shards.shards[0]
     desk.host.machine.disk.fail("sync", errno.ENOSPC, containing="__consumer_offsets-0/")
     assert await desk.commit(6) == E.NOT_COORDINATOR
     assert await told(desk) in (E.NONE, E.NOT_COORDINATOR)
     await desk.sim.sleep(2 * RETRY_FIRST_S)
-    again = desk.groups._shards.shards[0]
+    again = desk.groups.host.shards.shards[0]
     assert again is not shard and again.failure is None  # what it knew is what its log holds
     assert (await desk.fetched())[0] in (5, 6)
     assert await desk.commit(7) == E.NONE

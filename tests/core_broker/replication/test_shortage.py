@@ -18,7 +18,7 @@ from tests.running import run_by
 from .worlds import World, heal_in_vain, in_world, settle
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("kind", ["makedirs", "open", "append", "sync_directory"])
 @run_by(in_world)
 async def test_partition_that_could_not_be_made_for_want_of_room_comes_back(
@@ -29,7 +29,7 @@ async def test_partition_that_could_not_be_made_for_want_of_room_comes_back(
     await world.topic(0)
     assert os.strerror(number) in world.refusal().message
     assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.leaderless == {"t": {0}}
-    assert f"t-0 is offline until there is room: {world.refusal().message}" in caplog.text
+    assert f"t-0 is offline until the shortage is over: {world.refusal().message}" in caplog.text
     await world.tick()
     assert world.refusal() and not world.returned
     world.heal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from isthmus.protocol.messages import metadata_records as r
 from tests.running import run_by
 
-from .worlds import BATCH, ID, World, in_world
+from .worlds import BATCH, ID, Gate, World, in_world, settle
 
 
 @run_by(in_world)
@@ -26,7 +27,7 @@ async def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is
     (key, reason), *others = world.replicas.offline().items()
     assert key == ("t", 0) and not others
     assert "takes no appends" in reason and "No space left on device" in reason
-    assert caplog.text.count("t-0 is offline for appends while this lasts: cannot append to") == 1
+    assert caplog.text.count("t-0 takes no appends while this lasts: cannot append to") == 1
     assert world.append(1) == 0
     assert world.replicas.get("t", 0).read(0, 1000).size_bytes == len(BATCH)  # it is read as ever
     await world.tick()
@@ -34,7 +35,7 @@ async def test_partition_that_takes_no_appends_is_told_as_offline_until_there_is
     world.heal()
     await world.tick()  # nobody has appended
     assert world.replicas.offline() == {}
-    assert "t-0 is online again for appends" in caplog.text
+    assert "t-0 takes appends again" in caplog.text
     assert world.append() == 1
     assert sorted(path.name for path in (world.path / "t-0").iterdir() if path.suffix == ".tmp") == []
 
@@ -88,7 +89,7 @@ async def test_broken_disk_is_told_once_and_not_as_want_of_space(
     await world.topic(0)
     world.refuse(errno.EIO)
     world.refusal()
-    assert "for appends" not in caplog.text
+    assert "takes no appends" not in caplog.text
     assert caplog.text.count("t-0 is offline until the broker starts again") == 1
     assert not world.is_looking
 
@@ -118,3 +119,37 @@ async def test_deleted_partition_is_not_tried(world: World, /) -> None:
     await world.tick()
     assert not world.is_looking
     assert not [path for _, path in world.files.calls if path.endswith("space.tmp")]
+
+
+@pytest.mark.parametrize("what", ["was deleted", "broke", "took an append"])
+@run_by(in_world)
+async def test_partition_that_refuses_no_more_when_its_try_ends_is_not_said_to_be_online_again(
+    world: World, /, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await world.topic(0)
+    world.refuse(errno.ENOSPC)
+    world.refusal()
+    assert caplog.text.count("t-0 takes no appends while this lasts") == 1
+    world.heal()
+    gate = Gate(world.files)
+    await world.tick()
+    assert gate.is_reached.is_set()
+    partition = world.replicas.get("t", 0)
+    changing = None
+    if what == "was deleted":
+        changing = asyncio.ensure_future(world.feed(r.RemoveTopicRecord(topic_id=ID)))
+        await settle()
+    elif what == "broke":
+        partition.log.status.fail(OSError(errno.EIO, "Input/output error"), "cannot sync")
+    else:
+        assert world.append() == 0
+    state = partition.state
+    said = caplog.text.count("t-0 takes appends again")
+    assert said == (what == "took an append")  # by the append itself
+    gate.is_open.set()
+    if changing is not None:
+        await changing
+    await settle()
+    assert partition.state is state and not world.is_looking
+    assert caplog.text.count("t-0 takes appends again") == said

@@ -51,7 +51,7 @@ async def test_partition_whose_sync_was_refused_for_want_of_room_comes_back(
     caplog.set_level("INFO")
     await synced(world)
     assert await refused(world, number) == [1, 1]  # nobody was told that it is on disk
-    assert f"t-0 is offline until there is room: {world.refusal().message}" in caplog.text
+    assert f"t-0 is offline until the shortage is over: {world.refusal().message}" in caplog.text
     assert os.strerror(number) in world.replicas.offline()["t", 0] and world.replicas.leaderless == {"t": {0}}
     await world.tick()
     assert os.strerror(number) in world.refusal().message and not world.returned

@@ -12,14 +12,15 @@ from types import ModuleType, SimpleNamespace
 from hypothesis import strategies as st
 
 from isthmus.core_broker.server import _frames, connection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.server._frames import REQUESTS_A_TURN
 from isthmus.core_broker.server.buffers import Buffers
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server.request_memory import RequestMemory
 from isthmus.protocol.errors import DecodeError
 
 from ..storage.support import batch
 from .produce_worlds import body_of
-from .test_connection import FakeRoute, FakeServer, FakeTransport
+from .test_connection import FakeServer, FakeTransport, echo_route
 
 _FOLDER = Path(connection.__file__).parent
 _FRAMES = _frames.__name__
@@ -82,28 +83,19 @@ class CountedBuffers(Buffers):
         super().give(buffer)
 
 
-class Routes(dict):
-    def __missing__(self, number):
-        return None
-
-
 class Server(FakeServer):
     """Routes of all kinds: echoes, which may wait, a flexible one, Produce from bytes to bytes, and what is unknown."""
 
     def __init__(self, world, *, is_short, scratch_bytes=MANY_BYTES, most_held_bytes=20_000, has_clock=True):
-        super().__init__()
-        self.scratch = memoryview(bytearray(scratch_bytes))
+        super().__init__(scratch_bytes=scratch_bytes, buffers=CountedBuffers(), memory=RequestMemory(most_held_bytes))
         self.services = None if world is None else world.context.services
         self.closings = SimpleNamespace(tell=lambda client_host, reason: self.closed_for.append((client_host, reason)))
         self.closed_for = []
-        self.buffers = CountedBuffers()
-        self.most_held_bytes = most_held_bytes
         if not has_clock:
-            self.clock = None
-        self.unsupported_api_versions = FakeRoute(self.decode, self.handle)
-        self.routes = Routes(self.routes)
-        self.routes[PRODUCE << 16] = FakeRoute(self.decode, self.handle)
-        self.routes[ECHO << 16 | FLEXIBLE_VERSION] = FakeRoute(self.decode, self.handle, flexible=True)
+            self.shared.clock = None
+        self.unsupported_api_versions = echo_route(self.decode, self.handle)
+        self.routes[PRODUCE << 16] = echo_route(self.decode, self.handle)
+        self.routes[ECHO << 16 | FLEXIBLE_VERSION] = echo_route(self.decode, self.handle, flexible=True)
         if world is not None:
             self.routes[REAL_PRODUCE] = route = world.routes[REAL_PRODUCE]
             if not is_short:
@@ -122,11 +114,6 @@ class Server(FakeServer):
         answer = super().handle(b"whatever it is" if body is None else body, context)
         self.seen[-1] += (context.version,)
         return answer
-
-    def held(self, connection, delta):
-        super().held(connection, delta)
-        if delta > 0 and self.held_bytes > self.most_held_bytes:
-            connection.pause_for_memory()
 
 
 class Bench:
@@ -184,9 +171,9 @@ class Bench:
             transport.full = False
             connection.resume_writing()
         elif event == "room":
-            connection.resume_for_memory()
+            connection.resume()
         elif event == "tick":
-            server.tick += 1
+            server.shared.tick += 1
             server.now_ns += 1_000_000
         elif event == "settle":
             await self.settle()
@@ -198,13 +185,14 @@ class Bench:
     def state(self):
         """All that others can see."""
         server, transport, connection = self.server, self.transport, self.connection
+        reader = connection._reader
         return (
             list(transport.writes), transport.reading, transport.closed, transport.aborted, list(server.seen),
-            list(server.closed_for), list(server.told), server.held_bytes, len(server.pending), connection.busy,
-            connection.writable, connection.is_idle, connection.waits_for_us, connection.tick,
+            list(server.closed_for), list(server.told), server.memory.held_bytes, len(server.pending), reader.busy,
+            connection._out.writable, connection.is_idle, connection.waits_for_us, reader.tick,
             [
                 (route.requests, route.latency.total(), route.latency.local())
-                for route in server.routes.values() if isinstance(route, FakeRoute)
+                for route in server.routes.values() if route.api.name == "Echo"
             ],
         )  # fmt: skip
 

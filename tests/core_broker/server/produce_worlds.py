@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication.partition import Partition
+from isthmus.core_broker.server._context import CloseConnection, Context
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
-from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.storage.log.log import Log
 from isthmus.core_broker.storage.log.log_config import LogConfig

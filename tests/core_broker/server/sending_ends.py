@@ -14,7 +14,6 @@ FILES = RealFiles(1)
 
 class Owner:
     def __init__(self):
-        self.writable = True
         self.was_sent = 0
         self.error = None
 

@@ -27,7 +27,7 @@ def test_an_answer_goes_to_the_socket(ends):
         _, transport = connect(SocketTransport(ours))
         transport.feed(frame(b"one", 1) + frame(b"two", 2))
         assert theirs.recv(1000) == answer(b"one", 1) + answer(b"two", 2)
-        assert transport.data == b"" and transport.protocol.writable
+        assert transport.data == b"" and transport.protocol._out.writable
 
     run(work)
 
@@ -42,7 +42,7 @@ def test_what_the_socket_does_not_take_comes_by_the_transport_and_what_follows_w
         large = os.urandom(100_000)
         server.pending[0].complete(large)
         rest = transport.data
-        assert 0 < len(rest) < len(large) and not transport.protocol.writable
+        assert 0 < len(rest) < len(large) and not transport.protocol._out.writable
         got = theirs.recv(1 << 20)
         assert got + rest == answer(large, 1)
         server.pending[1].complete(b"two")  # there is room by now, but this has to wait for the rest
@@ -72,10 +72,10 @@ def test_a_connection_that_is_lost_does_not_touch_its_descriptor_again(ends):
         ours, theirs = ends
         server, transport = connect(SocketTransport(ours))
         transport.feed(frame(b"wait"))
-        assert transport.protocol._fd == ours.fileno()
+        assert transport.protocol._out.fd == ours.fileno()
         transport.protocol.connection_lost(None)
-        transport.protocol._out.append(b"late")
-        transport.protocol._flush()
+        transport.protocol._out.parts.append(b"late")
+        transport.protocol._out.flush()
         assert transport.data == b"late"
         with pytest.raises(BlockingIOError):
             theirs.recv(1)

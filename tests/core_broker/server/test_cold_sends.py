@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from isthmus.core_broker.server import cold_sends
-from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Sender
+from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Output, Sender
 from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, WAITS_MAX, ColdSends
 from isthmus.core_broker.storage.disk.files import FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
@@ -26,13 +26,13 @@ async def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
     files, file, content = cold_file(tmp_path, 5_000_000)
     before = len(os.listdir("/proc/self/fd"))
     owner = Owner()
-    sender = Sender(owner, Transport(ours), 1 << 20, ColdSends(files))
+    sender = Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files))
     assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
     wanted = b"head" + content[100:4_000_100] + b"tail"
     assert await received(theirs, len(wanted), owner) == wanted
     assert threading.get_ident() not in senders and files.waits == []
     files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
-    sender = Sender(Owner(), Transport(ours), 1 << 20, ColdSends(files))
+    sender = Sender(Owner(), Output(Transport(ours)), 1 << 20, ColdSends(files))
     assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
     assert senders[-1] == threading.get_ident()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -43,7 +43,9 @@ def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
 
     async def main():
         owner, transport = Owner(), Transport()
-        assert not Sender(owner, transport, 1 << 20, ColdSends(files)).send([FileRange(file, 5, 2_900_000), b"tail"])
+        assert not Sender(owner, Output(transport), 1 << 20, ColdSends(files)).send(
+            [FileRange(file, 5, 2_900_000), b"tail"]
+        )
         while not owner.was_sent:
             await asyncio.sleep(0)
         assert transport.data == content[5:2_900_005] + b"tail"
@@ -144,7 +146,7 @@ async def test_a_cold_reader_stays_with_the_pool_and_no_head_waits_for_it(tmp_pa
     cold = ColdSends(files)
     for at in 0, size, 2 * size:
         owner = Owner()
-        assert not Sender(owner, Transport(ours), size, cold).send([b"head", FileRange(file, at, size)])
+        assert not Sender(owner, Output(Transport(ours)), size, cold).send([b"head", FileRange(file, at, size)])
         assert theirs.recv(100, socket.MSG_PEEK) == b"head"
         assert await received(theirs, 4 + size, owner) == b"head" + content[at : at + size]
         files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
@@ -156,7 +158,7 @@ async def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends)
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 3_000_000)
     owner, cold = Owner(), ColdSends(files)
-    assert not Sender(owner, Transport(ours), 1 << 20, cold).send([FileRange(file, 0, len(content))])
+    assert not Sender(owner, Output(Transport(ours)), 1 << 20, cold).send([FileRange(file, 0, len(content))])
     while cold._tasks:
         await asyncio.sleep(0)
     assert not owner.was_sent
@@ -205,7 +207,9 @@ def test_a_file_that_was_cut_ends_the_connection_of_its_cold_reader(tmp_path, en
 
     async def main():
         owner = Owner()
-        assert not Sender(owner, Transport(ours), 1 << 20, ColdSends(files)).send([FileRange(file, 90_000, 20_000)])
+        assert not Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files)).send(
+            [FileRange(file, 90_000, 20_000)]
+        )
         while owner.error is None:
             await asyncio.sleep(0)
         assert "ends before the range at 100000, 10000 bytes" in str(owner.error)
@@ -225,7 +229,7 @@ def refused_by(broken, tmp_path, monkeypatch, sock):
     async def main():
         owner = Owner()
         monkeypatch.setattr(os, "sendfile", refuse)
-        sender = Sender(owner, Transport(sock), 1 << 20, ColdSends(files))
+        sender = Sender(owner, Output(Transport(sock)), 1 << 20, ColdSends(files))
         assert not sender.send([FileRange(file, 0, 100_000, told.append)])
         while owner.error is None:
             await asyncio.sleep(0)
@@ -255,7 +259,7 @@ def test_no_memory_for_a_cold_read_ends_the_connection_and_takes_no_partition_of
 async def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
     files, file, _ = cold_file(tmp_path, 100_000)
     owner, transport, cold = Owner(), Transport(), ColdSends(files)
-    sender = Sender(owner, transport, 1 << 20, cold)
+    sender = Sender(owner, Output(transport), 1 << 20, cold)
     assert not sender.send([FileRange(file, 0, 100_000)])
     sender.close()
     while cold._tasks:

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from isthmus.core_broker.purgatory import Pending
-from isthmus.core_broker.server._frames import GROWTH, Routed, Serving, skip_tags
+from isthmus.core_broker.server._frames import GROWTH, Shared, skip_tags
+from isthmus.core_broker.server._route import Route
 from isthmus.core_broker.server.buffers import Buffers
 from isthmus.core_broker.server.connection import ANSWER, Connection
 from isthmus.core_broker.server.latency import Latency
+from isthmus.core_broker.server.request_memory import RequestMemory
 from isthmus.protocol.errors import DecodeError, ProtocolError
 from tests.running import in_loop, run_by
 
@@ -61,43 +63,46 @@ class FakeTransport(asyncio.Transport):
             data = data[n:]
 
 
+class Routes(dict):
+    def __missing__(self, number):
+        return None
+
+
 class Kind(Pending):
     """A room may have its own kind of Pending."""
 
 
-class FakeRoute(Routed):
-    def __init__(self, decode, handle, *, flexible=False, answer_at_once=None):
-        self.api = SimpleNamespace(name="Echo")
-        self.version = self.requests = 0
-        self.flexible_request = flexible
-        self.flexible_response = False
-        self.decode, self.handle, self.encode = decode, handle, lambda body: [body]
-        self.answer_at_once = answer_at_once
-        self.latency = Latency()
+def echo_route(decode, handle, *, flexible=False):
+    api = SimpleNamespace(
+        name="Echo",
+        request=SimpleNamespace(decoder=lambda version: decode),
+        response=SimpleNamespace(encoder=lambda version: lambda body: [body]),
+        request_header_version=lambda version: 2 if flexible else 1,
+        response_header_version=lambda version: 0,
+    )
+    return Route(api, 0, handle, Latency())
 
 
-class FakeServer(Serving):
+class FakeServer:
     """What a connection asks of its server; a request's body decides how it is answered."""
 
-    def __init__(self):
-        self.scratch = memoryview(bytearray(64))
-        self.buffers = Buffers()
-        self.max_request_bytes = 10_000
+    def __init__(self, *, scratch_bytes=64, buffers=None, memory=None):
+        self.memory = memory or RequestMemory(1 << 20)
+        self.routes = Routes({7 << 16: echo_route(self.decode, self.handle)})
+        scratch = memoryview(bytearray(scratch_bytes))
+        self.shared = Shared(self.routes, scratch, buffers or Buffers(), self.memory, 10_000)
+        self.shared.clock = lambda: self.now_ns
+        self.told = []
+        self.shared.on_answered = lambda route, correlation, context, ns: self.told.append((correlation, ns))
         self.turn_bytes = 1 << 20
         self.far_congestion_control = b""
-        self.tick = 0
-        self.clock = lambda: self.now_ns
         self.now_ns = 1_000_000
         self.is_draining = False
-        self.told = []
-        self.tell = lambda route, correlation, context, elapsed_ns: self.told.append((correlation, elapsed_ns))
         self.services = None
-        self.held_bytes = 0
         self.closings = SimpleNamespace(tell=lambda client_host, reason: None)
         self.seen = []
         self.pending = []
         self.connections = []
-        self.routes = {7 << 16: FakeRoute(self.decode, self.handle), -1: None, 8 << 16: None}
         self.unsupported_api_versions = None
 
     def decode(self, frame, position):
@@ -123,12 +128,9 @@ class FakeServer(Serving):
     def remove(self, connection):
         self.connections.remove(connection)
 
-    def held(self, connection, delta):
-        self.held_bytes += delta
 
-
-def connect(transport=None):
-    server = FakeServer()
+def connect(transport=None, **fields):
+    server = FakeServer(**fields)
     connection = Connection(SimpleNamespace(server=server, name="PLAINTEXT"))
     transport = transport or FakeTransport()
     transport.protocol = connection
@@ -163,15 +165,15 @@ def test_requests_are_cut_whatever_the_reads_are(size):
     assert [body for _, body in server.seen] == bodies
     assert server.seen[0][0] == "me"
     assert transport.data == b"".join(answer(body, n) for n, body in enumerate(bodies))
-    assert server.held_bytes == 0
+    assert server.memory.held_bytes == 0
 
 
 def test_a_claimed_length_takes_no_memory_before_its_bytes_come():
     server, transport = connect()
     transport.feed(struct.pack(">i", 9_999) + b"\0" * 20)
-    assert server.held_bytes <= 256
+    assert server.memory.held_bytes <= 256
     transport.feed(b"\0" * 1000)
-    assert server.held_bytes <= GROWTH * 1024
+    assert server.memory.held_bytes <= GROWTH * 1024
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 10_001, 2**31 - 1])
@@ -180,7 +182,7 @@ def test_bad_length_closes_at_once(length):
     transport.feed(frame(b"good") + struct.pack(">i", length))
     assert transport.closed
     assert transport.data == answer(b"good")
-    assert server.held_bytes == 0
+    assert server.memory.held_bytes == 0
 
 
 def test_undecodable_request_and_unknown_key_close():
@@ -229,8 +231,7 @@ async def test_client_that_does_not_read_is_given_no_further_answers():
 
 @run_by(in_loop)
 async def test_many_requests_in_one_read_leave_others_their_turn():
-    server, transport = connect()
-    server.scratch = transport.protocol._scratch = memoryview(bytearray(10_000))
+    server, transport = connect(scratch_bytes=10_000)
     transport.feed(b"".join(frame(b"", n) for n in range(100)))
     assert 1 < len(server.seen) < 100
     assert not transport.reading
@@ -247,17 +248,48 @@ def test_lost_connection_abandons_what_waits():
     transport.protocol.connection_lost(None)
     assert server.pending[0].done
     assert transport.data == b""
-    assert server.held_bytes == 0
+    assert server.memory.held_bytes == 0
     assert server.connections == []
 
 
 def test_half_frames_do_not_count_as_activity():
     server, transport = connect()
-    server.tick = 3
+    server.shared.tick = 3
     transport.feed(frame(b"abc")[:9])
-    assert transport.protocol.tick == 0
+    assert transport.protocol._reader.tick == 0
     transport.feed(frame(b"abc")[9:])
-    assert transport.protocol.tick == 3
+    assert transport.protocol._reader.tick == 3
+
+
+def test_who_is_idle_too_long_is_closed():
+    server, transport = connect()
+    server.shared.tick = 4
+    transport.protocol.close_if_idle(4)
+    assert not transport.closed
+    transport.feed(frame(b"abc"))
+    server.shared.tick = 8
+    transport.protocol.close_if_idle(4)
+    assert not transport.closed
+    server.shared.tick = 9
+    transport.protocol.close_if_idle(4)
+    assert transport.closed
+
+
+def test_who_waits_for_an_answer_is_not_idle():
+    def work():
+        server, transport = connect()
+        transport.feed(frame(b"wait"))
+        server.shared.tick = 9
+        transport.protocol.close_if_idle(4)
+        server.pending[0].complete(b"late")
+        server.shared.tick = 13
+        transport.protocol.close_if_idle(4)
+        assert not transport.closed
+        server.shared.tick = 14
+        transport.protocol.close_if_idle(4)
+        assert transport.closed
+
+    run(work)
 
 
 def test_header_tags_are_skipped_and_size_checked():
@@ -281,11 +313,11 @@ def test_times_of_requests_answered_at_once_and_after_a_wait():
         assert (total_ns, local_ns) == (3_000_000, 0)
         assert server.told == [(1, 0), (2, 3_000_000)]
         transport.feed(frame(b"wait"))
-        server.clock = None  # nobody asks for times any more
+        server.shared.clock = None  # nobody asks for times any more
         server.pending[1].complete(b"late")
         transport.feed(frame(b"one"))
         transport.feed(frame(b"wait"))
-        server.clock = lambda: 9_000_000  # asked again, while one waits of which it is not known when it came
+        server.shared.clock = lambda: 9_000_000  # asked again, while one waits of which it is not known when it came
         server.pending[2].complete(b"late")
         assert (route.requests, sum(route.latency.total()[0])) == (5, 2)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.server.due import DUE_MAX
 from tests.running import in_loop, run_by
 
@@ -14,9 +14,8 @@ def produce(body, correlation):
 
 
 def begun():
-    server, transport = connect()
+    server, transport = connect(scratch_bytes=10_000)
     server.routes[0] = server.routes[7 << 16]
-    server.scratch = transport.protocol._scratch = memoryview(bytearray(10_000))
     return server, transport
 
 
@@ -80,7 +79,7 @@ async def test_so_many_wait_and_no_more():
         server.pending[number].complete(b"%d" % number)
         await turns()
     assert transport.data == b"".join(answer(b"%d" % n, n) for n in range(DUE_MAX + 5))
-    assert transport.reading and server.held_bytes == 0
+    assert transport.reading and server.memory.held_bytes == 0
 
 
 def test_a_lost_connection_abandons_all_of_them():

@@ -59,7 +59,7 @@ async def told(form, story, folder, fields):
     if not bench.transport.closed:
         bench.transport.closed = True
     bench.connection.connection_lost(None)
-    assert bench.server.buffers.taken == {}
+    assert bench.server.shared.buffers.taken == {}
     return states, bench.state(), world.state()
 
 
@@ -121,7 +121,7 @@ def test_each_request_is_answered_once_in_order_however_it_is_cut(form, rows, sc
     bench = asyncio.run(main())
     assert bench.server.seen == seen
     assert bench.transport.data == answers
-    assert bench.server.held_bytes == 0 and bench.transport.reading and not bench.transport.closed
+    assert bench.server.memory.held_bytes == 0 and bench.transport.reading and not bench.transport.closed
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -146,7 +146,7 @@ def test_what_is_wrong_ends_the_connection_after_the_answers_before_it(form, wro
         assert bench.transport.data[len(good) :].startswith(ANSWER.pack(18, struct.unpack_from(">i", wrong, 8)[0]))
     elif bench.transport.closed:
         assert bench.transport.data == good
-        assert bench.server.held_bytes == 0
+        assert bench.server.memory.held_bytes == 0
 
 
 LIMITS = {
@@ -189,7 +189,7 @@ def test_limits_and_what_is_told_of_them(form, sent, answer, reason):
 @pytest.mark.parametrize("version", [PLAIN_VERSION, FLEXIBLE_VERSION])
 def test_a_client_id_that_passes_the_end_of_its_frame_takes_nothing_of_what_lies_behind(form, version):
     bench = Bench(form, Server(None, is_short=False))
-    bench.server.scratch[:] = b"s" * len(bench.server.scratch)
+    bench.server.shared.scratch[:] = b"s" * len(bench.server.shared.scratch)
     bench.sent = request(ECHO, version, 3, (9, b"x"), b"")
     bench.read(10**6)
     assert bench.transport.closed and bench.connection.context.client_id == "x"
@@ -303,7 +303,7 @@ def test_a_plain_produce_request_takes_no_step_of_the_interpreter_in_its_connect
 
     for correlation in range(3):
         sent = produce_frame(correlation, 0, 1)
-        bench.server.scratch[: len(sent)] = sent
+        bench.server.shared.scratch[: len(sent)] = sent
         sys.setprofile(profile if correlation == 2 else None)
         bench.connection.buffer_updated(len(sent))
         sys.setprofile(None)

@@ -13,8 +13,8 @@ from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
 from isthmus.core_broker.replication.states import Event
+from isthmus.core_broker.server._context import CloseConnection, Context
 from isthmus.core_broker.server.apis import list_offsets, produce
-from isthmus.core_broker.server.context import CloseConnection, Context
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.protocol.errors import ErrorCode, KafkaError

@@ -25,21 +25,13 @@ from isthmus.protocol.messages import APIS
 
 
 class FakeConnection:
-    def __init__(self, tick=0, waits_for_us=False):
-        self.tick = tick
-        self.waits_for_us = waits_for_us
+    def __init__(self):
         self.said = []
         self.context = SimpleNamespace(client_host="10.0.0.9")
         self.listener = SimpleNamespace(connections=0, taken=0)
 
-    def pause_for_memory(self):
-        self.said.append("pause")
-
-    def resume_for_memory(self):
-        self.said.append("resume")
-
-    def close(self, reason=None):
-        self.said.append(reason)
+    def close_if_idle(self, ticks):
+        self.said.append(ticks)
 
 
 def test_address_has_a_name_or_is_plaintext():
@@ -196,19 +188,6 @@ def test_what_another_listens_on_since_it_was_bound_is_not_taken_for_listening(r
     run(scenario())
 
 
-def test_past_the_memory_bound_readers_pause_until_there_is_room():
-    server = Server(BrokerConfig({"queued.max.request.bytes": str(1 << 20)}))
-    first, second = FakeConnection(), FakeConnection()
-    assert server.add(first)
-    assert server.add(second)
-    server.held(first, 1 << 20)
-    assert first.said == []
-    server.held(second, 100)
-    assert second.said == ["pause"]
-    server.held(first, -(1 << 20))
-    assert second.said == ["pause", "resume"]
-
-
 def test_connections_are_bounded(monkeypatch):
     server = Server(BrokerConfig({"max.connections": "2"}))
     told = []
@@ -220,18 +199,16 @@ def test_connections_are_bounded(monkeypatch):
     assert server.add(held[2])
 
 
-def test_idle_connections_are_closed_but_not_those_that_wait_for_us(monkeypatch):
+def test_all_connections_are_looked_at_by_the_idle_timer(monkeypatch):
     server = Server(BrokerConfig())
     monkeypatch.setattr(server, "_arm", lambda: None)
-    idle, waiting = FakeConnection(), FakeConnection(waits_for_us=True)
-    server.add(idle)
-    server.add(waiting)
-    for _ in range(TICKS):
-        server._look_for_idle()
-    assert idle.said == []
+    connections = FakeConnection(), FakeConnection()
+    for each in connections:
+        server.add(each)
     server._look_for_idle()
-    assert idle.said == ["idle for connections.max.idle.ms"]
-    assert waiting.said == []
+    server._look_for_idle()
+    assert server.shared.tick == 2
+    assert [each.said for each in connections] == [[TICKS, TICKS]] * 2
 
 
 def test_every_served_version_has_a_route_and_the_codec_knows_it():

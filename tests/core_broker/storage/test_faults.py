@@ -180,7 +180,7 @@ def test_what_is_written_again_is_what_was_found_to_be_valid(tmp_path, is_let_go
 
     files.trap = let_go
     if is_let_go:
-        with pytest.raises(StorageError, match="read once more it is not what it was"):
+        with pytest.raises(StorageError, match="a second read gave other bytes than the first"):
             open_log(files, tmp_path, recovery_point=1)
         assert (tmp_path / "t-0" / "sync-failed").exists()
         files.trap = ignore

@@ -13,22 +13,25 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.storage.disk.small_files import CLEAN_SHUTDOWN
-from isthmus.core_broker.storage.log import swap
+from isthmus.core_broker.storage.log import swap_files
 from isthmus.core_broker.storage.log._segment import Segment
 from isthmus.core_broker.storage.log.epochs import EPOCH_CHECKPOINT
 from isthmus.core_broker.storage.log.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
 from isthmus.core_broker.storage.log.index_files import AbortedTransaction
 from isthmus.core_broker.storage.log.log_config import LogConfig
+from isthmus.core_broker.storage.log.snapshots import write_snapshot
 from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.running import run_by
 from tests.simulation.hosts import Machine, Process, ProcessKilled
 from tests.simulation.runner import Simulation, run
@@ -162,6 +165,30 @@ async def test_a_partition_that_a_killed_process_made_is_there_when_its_log_is_s
     assert (await manager.create("t", 0, b"i" * 16, CONFIG)).log_end_offset == 1
 
 
+@pytest.mark.parametrize("left", [INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX])
+@run_by(after_power_cuts, seeds=1)
+async def test_a_producer_is_told_of_its_loss_whichever_name_is_left(machine: Machine, /, left: str) -> None:
+    """None of the names was on disk. The power cut has taken the segment and left a file that was made after it."""
+    manager = await opened(machine)
+    log = await manager.create("t", 0, b"i" * 16, CONFIG)
+    append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
+    log.active_segment.write_indexes(machine.process.files)
+    write_snapshot(machine.process.files, DIRECTORY, 3, log.producers)
+    machine.kill()
+    files = machine.start().files
+    for name in files.listdir(DIRECTORY):
+        if not name.endswith(left):
+            files.unlink(f"{DIRECTORY}/{name}")
+    files.sync_directory(DIRECTORY)
+    machine.kill(power=True)
+    log = await (await opened(machine)).create("t", 0, b"i" * 16, CONFIG)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    with pytest.raises(KafkaError) as told:
+        append(log, batch(producer_id=7, producer_epoch=0, base_sequence=3))
+    assert told.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch(producer_id=8, producer_epoch=0, base_sequence=0))  # one that has lost nothing
+
+
 @run_by(after_power_cuts)
 async def test_a_partition_is_gone_when_it_was_deleted(machine: Machine, /) -> None:
     manager = await opened(machine)
@@ -272,7 +299,7 @@ def new_and_old(process: Process) -> tuple[Segment, list[Segment]]:
         segment = Segment.open_trusted(files, DIRECTORY, base, NOW_MS, base + 10)
         assert segment is not None
         old.append(segment)
-    new = Segment.create(files, DIRECTORY, 0, NOW_MS, swap.CLEANED)
+    new = Segment.create(files, DIRECTORY, 0, NOW_MS, swap_files.CLEANED)
     data = at(batch(20, size=NEW_BYTES), 0)
     new.file.append([data])
     new.file.sync()  # as of a large one: the names of its indexes come after it
@@ -285,9 +312,9 @@ def new_and_old(process: Process) -> tuple[Segment, list[Segment]]:
 
 async def all_old_or_all_new(process: Process) -> None:
     files = process.files
-    swap.recover(files, DIRECTORY)
+    swap_files.recover(files, DIRECTORY)
     names = files.listdir(DIRECTORY)
-    assert not [name for name in names if name.endswith((swap.CLEANED, swap.SWAP))]
+    assert not [name for name in names if name.endswith((swap_files.CLEANED, swap_files.SWAP))]
     logs = [name for name in names if name.endswith(LOG_SUFFIX)]
     is_new = files.size(f"{DIRECTORY}/{logs[0]}") == len(batch(20, size=NEW_BYTES))
     assert logs == [file_name(base, LOG_SUFFIX) for base in ((0,) if is_new else (0, 10))]
@@ -306,8 +333,8 @@ async def all_old_or_all_new(process: Process) -> None:
 def test_a_compaction_leaves_the_old_segments_or_the_new_one() -> None:
     async def work(process: Process) -> None:
         new, old = new_and_old(process)
-        swap.decide(process.files, new, old)
-        swap.finish(process.files, new, old)
+        swap_files.decide(process.files, new, old)
+        swap_files.finish(process.files, new, old)
 
     at_every_cut(two_old_segments, work, all_old_or_all_new)
 
@@ -319,7 +346,7 @@ async def test_a_compaction_is_not_decided_while_a_file_of_it_may_be_lost(machin
     new, old = new_and_old(process)
     machine.disk.fail("syncdir", errno.EIO, after=1)
     with pytest.raises(OSError):
-        swap.decide(process.files, new, old)  # all has its new name, and none of that is on disk
+        swap_files.decide(process.files, new, old)  # all has its new name, and none of that is on disk
     machine.kill(power=True)
     await all_old_or_all_new(machine.start())
 
@@ -335,10 +362,12 @@ def test_a_compaction_that_is_given_up_leaves_the_old_segments(renames: int) -> 
         else:
             process.machine.disk.fail("syncdir", errno.EIO, after=1)
         with pytest.raises(OSError):
-            swap.decide(process.files, new, old)
-        swap.discard(process.files, new)
+            swap_files.decide(process.files, new, old)
+        swap_files.discard(process.files, new)
         machine = process.machine
-        assert not [name for name in process.files.listdir(DIRECTORY) if name.endswith((swap.CLEANED, swap.SWAP))]
+        assert not [
+            name for name in process.files.listdir(DIRECTORY) if name.endswith((swap_files.CLEANED, swap_files.SWAP))
+        ]
         machine.disk.crash_point(process)
 
     at_every_cut(two_old_segments, work, all_old_or_all_new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.storage.disk.files import make_directory
+from isthmus.core_broker.storage.disk.files import NEVER_SYNCED, make_directory
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 
 Call = tuple[str, ...]  # the system call, and the paths in the test's directory; '.' is that directory
@@ -133,3 +134,38 @@ def test_changes_of_names_are_one_call_each_and_synced_by_the_directory(
     assert take(calls) == [("create", "d/a"), ("rename", "d/a", "d/b"), ("unlink", "d/b")]
     files.sync_directory(f"{tmp_path}/d")
     assert take(calls) == [("fsync", "d")]
+
+
+def refused_in(directory: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That directory may be entered and written to, and not be read, whoever runs the tests."""
+
+    def refuse_reads(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(path: Any, *args: Any, **options: Any) -> Any:
+            if path == directory:
+                raise OSError(number, os.strerror(number), path)
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    refuse_reads("listdir")
+    refuse_reads("open")
+
+
+@pytest.mark.parametrize("number", NEVER_SYNCED)
+def test_a_directory_is_made_in_one_that_may_not_be_read(
+    files: RealFiles, tmp_path: Path, calls: list[Call], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused_in(str(tmp_path), number, monkeypatch)
+    make_directory(files, f"{tmp_path}/d/e")
+    assert take(calls) == [("mkdir", "d"), ("mkdir", "d/e"), ("fsync", "d")]
+
+
+def test_a_directory_is_not_made_in_one_that_the_disk_cannot_read(
+    files: RealFiles, tmp_path: Path, calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused_in(str(tmp_path), errno.EIO, monkeypatch)
+    with pytest.raises(OSError, match="Input/output error"):
+        make_directory(files, f"{tmp_path}/d/e")
+    assert take(calls) == []

@@ -41,7 +41,7 @@ class Part:
     topic_id: bytes
     written: list[Batch] = field(default_factory=list)
     synced_end: int = 0  # offsets below survive a power cut
-    start: int = 0  # past 0 where nothing was synced and a power cut took the name of the first segment alone
+    start: int = 0
 
     @property
     def end(self) -> int:
@@ -97,7 +97,7 @@ class World:
         found = batches_of(log_bytes(log))
         start = log.log_start_offset
         if self.power and not part.synced_end:
-            part.start = start
+            part.start = start  # a power cut may take the name of the first segment alone, see `startup/recovery.py`
         assert start == part.start, f"{log.name} begins at {start}, not at {part.start}"
         check_prefix(found, [each for each in part.written if each.last_offset >= start], f"{log.name} after a start")
         end = found[-1].last_offset + 1 if found else start
@@ -114,7 +114,7 @@ class World:
             epoch, after = log.end_offset_for_epoch(batch.leader_epoch)
             assert epoch == batch.leader_epoch and after > batch.last_offset, f"{log.name}: epoch {epoch} at {after}"
         part.written = found
-        part.synced_end = min(part.synced_end, end)
+        part.synced_end = end if self.power else min(part.synced_end, end)  # what a power cut left is on the disk
 
     async def live(self, manager: LogManager, process: Process) -> None:
         chance = self.sim.random

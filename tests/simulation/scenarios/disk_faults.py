@@ -63,11 +63,15 @@ async def disk_faults(sim: Simulation) -> None:
 
 
 async def come_back(sim: Simulation, host: BrokerHost) -> None:
-    """What found no room at a sync is served again, though nobody starts the broker."""
+    """What found no room at a sync is served again, though nobody starts the broker.
+
+    A try may meet a fault that was planned before, and then the next comes after twice the time; one that meets another
+    error waits for a start.
+    """
     assert host.broker is not None and host.broker._replicas is not None
     told, reason = host.broker._replicas.offline, os.strerror(errno.ENOSPC)
 
-    def offline() -> dict[Any, str]:  # an error before may have taken others offline until a start
+    def offline() -> dict[Any, str]:
         return {key: why for key, why in told().items() if reason in why}
 
     sim.counters["wanted_room_at_a_sync"] += len(offline())

@@ -15,6 +15,7 @@ from ..runner import Simulation
 RECORD = struct.Struct(">Q")
 RECORDS = 60
 PORT = 9092
+GATHERED_S = 0.04  # for which a record may wait for others before a sync, so that a crash often finds some unsynced
 
 
 class Server(asyncio.Protocol):
@@ -38,6 +39,7 @@ class Server(asyncio.Protocol):
 
     async def store(self, records: bytes) -> None:
         self.log.append([records])
+        await asyncio.sleep(self.process.runtime.random.uniform(0.0, GATHERED_S))
         await self.process.files.run(self.log.sync)
         self.transport.write(records)
 

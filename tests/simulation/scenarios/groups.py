@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from isthmus.core_broker.coordinators.generations import Generations
+from isthmus.core_broker.coordinators.group import Group
 from isthmus.core_broker.coordinators.group_states import State
 
 from ..hosts import Process
@@ -31,7 +31,7 @@ def state_of(host: BrokerHost) -> str | None:
     """What state the group is in, as its coordinator knows; None while nobody coordinates it."""
     if host.broker is None or host.broker._groups is None:
         return None
-    for shard in host.broker._groups._shards.shards.values():
+    for shard in host.broker._groups.host.shards.shards.values():
         group: Any = shard.state.groups.get(GROUP)
         if shard.failure is None and group is not None:
             return str(group.state.value)
@@ -48,14 +48,14 @@ class Moments:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        real = Generations._entered
+        real = Group._entered
 
-        def entered(group: Generations, state: State, before: State) -> None:
+        def entered(group: Group, state: State, before: State) -> None:
             if group.group_id == GROUP and state.value in self._awaited:
                 self._awaited.pop(state.value).set_result(None)
             real(group, state, before)
 
-        with mock.patch.object(Generations, "_entered", entered):
+        with mock.patch.object(Group, "_entered", entered):
             yield
 
     async def come(self, state: str, within_s: float, *, anew: bool) -> bool:

@@ -35,6 +35,7 @@ class LogModel:
         self.sim = sim
         self.written: list[Batch] = []  # what the log held last, oldest first
         self.synced_end = 0  # offsets below must survive a power cut
+        self.named_end = 0  # and if the log began below it, that is where it begins: truncations leave its first name
         self.kept_end: int | None = None  # offsets below must survive a kill; None: all that was written
         self.start = 0
         self.cut: list[list[Batch]] = []  # what truncations took since the last sync: a power cut may bring it back
@@ -132,6 +133,7 @@ async def live(sim: Simulation, model: LogModel, log: Log, process: Process) -> 
     await log.close()
     await save()
     model.synced_end = model.end
+    model.named_end = max(model.named_end, model.end)
     sim.counters["clean_closes"] += 1
     return True
 
@@ -170,6 +172,7 @@ async def sync(model: LogModel, log: Log) -> None:
     await log.sync()
     del model.cut[:cuts]
     model.synced_end = max(model.synced_end, min(end, log.log_end_offset))
+    model.named_end = max(model.named_end, model.synced_end)
 
 
 async def truncate(model: LogModel, log: Log) -> None:
@@ -218,8 +221,8 @@ def check(sim: Simulation, model: LogModel, log: Log, *, power: bool, was_clean:
         assert end >= kept, f"a kill lost offsets from {end} on"
     if was_clean:
         assert not log.recovery_notes, f"a clean shutdown was not enough: {log.recovery_notes}"
-    if not (power and model.synced_end <= model.start):
-        # Else nothing was on disk, and the name of the first segment may be lost while that of the second is not.
+    if not (power and model.named_end <= model.start):
+        # Else a power cut may take the name of the first segment alone, see `startup/recovery.py`.
         assert log.log_start_offset <= model.start, f"the log starts at {log.log_start_offset}, not {model.start}"
     model.written = [batch for batch in model.written if batch.last_offset < log.log_start_offset] + found
     model.start = log.log_start_offset
@@ -231,7 +234,9 @@ def check(sim: Simulation, model: LogModel, log: Log, *, power: bool, was_clean:
     for epoch in epochs:
         last = [batch.last_offset for batch in found if batch.leader_epoch == epoch][-1]
         assert log.end_offset_for_epoch(epoch) == (epoch, last + 1), f"epoch {epoch}"
-    model.synced_end = min(model.synced_end, end)
+    model.synced_end = end if power else min(model.synced_end, end)  # what a power cut left is on the disk
+    if power:
+        model.named_end = end
 
 
 def check_history(model: LogModel, found: list[Batch], start: int, power: bool) -> None:

@@ -178,11 +178,12 @@ def check(model: Model, log: Log, process: Process, power: bool) -> None:
         assert end >= known[-1].base_offset, f"a kill lost offsets from {end} on"
     model.sim.counters["starts_that_moved"] += start > model.start
     if start > model.start and not (power and model.synced_end <= model.start):
-        check_gone(model, start, process.runtime.wall_ms())  # gone just before the end, or the first name was lost
+        # Else a power cut may have taken the name of the first segment alone, see `startup/recovery.py`.
+        check_gone(model, start, process.runtime.wall_ms())  # gone just before the end
     model.start = start  # or what was not told of came back
     model.written = [batch for batch in model.written if batch.last_offset < end]
     model.high_watermark = min(max(model.high_watermark, start), end)
-    model.synced_end = min(model.synced_end, end)
+    model.synced_end = end if power else min(model.synced_end, end)  # what a power cut left is on the disk
     model.removed_end = 0
     if found:
         entry = log.producers.get(7)

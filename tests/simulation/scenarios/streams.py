@@ -14,8 +14,7 @@ from typing import Any
 from unittest import mock
 
 from isthmus.client import Client
-from isthmus.streams import App
-from isthmus.streams import changelog as changelogs
+from isthmus.streams import App, table_reader
 from isthmus.streams.runtime.agents import TaskRun
 from isthmus.streams.runtime.worker import StreamWorker
 
@@ -153,7 +152,7 @@ async def until_equal(
     found: Counter[str] = Counter()
     deadline = sim.loop.time() + SETTLE_S
     while sim.loop.time() < deadline:
-        committed = await retried(lambda: changelogs.read(client, "counts"))
+        committed = await retried(lambda: table_reader.read(client, "counts"))
         found.clear()
         for row in committed.rows:
             found[row.key] += row.value

@@ -9,19 +9,19 @@ there, folded once. Rows are set, deleted and left alone for long, since a row t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 from isthmus.client import Client
 from isthmus.protocol.records import decode_batch
-from isthmus.streams import App, ChangelogError
-from isthmus.streams import changelog as changelogs
-from isthmus.streams.engine.task import Task
+from isthmus.streams import App, ChangelogError, table_reader
+from isthmus.streams.engine.task import Checkpoint, Task
 
 from ..application import produce
 from ..history import batches_of
-from ..hosts import Process
+from ..hosts import PROCESS, Process
 from ..product import BrokerHost, retried
 from ..runner import Simulation
 from ..workload import Stored, Workload, values_in
@@ -32,6 +32,7 @@ APP, TOPIC = "zombies", "events"
 PARTITIONS = 2
 WORKERS = 3
 HANG_S = (10.5, 16.0)  # longer than a session
+CHECKPOINT_WITHIN_S = 3.0
 SETTLE_S = 300.0
 # Each segment is closed after a moment, and compacted soon; tombstones stay for longer than a restart takes.
 CHANGELOG = {
@@ -95,7 +96,7 @@ class Reader:
 
     async def look(self) -> bool:
         """Whether all input has been processed. Raises AssertionError when tables and positions do not agree."""
-        committed = await changelogs.read(self.client, APP)
+        committed = await table_reader.read(self.client, APP)
         positions = committed.positions.get(TOPIC, {})
         complete = True
         for index in range(PARTITIONS):
@@ -134,33 +135,79 @@ async def retried_look(reader: Reader) -> bool:
         await asyncio.sleep(0.3)
 
 
-async def hang(sim: Simulation, hosts: list[StreamHost]) -> None:
-    """One worker hangs, and perhaps its successor before it comes back, and that one's."""
+class Hangs:
+    """Cuts workers off from the broker: at any moment, or as they begin a checkpoint, which is under way then until
+    they come back."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.hung: dict[str, None] = {}  # names of machines
+        self._awaited: asyncio.Future[None] | None = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        real_checkpoint, real_check = Task.checkpoint, Task.advance_and_check
+
+        def checkpoint(task: Task) -> Checkpoint:
+            process = PROCESS.get()
+            if self._awaited is not None and process is not None and process.machine.name not in self.hung:
+                self._cut_off(process.machine.name)
+                self._awaited.set_result(None)
+                self._awaited = None
+            return real_checkpoint(task)
+
+        def advance_and_check(task: Task, offsets: Sequence[int]) -> bool:
+            found = real_check(task, offsets)
+            self.sim.counters["stopped_for_others"] += not found
+            return found
+
+        with (
+            mock.patch.object(Task, "checkpoint", checkpoint),
+            mock.patch.object(Task, "advance_and_check", advance_and_check),
+        ):
+            yield
+
+    async def one_more(self, hosts: list[StreamHost]) -> None:
+        """One of those who do not hang yet hangs."""
+        if self.sim.random.random() < 0.8:
+            self._awaited = self.sim.loop.create_future()
+            try:
+                await asyncio.wait_for(self._awaited, CHECKPOINT_WITHIN_S)
+                return
+            except TimeoutError:  # such as when there is nothing left to be processed
+                self._awaited = None
+        left = [host.machine.name for host in hosts if host.machine.name not in self.hung]
+        self._cut_off(self.sim.random.choice(left))
+
+    def _cut_off(self, name: str) -> None:
+        self.hung[name] = None
+        self.sim.network.partition([name], ["broker"])
+        self.sim.counters["hung"] += 1
+
+    def end(self) -> None:
+        self.hung.clear()
+        self.sim.network.heal()
+
+
+async def hang(sim: Simulation, hosts: list[StreamHost], hangs: Hangs) -> None:
+    """One worker hangs, and perhaps its successor before it comes back."""
     chance = sim.random
-    some = chance.sample(hosts, chance.choice((1, 1, 2, len(hosts) - 1)))
-    for host in some:
-        sim.network.partition([host.machine.name], ["broker"])
-        sim.counters["hung"] += 1
+    for _ in range(chance.randint(1, len(hosts) - 1)):
+        await hangs.one_more(hosts)
         await asyncio.sleep(chance.uniform(*HANG_S))
         if chance.random() < 0.3:
             chance.choice(hosts).machine.kill()
-    sim.network.heal()
+    hangs.end()
     await asyncio.sleep(chance.uniform(0.0, 4.0))
 
 
 async def zombies(sim: Simulation) -> None:
-    real = Task.follows
-
-    def follows(self: Task, offsets: Sequence[int]) -> bool:
-        found = real(self, offsets)
-        sim.counters["stopped_for_others"] += not found
-        return found
-
-    with mock.patch.object(Task, "follows", follows):
-        await run_app(sim)
+    hangs = Hangs(sim)
+    with hangs.watched():
+        await run_app(sim, hangs)
 
 
-async def run_app(sim: Simulation) -> None:
+async def run_app(sim: Simulation, hangs: Hangs) -> None:
     chance = sim.random
     broker = BrokerHost(sim, "broker", BROKER)
     await broker.up()
@@ -178,7 +225,7 @@ async def run_app(sim: Simulation) -> None:
     running = sim.machine("app").start().outcome(work)
     await asyncio.sleep(chance.uniform(1.0, 4.0))
     for _ in range(chance.randint(1, 3)):
-        await hang(sim, hosts)
+        await hang(sim, hosts, hangs)
         fault = chance.choice(("worker", "all", "broker", "none"))
         sim.counters[f"fault_{fault}"] += 1
         if fault == "worker":

@@ -10,8 +10,8 @@ from isthmus.core_broker.cluster.controller import DeleteTopics
 from isthmus.core_broker.cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.replication.states import Event
+from isthmus.core_broker.server._context import Context
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
-from isthmus.core_broker.server.context import Context
 from isthmus.core_broker.server.dispatch import Routes
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.storage.log import cold_reads

@@ -15,10 +15,11 @@ from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
+from isthmus.core_broker.server._context import Context
 from isthmus.core_broker.server.cold_sends import ColdSends
-from isthmus.core_broker.server.context import Context, Services
 from isthmus.core_broker.server.fetch_sessions import FetchSessions
 from isthmus.core_broker.server.preparing import Preparing
+from isthmus.core_broker.server.services import Services
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.manager import LogManager

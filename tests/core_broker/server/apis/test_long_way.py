@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import list_offsets, metadata

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from isthmus.core_broker.cluster.controller import RegisterMirrorLink
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import mirror_append as m
 from isthmus.protocol.primitives import uuid_to_str

@@ -78,7 +78,7 @@ async def described(serving, kind, name, option):
 async def is_refused(serving, request, option):
     code, message = await outcome(serving, request)
     assert code == ErrorCode.INVALID_CONFIG, type(request)
-    assert option in message and ("cannot be honoured here" in message or "cannot be changed here" in message)
+    assert option in message and ("this value is not supported" in message or "cannot be changed here" in message)
 
 
 def test_there_are_such_options():

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.messages import produce as m

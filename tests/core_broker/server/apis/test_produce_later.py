@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from isthmus.core_broker.server.context import CloseConnection
+from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log import append, inspection
 from isthmus.protocol.errors import ErrorCode

@@ -209,7 +209,7 @@ def test_volume_that_would_not_tell_of_errors_is_not_believed(tmp_path, monkeypa
 
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        monkeypatch.setattr(real_volume, "TELLING", {})
+        monkeypatch.setattr(real_volume, "REPORTING", {})
         assert sync_volume(fd) is False
         monkeypatch.undo()
         release = os.uname().release

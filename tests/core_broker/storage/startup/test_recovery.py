@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.core_broker.storage.check.findings import Kind, Known
-from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.check.partition_check import check_partition
 from isthmus.core_broker.storage.disk._data_file import AHEAD_FROM_BYTES, ZEROS_BYTES
 from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.disk.real_files import RealFiles

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.core_broker.storage.check.findings import Known
-from isthmus.core_broker.storage.check.partition import check_partition
+from isthmus.core_broker.storage.check.partition_check import check_partition
 from isthmus.core_broker.storage.disk.small_files import (
     LOG_START_CHECKPOINT,
     CheckpointError,
@@ -203,7 +203,7 @@ def test_an_index_that_points_at_what_only_looks_like_a_batch_is_made_anew(
     (path,) = (tmp_path / "t-0").glob("*.index")
     path.write_bytes(struct.pack(">ii", 1, before.index(fake)))
     again = open_log(files, tmp_path, clean=True)
-    assert again.recovery_notes == ["segment 0: its indexes are made anew"]
+    assert again.recovery_notes == ["segment 0: its indexes are rebuilt"]
     assert (contents(again), again.log_end_offset) == (before, 2)
     run(again.close())
     files.close()

@@ -1,4 +1,7 @@
-"""Reads what an app's tables hold, from outside and without the app: its changelog, up to the last markers."""
+"""Reads an app's tables from outside, without the app: from its changelog, up to the last end markers that count.
+
+The format of the changelog is in `engine/changelog.py`; `runtime/worker.py` writes it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..client import Client
-from .engine.checkpoint import Positions
+from .engine.changelog import Positions
 from .engine.codecs import decode_table_value
 from .engine.tables import split_key
 from .errors import AppError
@@ -14,7 +17,7 @@ from .runtime.loading import load_partition
 
 
 class TableRow(NamedTuple):
-    """One committed row. window_start_ms: None where the table has no windows."""
+    """One committed row. window_start_ms: None if the table has no windows."""
 
     task: int
     table: str
@@ -25,7 +28,7 @@ class TableRow(NamedTuple):
 
 @dataclass
 class Committed:
-    """All tables of an app, and the input positions they reflect."""
+    """All tables of an app, and the input positions that they include."""
 
     rows: list[TableRow] = field(default_factory=list)
     positions: Positions = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.streams.engine.checkpoint import (
+from isthmus.streams.engine.changelog import (
     END,
     ROW,
     ChangelogRecord,
@@ -100,7 +100,7 @@ def successor(log: list[ChangelogRecord], run: bytes, **changes: str | None) -> 
     values = [(b"t\0" + k.encode(), None if v is None else v.encode()) for k, v in changes.items()]
     written = places.write(values, number)
     end = end_marker("app", run, number, written, {}, {}, places.earlier)
-    superseded, deleted = places.counted()
+    superseded, deleted = places.confirm()
     return [begin_marker("app", run), *written, end, *superseded, *deleted]
 
 

@@ -1,6 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is in a group, as requests ask for it.
+"""The requests of members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-What is wrong with a request itself is told here; what the group makes of it is its state machine's (`group.py`).
+Here the request itself is checked, and its group is found; the group's state machine (`group.py`) does the rest.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ from ...protocol.messages import heartbeat as hb
 from ...protocol.messages import join_group as jg
 from ...protocol.messages import leave_group as lg
 from ...protocol.messages import sync_group as sg
-from ..purgatory import Pending
+from ..config import BrokerConfig
+from ..purgatory import Pending, Purgatory
 from .effects import Caller
 from .group_host import MAX_GROUPS, GroupHost
 
-LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that nobody answered by then is told to ask again
+LONGEST_JOIN_MS = 60 * 60 * 1000  # a join or sync that waits longer is answered by COORDINATOR_NOT_AVAILABLE
 
 
-class Membership(GroupHost):
-    """Every method takes the decoded request, its version, the client's id and host."""
+class MemberRequests:
+    """Every method takes the decoded request and its version; gives the answer, or a Pending."""
+
+    def __init__(self, host: GroupHost, config: BrokerConfig, purgatory: Purgatory) -> None:
+        self._host = host
+        self._config = config
+        self._purgatory = purgatory
 
     def join_group(self, request: jg.Request, version: int, client_id: str, client_host: str) -> Any:
         def refuse(error: int, member_id: str = request.member_id) -> jg.Response:
-            return _join_told(jg.Response(member_id=member_id, error_code=error), version)
+            return _shaped(jg.Response(member_id=member_id, error_code=error), version)
 
         low, high = self._config["group.min.session.timeout.ms"], self._config["group.max.session.timeout.ms"]
         if not request.group_id:
@@ -33,7 +39,7 @@ class Membership(GroupHost):
         if not low <= request.session_timeout_ms <= high:
             return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
         try:
-            shard = self._shard_of(request.group_id)
+            shard = self._host.shard_of(request.group_id)
         except KafkaError as error:
             return refuse(error.code, "")
         group = shard.state.groups.get(request.group_id)
@@ -44,40 +50,42 @@ class Membership(GroupHost):
                 return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             group = shard.state.group(request.group_id)
             group.created()
-        token = Token(lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda told: _join_told(told, version))
+        token = WaitingRequest(
+            lambda: refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE), lambda response: _shaped(response, version)
+        )
         group.join(request, Caller(version, client_id or "", _host(client_host)), token)
-        self._perform(shard, group)
+        self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
 
-    def sync_group(self, request: sg.Request, version: int, client_id: str, client_host: str) -> Any:
+    def sync_group(self, request: sg.Request, version: int) -> Any:
         if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return sg.Response(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return sg.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            shard, group = self._group_of(request.group_id)
+            shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             return sg.Response(error_code=error.code)
         late = sg.Response(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        token = Token(lambda: late, lambda told: told)
+        token = WaitingRequest(lambda: late, lambda response: response)
         group.sync(request, token)
-        self._perform(shard, group)
+        self._host.perform(shard, group)
         return self._purgatory.add(token, LONGEST_JOIN_MS)
 
-    def heartbeat(self, request: hb.Request, version: int, client_id: str, client_host: str) -> Any:
+    def heartbeat(self, request: hb.Request, version: int) -> Any:
         if not request.group_id:
             return hb.Response(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
-            shard, group = self._group_of(request.group_id)
+            shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
-            # While groups are read, a member is as well as it was.
+            # A member cannot be judged while its group is read; Kafka answers the same.
             loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return hb.Response(error_code=ErrorCode.NONE if loading else error.code)
         code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
-        self._perform(shard, group)
+        self._host.perform(shard, group)
         return hb.Response(error_code=code)
 
-    def leave_group(self, request: lg.Request, version: int, client_id: str, client_host: str) -> Any:
+    def leave_group(self, request: lg.Request, version: int) -> Any:
         leaving = request.members if version >= 3 else [lg.MemberIdentity(member_id=request.member_id)]
 
         def respond(error: int, members: list[lg.MemberResponse]) -> lg.Response:
@@ -88,7 +96,7 @@ class Membership(GroupHost):
         if not request.group_id:
             return respond(ErrorCode.INVALID_GROUP_ID, [])
         try:
-            shard, group = self._group_of(request.group_id)
+            shard, group = self._host.group_of(request.group_id)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
                 return respond(error.code, [])
@@ -100,12 +108,12 @@ class Membership(GroupHost):
             ]
             return respond(ErrorCode.NONE, unknown)
         members = group.leave(leaving)
-        self._perform(shard, group)
-        return self._shards.answer(shard, lambda error: respond(error, members), self._commit_timeout_ms)
+        self._host.perform(shard, group)
+        return self._host.shards.answer(shard, lambda error: respond(error, members), self._host.commit_timeout_ms)
 
 
-class Token(Pending):
-    """A join or sync that waits for its group. `shape` fits the group's answer to the request's version."""
+class WaitingRequest(Pending):
+    """A join or sync that waits for its group. `shape` fits the group's answer to the version of the request."""
 
     __slots__ = ("_shape",)
 
@@ -117,13 +125,13 @@ class Token(Pending):
         return super().complete(None if answer is None else self._shape(answer))
 
 
-def _join_told(response: jg.Response, version: int) -> jg.Response:
-    """A refusal names no protocol; before version 7 the name cannot be null."""
+def _shaped(response: jg.Response, version: int) -> jg.Response:
+    """An error names no protocol: null, or before version 7, where the name cannot be null, the empty string."""
     if response.error_code or response.protocol_name is None:
         response.protocol_name = None if version >= 7 else ""
     return response
 
 
 def _host(client_host: str) -> str:
-    """As Kafka writes it."""
+    """With a slash before the address, as Kafka has it."""
     return client_host if client_host.startswith("/") else f"/{client_host}"

@@ -1,15 +1,14 @@
-"""What a handler is given besides its request: the broker's rooms, and facts of the connection it came by."""
+"""The parts of a broker that handlers use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..loggers import Loggers
-from ._frames import Asking
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """The rooms that handlers use. One for a broker."""
+    """One for a broker. Every handler finds it in its Context."""
 
     config: BrokerConfig
     runtime: Runtime
@@ -53,7 +52,7 @@ class Services:
         self.encoded_topics = EncodedTopics(self.image)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
-        """(id, host, port, rack) of the living brokers, as told to clients of a listener."""
+        """(id, host, port, rack) of the living brokers, for clients of a listener."""
         found = []
         for node, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoints.get(listener)
@@ -62,7 +61,7 @@ class Services:
         return found
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run what must wait for the disk, for a request that waits: at most one a connection."""
+        """Run the work of a request that waits, as for the disk: at most one for a connection."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.tasks[task] = None
         task.add_done_callback(self._ended)
@@ -71,23 +70,3 @@ class Services:
         del self.tasks[task]
         if not task.cancelled() and task.exception() is not None:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
-
-
-class Context(Asking):
-    """One for a connection, which has one request in flight; `version` and `client_id` are of that request."""
-
-    __slots__ = ()
-
-    def __init__(self, services: Services, listener: str, client_host: str) -> None:
-        self.services = services
-        self.listener = listener  # name of the listener, which decides the addresses an answer tells
-        self.client_host = client_host
-        self.client_id = ""
-        self.version = 0
-
-
-class CloseConnection(Exception):
-    """A handler's way to answer with the end of the connection, as an acks=0 produce that fails does."""
-
-
-Handler = Callable[[Any, Context], Any]  # (request, context) -> Response | Pending | None

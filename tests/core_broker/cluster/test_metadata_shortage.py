@@ -106,7 +106,7 @@ async def refused(node: Node) -> None:
     node.refuse(FULL)
     code, message = await node.create("b")
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert message and "No space left on device" in message and "may be done once there is room" in message
+    assert message and "No space left on device" in message and "may be done once the shortage is over" in message
     assert list(node.image.topics) == node.seen == ["a"]
 
 
@@ -117,7 +117,7 @@ def test_log_whose_sync_was_refused_for_want_of_room_comes_back(
 
     async def history(node: Node) -> list[str]:
         await refused(node)
-        assert f"{DIRECTORY} is offline until there is room" in caplog.text
+        assert f"{DIRECTORY} is offline until the shortage is over" in caplog.text
         await node.tick()
         assert (await node.create("c"))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         node.heal()
@@ -176,7 +176,7 @@ def test_disk_that_is_found_broken_at_a_try_waits_for_a_start(tmp_path: Path, ca
         node.heal()
         code, message = await node.create("c")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR and message and "Input/output error" in message
-        assert "the metadata log waits for a start of the broker" in caplog.text
+        assert "the metadata log is offline until the broker starts again" in caplog.text
         return ["a", "b"]
 
     run(tmp_path, history)
@@ -210,7 +210,7 @@ def test_a_disk_that_has_not_kept_what_was_decided_waits_for_a_start(tmp_path: P
         assert not node.is_looking
         code, message = await node.create("c")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert message and f"{DIRECTORY} ends at offset 1, though" in message
+        assert message and f"{DIRECTORY} ends at offset 1, but" in message
         assert node.file.stat().st_size == size
         return []
 

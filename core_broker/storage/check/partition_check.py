@@ -1,8 +1,9 @@
-"""Reads one partition's directory and says all that is wrong with it. Changes nothing.
+"""Reads one partition's directory and reports all that is wrong with it. Changes nothing.
 
-Every batch's CRC is computed; offsets, leader epochs and index entries are compared with the batches, and all of it
-with what the checkpoints say. After a broken batch the search goes on, so that it is known how much lies behind it.
-What no CRC covers (base offsets, leader epochs, indexes) is judged by its neighbours and by the checkpoints.
+The CRC of every batch is checked. Offsets, leader epochs and index entries are compared with the batches, and all of
+it with the checkpoints. After a broken batch the search for valid ones continues, so that the report can say how much
+lies behind it. What no CRC covers (base offsets, leader epochs, indexes) is judged by its neighbours and by the
+checkpoints.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from ..log.scanning import READ_BYTES, Header, headers, zeros_behind
 from ..log.snapshots import snapshots
 from ..log.transactions import follow
 from ..startup.recovery import LEFTOVERS
-from .epochs import Entry, complaint, read_entries
+from .epoch_check import Entry, complaint, read_entries
 from .findings import Cut, Kind, Known, PartitionReport, file_of, unread
-from .indexes import IndexCheck
+from .index_check import IndexCheck
 
-NO_EPOCH = -1  # of batches from before there were leader epochs
+NO_EPOCH = -1  # of batches written before leader epochs existed
 _MAGIC_BYTE = bytes([MAGIC])
 
 
 def check_partition(files: Files, directory: str, known: Known) -> PartitionReport:
-    """Everything that is wrong in a partition's directory. It must not be written to meanwhile."""
+    """All that is wrong in a partition's directory. Nobody may write to it meanwhile."""
     report = PartitionReport(directory.rpartition("/")[2])
     try:
         _Check(files, directory, known, report).run()
     except OSError as error:
         report.refused(file_of(error, directory), error)
     if report.has(Kind.UNREADABLE):
-        report.cut = None  # it is not known what a repair would cut off, so none is made
+        report.cut = None  # what a repair would cut off is unknown, so there is none
     return report
 
 
@@ -66,38 +67,38 @@ class _Check:
         self.known = known
         self.report = report
         self.sizes: list[tuple[int, int]] = []  # (base offset, size in bytes) of the segments
-        self.expected = 0  # offset at which the next batch begins
-        self.after_break = False  # the bytes before the next batch are none: nothing follows from its offset
-        self.before_last: Cut | None = None  # a cut before the last batch, where a hole lies before it
-        self.hole: tuple[str, int, int, int] | None = None  # before the last batch: file, position, from, to
+        self.expected = 0  # the next batch should begin at this offset
+        self.after_break = False  # invalid bytes precede the next batch: its offset proves nothing
+        self.before_last: Cut | None = None  # a cut before the last batch, if a hole precedes that batch
+        self.hole: tuple[str, int, int, int] | None = None  # the hole before the last batch: file, position, from, to
         self.epoch = -1  # of the last batch
-        self.floors: list[int] = []  # of each of the report's epochs: where the batches before it end
+        self.floors: list[int] = []  # for each of the report's epochs, where the batches before it end
         self.epochs_path = f"{directory}/{EPOCH_CHECKPOINT}"
-        self.checkpointed: list[Entry] = []  # as the checkpoint file says, if they rise
+        self.checkpointed: list[Entry] = []  # from the checkpoint file, if they increase
         self._entry = 0  # of the last batch's epoch
-        self.disagreement: Cut | None = None  # a cut before the first batch of another epoch than it says
+        self.disagreement: Cut | None = None  # a cut before the first batch that contradicts the checkpoint's epochs
         self.states = ProducerStates()
-        self.replay_is_complete = known.compacted is False  # all that transactions wrote here is there to be read
+        self.replay_is_complete = known.compacted is False  # the log has all that transactions wrote
 
     def run(self) -> None:
         report, known = self.report, self.known
         bases = self._list()
-        with self._telling(PARTITION_METADATA):
+        with self._reporting_refusal(PARTITION_METADATA):
             self._read_identity()
-        with self._telling(EPOCH_CHECKPOINT):
+        with self._reporting_refusal(EPOCH_CHECKPOINT):
             self.checkpointed = read_entries(self.files, self.epochs_path, known, report)
         start = known.log_start_offset or 0
         self.expected = bases[0] if bases else start
         self._begin_replay(bases)
         for base, following in zip_longest(bases, bases[1:]):
-            with self._telling(file_name(base, LOG_SUFFIX)):
+            with self._reporting_refusal(file_name(base, LOG_SUFFIX)):
                 self._segment(base, following)
         report.segments = len(bases)
         report.size_bytes = sum(size for _, size in self.sizes)
         report.log_start_offset = max(start, bases[0] if bases else 0)
         report.log_end_offset = max(self.expected, bases[-1] if bases else 0)
         self._blame_the_last()
-        self._tell_hole()
+        self._report_hole()
         if report.cut is None and not self._lacks_batches:
             self._compare_with_checkpoints()
         elif report.cut is not None:
@@ -110,25 +111,25 @@ class _Check:
     # --- Files --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _telling(self, name: str) -> Iterator[None]:
+    def _reporting_refusal(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self._refused(name, error)
 
     def _refused(self, name: str, error: OSError) -> None:
-        """Report a file that the system refuses to read; the others are checked without it."""
+        """Report a file that the operating system refuses to read. The other files are still checked."""
         self.report.refused(name, error)
         if name.endswith(LOG_SUFFIX):
             self.after_break, self.replay_is_complete = True, False
 
     @property
     def _lacks_batches(self) -> bool:
-        """Whether nothing is known of the log's end."""
+        """Whether a log file could not be read, so that the end of the log is unknown."""
         return any(name.endswith(LOG_SUFFIX) for name in unread(self.report.problems))
 
     def _list(self) -> list[int]:
-        """Base offsets of the segments, sorted; reports what belongs to none of them."""
+        """Base offsets of the segments, sorted. Reports files that belong to no segment."""
         names = self.files.listdir(self.directory)
         bases = sorted(base for name in names if name.endswith(LOG_SUFFIX) and (base := offset_of(name)) is not None)
         for name in names:
@@ -137,7 +138,7 @@ class _Check:
                 self.report.notes.append(f"{name} was left by a crash; the next start sees to it")
             elif offset is not None and offset not in bases and name.endswith(SEGMENT_SUFFIXES):
                 if self.known.clean:
-                    self._bad_file(Kind.ORPHAN, name, "there is no log segment that it belongs to")
+                    self._bad_file(Kind.ORPHAN, name, "it belongs to no log segment")
                 else:
                     self.report.notes.append(f"{name} belongs to no log segment; the next start removes it")
         return bases
@@ -160,9 +161,9 @@ class _Check:
             return
         if wanted is not None and wanted != found:
             pair = uuid_to_str(found), uuid_to_str(wanted)
-            # No two topics have ids that differ in one digit: that is damage.
+            # Ids of two topics never differ in one digit only: this is damage.
             is_damaged = sum(one != other for one, other in zip(*pair, strict=True)) == 1
-            text = "it names topic {}, the cluster's metadata {}: a start sets the directory aside".format(*pair)
+            text = "it names topic {}, but the cluster's metadata {}: a start sets the directory aside".format(*pair)
             self.report.add(Kind.IDENTITY if is_damaged else Kind.FOREIGN, PARTITION_METADATA, text)
 
     # --- Batches ------------------------------------------------------------------------------------------------------
@@ -171,14 +172,14 @@ class _Check:
         known = self.known
         name = file_name(base, LOG_SUFFIX)
         if base > self.expected and known.compacted is False and not self.after_break:
-            # A segment begins where the one before it ends, in topics with holes too.
-            self._tell_hole()
+            # A segment begins where the previous one ends, also in topics with holes.
+            self._report_hole()
             text = f"offsets {self.expected} to {base - 1} are missing before this segment"
             self.report.add(Kind.GAP, name, text, 0, self.expected)
             self.expected, self.replay_is_complete = base, False
         file = self.files.open(f"{self.directory}/{name}", create=False)
         self.sizes.append((base, file.size))
-        # The indexes of other segments are rebuilt by the next start, whatever they hold.
+        # The next start rebuilds the indexes of other segments, whatever they hold.
         trusted = known.clean or (following is not None and following <= (known.recovery_point or 0))
         indexes = IndexCheck(self.files, self.directory, base, self._refused) if trusted else None
         aborted: list[AbortedTransaction] = []
@@ -208,7 +209,7 @@ class _Check:
         if indexes is not None and sound:
             for index_name, text in indexes.end(not file.size):
                 self._bad_file(Kind.INDEX, index_name, text)
-            with self._telling(file_name(base, TRANSACTION_INDEX_SUFFIX)):
+            with self._reporting_refusal(file_name(base, TRANSACTION_INDEX_SUFFIX)):
                 self._check_transaction_index(base, aborted, markers)
 
     def _batch(self, base: int, name: str, position: int, header: Header) -> None:
@@ -218,26 +219,26 @@ class _Check:
         last = first + header[6]
         if self.after_break:
             self.after_break = False
-            self._tell_hole()
+            self._report_hole()
         elif first != self.expected or first < base or last - base > MAX_RELATIVE:
             here = Cut(base, position, self.expected, report.batches)
             if self.expected < first <= last <= base + MAX_RELATIVE and first >= base:
-                self._tell_hole()
+                self._report_hole()
                 self.before_last = here
                 self.hole = name, position, self.expected, first
             else:
-                text = f"the batch at position {position} has offsets {first} to {last}, where {self.expected} follows"
+                text = f"the batch at position {position} has offsets {first} to {last}, but {self.expected} is next"
                 report.add(Kind.OVERLAP, name, text, position, first)
                 self._blame_or(here)
         else:
-            self._tell_hole()
+            self._report_hole()
         if epoch not in (self.epoch, NO_EPOCH):
             latest = self.known.leader_epoch
             if epoch < self.epoch or (latest is not None and epoch > latest):
                 than = (
-                    f"the one before of {self.epoch}"
+                    f"but the previous one of {self.epoch}"
                     if epoch < self.epoch
-                    else f"the metadata knows none after {latest}"
+                    else f"but the latest in the metadata is {latest}"
                 )
                 text = f"the batch at position {position} is of leader epoch {epoch}, {than}"
                 report.add(Kind.EPOCH, name, text, position, first)
@@ -252,7 +253,7 @@ class _Check:
         report.batches += 1
 
     def _blame_or(self, here: Cut) -> None:
-        """The offsets of two batches do not fit: the earlier is at fault when a hole lies before it, too."""
+        """The offsets of two batches contradict each other. If a hole precedes the earlier one, that one is wrong."""
         if self.before_last is None:
             self._cut(here)
         else:
@@ -263,8 +264,8 @@ class _Check:
         if self.report.cut is None or cut < self.report.cut:
             self.report.cut = cut
 
-    def _tell_hole(self) -> None:
-        """The hole before the last batch is one indeed: what follows that batch fits it."""
+    def _report_hole(self) -> None:
+        """The batch after the last one matches it, so the hole before the last batch is real."""
         hole, self.hole, self.before_last = self.hole, None, None
         if hole is None or self.known.dense is False:
             return
@@ -277,7 +278,7 @@ class _Check:
             self.report.notes.append(f"{name}: {text}, as in a compacted topic")
 
     def _blame_the_last(self) -> None:
-        """Behind the log's last batch lies nothing but what a clean stop left as recovery point."""
+        """The last batch has a hole before it and goes past the recovery point of a clean shutdown: it is wrong."""
         point = self.known.recovery_point
         if self.known.clean and point is not None and point < self.expected and self.before_last is not None:
             cut = self.before_last
@@ -287,7 +288,7 @@ class _Check:
             self._blame_or(cut)
 
     def _break(self, base: int, name: str, file: File, position: int) -> int:
-        """Report bytes that are no valid batch; gives where to go on."""
+        """Report bytes that are not a valid batch. Returns the position at which to continue."""
         report = self.report
         self._cut(Cut(base, position, self.expected, report.batches))
         self.after_break = True
@@ -301,14 +302,14 @@ class _Check:
                 return after
         after = self._next_valid(base, file, position + 1)
         if header is None:
-            text = f"{after - position} bytes at position {position} are no batch"
+            text = f"{after - position} bytes at position {position} are not a batch"
             if not self.known.clean and after == file.size and self.expected >= (self.known.recovery_point or 0):
                 text += ": an append that a crash cut short; the next start removes it"
             report.add(Kind.TORN, name, text, position, self.expected)
         return after
 
     def _plausible(self, data: bytes, at: int, base: int, bytes_left: int) -> Header | None:
-        """The header at data[at:], if a batch of this segment could have it and fit into `bytes_left`."""
+        """The header at data[at:], if it could be a batch of this segment that fits into `bytes_left`."""
         if len(data) - at < HEADER_SIZE:
             return None
         header: Header = HEADER.unpack_from(data, at)
@@ -318,7 +319,7 @@ class _Check:
         return header if max(base, self.expected) <= first <= base + MAX_RELATIVE else None
 
     def _next_valid(self, base: int, file: File, position: int) -> int:
-        """Where the next valid batch begins at `position` or later; the end of the file if there is none."""
+        """The position of the next valid batch at or after `position`; the end of the file if there is none."""
         while file.size - position >= HEADER_SIZE:
             chunk = file.pread(min(READ_BYTES, file.size - position), position)
             found = chunk.find(_MAGIC_BYTE, MAGIC_AT)
@@ -334,7 +335,7 @@ class _Check:
     # --- Leader epochs ------------------------------------------------------------------------------------------------
 
     def _compare_epoch(self, base: int, position: int, last: int, epoch: int) -> None:
-        """Note the first batch whose epoch is not what the checkpoint says of its last offset."""
+        """Remember the first batch whose epoch differs from what the checkpoint has for its last offset."""
         entries, number = self.checkpointed, self._entry
         while number + 1 < len(entries) and entries[number + 1][1] <= last:
             number += 1
@@ -343,13 +344,13 @@ class _Check:
             return
         if self.known.clean or last < (self.known.recovery_point or 0):
             self.disagreement = Cut(base, position, self.expected, self.report.batches)
-            self._said = f"it says epoch {entries[number][0]} of offset {last}, the batch there {epoch}"
+            self._mismatch = f"it has epoch {entries[number][0]} for offset {last}, but the batch there has {epoch}"
 
     def _compare_with_checkpoints(self) -> None:
-        """What the small files say of a log that is sound in itself."""
+        """Compare a log that is sound in itself with the data directory's checkpoints."""
         report, known, end = self.report, self.known, self.report.log_end_offset
         if self.disagreement is not None and not report.has(Kind.EPOCH):
-            report.add(Kind.EPOCH, EPOCH_CHECKPOINT, self._said, offset=self.disagreement.offset)
+            report.add(Kind.EPOCH, EPOCH_CHECKPOINT, self._mismatch, offset=self.disagreement.offset)
         if not report.has(Kind.EPOCH) and EPOCH_CHECKPOINT not in unread(report.problems):
             is_there = self.files.exists(self.epochs_path)
             if wrong := complaint(self.checkpointed if is_there else None, self.floors, report, known):
@@ -407,14 +408,14 @@ class _Check:
         if data == b"".join(map(encode_aborted, aborted)):
             return
         if len(data) % ABORTED_ENTRY.size == 0 and not self.replay_is_complete:
-            # Where a transaction began is not in the log any more; where it ended is.
+            # The log may no longer have the beginning of a transaction; it has the end.
             listed = decode_aborted(data)
             ends = {each.last_offset: each.producer_id for each in listed}
             if all(ends.get(each.last_offset) == each.producer_id for each in aborted):
                 if all(each.last_offset in markers and each.first_offset <= each.last_offset for each in listed):
                     return
         text = f"it does not list the {len(aborted)} aborted transactions of its segment"
-        self._bad_file(Kind.INDEX, name, text if aborted else "its segment has no aborted transaction like it lists")
+        self._bad_file(Kind.INDEX, name, text if aborted else "it lists an aborted transaction that its segment lacks")
 
     def _check_snapshots(self) -> None:
         for offset in snapshots(self.files, self.directory):
@@ -430,7 +431,7 @@ class _Check:
                 continue
             if offset > self.report.log_end_offset and self.report.cut is None and not self._lacks_batches:
                 if self.known.clean:
-                    text = f"it is of an offset past the end of the log, {self.report.log_end_offset}"
+                    text = f"its offset is past the end of the log, {self.report.log_end_offset}"
                     self._bad_file(Kind.SNAPSHOT, name, text)
                 else:
                     self.report.notes.append(f"{name} is past the end of the log; the next start removes it")

@@ -1,10 +1,10 @@
-"""A cleaned segment takes the place of those it was made from, so that any crash leaves either it or them, whole.
+"""Replaces segments by a cleaned one, so that after any crash either the old ones or the new one are complete.
 
-Names are Kafka's. What is being written ends in `.cleaned`; when all of it is on disk its files are renamed to
-`.swap`, the log last, and from then on the change is decided: the old files go and `.swap` is taken off, the log
-first. A start undoes what is not decided and finishes what is.
+The names are Kafka's. A file that is being written ends in `.cleaned`. When all are synced, they are renamed to
+`.swap`, the log last; from then on the swap is decided. The old files are removed, and the suffix `.swap` is removed
+from the new ones, the log first. A start undoes a swap that is not decided and finishes one that is.
 
-A power cut may take each change of a name by itself. So the directory is synced between two steps whose order matters.
+A power cut may undo each rename on its own. So the directory is synced between two steps whose order matters.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _LOG_LAST = (*SEGMENT_SUFFIXES[1:], LOG_SUFFIX)
 
 
 class Replacement(NamedTuple):
-    """A segment that is written and on disk, under `.cleaned` names, and those whose place it is to take."""
+    """A segment that is written and synced, under `.cleaned` names, and the segments it replaces."""
 
     new: Segment
     old: tuple[Segment, ...]
 
 
 def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
-    """Make a cleaned segment, whose files are synced, the one that a start takes. Raises OSError.
+    """Decide for a cleaned segment, whose files are synced: a start now uses it. Raises OSError.
 
-    All are searched in memory until `finish` is through: their files go or change their names.
+    All segments are searched in memory until `finish` returns, because their files are removed or renamed.
     """
     for segment in old:
         segment.load_indexes(files)
     new.aborted = TransactionIndex.read(files, new)
     new.file.keep()
-    files.sync_directory(new.directory)  # so that a file whose new name is lost is there by its old one
+    files.sync_directory(new.directory)  # so that a file whose new name is lost has its old one
     for path in [new.path(suffix) for suffix in _LOG_LAST]:
         if files.exists(path):
             files.rename(path, path.removesuffix(CLEANED) + SWAP)
@@ -49,9 +49,9 @@ def decide(files: Files, new: Segment, old: Sequence[Segment]) -> None:
 
 
 def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
-    """Remove what was replaced and give the new segment its name. Raises OSError; then only a new start can go on."""
+    """Remove the old segments and give the new one its name. Raises OSError; then only a start can finish it."""
     for segment in old:
-        with contextlib.suppress(OSError):  # if it cannot be opened now, who was given a range of it cannot read it
+        with contextlib.suppress(OSError):  # if it cannot be opened, ranges of it that were given out cannot be read
             segment.file.keep()
     _take_place(files, new, [segment.base_offset for segment in old])
     new.tail = ""
@@ -62,8 +62,8 @@ def finish(files: Files, new: Segment, old: Sequence[Segment]) -> None:
 def discard(files: Files, segment: Segment) -> None:
     """Remove the files of a segment that will not be used. Raises OSError.
 
-    A change that was decided is undecided first. Until no file has `.swap`, the log has `.cleaned`: a start would take
-    a log with `.swap` without its indexes, and an index with `.swap` for that of the old log.
+    A swap that was decided is first undone. Until no file has `.swap`, the log has `.cleaned`: a start would use a log
+    with `.swap` without its indexes, and an index with `.swap` for the old log.
     """
     directory = segment.directory
     paths = [f"{directory}/{file_name(segment.base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
@@ -78,13 +78,13 @@ def discard(files: Files, segment: Segment) -> None:
 
 
 def recover(files: Files, directory: str) -> bool:
-    """What a start does first: undo or finish what a crash interrupted; whether there was something. Raises OSError."""
+    """The first step of a start: undo or finish an interrupted swap. Returns whether there was one. Raises OSError."""
     names = files.listdir(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
     if not cleaned and not swaps:
         return False
-    # While anything is still `.cleaned`, the `.swap` beside it is not decided. They go first, as in Kafka.
+    # While any file is `.cleaned`, the `.swap` files are not decided. These are removed first, as in Kafka.
     undecided = min((offset for name in cleaned if (offset := offset_of(name)) is not None), default=None)
     for name in list(swaps):
         offset = offset_of(name)
@@ -92,7 +92,7 @@ def recover(files: Files, directory: str) -> bool:
             files.unlink(f"{directory}/{name}")
             swaps.remove(name)
     if undecided is not None:
-        files.sync_directory(directory)  # while `.cleaned` says that they are not decided
+        files.sync_directory(directory)  # while `.cleaned` still shows that they are not decided
     for name in cleaned:
         files.unlink(f"{directory}/{name}")
     for name in swaps:
@@ -104,7 +104,7 @@ def recover(files: Files, directory: str) -> bool:
             bases = [at for each in names if each.endswith(LOG_SUFFIX) and (at := offset_of(each)) is not None]
             _take_place(files, new, [at for at in bases if base <= at < following])
     for name in files.listdir(directory):
-        if name.endswith(SWAP):  # an index whose log had its name already
+        if name.endswith(SWAP):  # an index; its log was renamed already
             files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
     files.sync_directory(directory)
     return True
@@ -116,22 +116,22 @@ def _take_place(files: Files, new: Segment, replaced: Iterable[int]) -> None:
         if offset != base:
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
                 _unlink(files, [f"{directory}/{file_name(offset, suffix)}"])
-    for suffix in SEGMENT_SUFFIXES[1:]:  # one that has no successor would be taken for the new log's
+    for suffix in SEGMENT_SUFFIXES[1:]:  # an old index would be taken for the new log's
         path = f"{directory}/{file_name(base, suffix)}"
         if files.exists(path) and not files.exists(new.path(suffix)):
             files.unlink(path)
-    # A start finds the segments that are replaced by the log with `.swap`, and no segment may begin inside another.
+    # A start finds the replaced segments by the log with `.swap`. No segment may begin inside another.
     files.sync_directory(directory)
     for renamed in (SEGMENT_SUFFIXES[:1], SEGMENT_SUFFIXES[1:]):
         for suffix in renamed:
             path = new.path(suffix)
             if files.exists(path):
                 files.rename(path, path.removesuffix(SWAP))
-        files.sync_directory(directory)  # the log's name first: an index without `.swap` beside it is the old log's
+        files.sync_directory(directory)  # the log first: an index without `.swap` beside it is the old log's
 
 
 def _unlink(files: Files, paths: Iterable[str]) -> None:
-    """Those that are there."""
+    """Remove the files that exist."""
     for path in paths:
         if files.exists(path):
             files.unlink(path)

@@ -1,8 +1,9 @@
-"""One segment's index files compared with its batches, by the rules of Kafka's DumpLogSegments and one more.
+"""Compares a segment's index files with its batches, by the rules of Kafka's DumpLogSegments and one more.
 
-An entry of the offset index must point at a batch with that last offset; one of the time index must name the first
-batch with that largest timestamp, and the last one the segment's largest, by which retention and searches go. An index
-with fewer entries than it could have is only slower, until it leaves out more than SPARSE_BYTES.
+An entry of the offset index must point to a batch that ends with the entry's offset. An entry of the time index must
+name the first batch with the entry's timestamp as its largest one. The last entry must have the segment's largest
+timestamp, which retention and searches rely on. An index with fewer entries than usual only makes reads slower; it is
+reported if more than SPARSE_BYTES have no entry.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from ..disk.files import Files
 from ..log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from ..log.index_files import OFFSET_ENTRY, TIME_ENTRY
 
-SPARSE_BYTES = 16 << 20  # a stretch of log without an entry that makes a read wait for its scan
+SPARSE_BYTES = 16 << 20  # of log without an entry; a read that scans more than this is noticeably slow
 
 
 class IndexCheck:
     """Call `batch` for each valid batch of the segment in order, then `end`.
 
-    refused: called for a file that the system refuses to read; the other is checked without it.
+    refused: called for a file that the operating system refuses to read. The other file is still checked.
     """
 
     def __init__(self, files: Files, directory: str, base_offset: int, refused: Callable[[str, OSError], None]) -> None:
@@ -28,8 +29,8 @@ class IndexCheck:
         self._offsets = _Entries(files, directory, file_name(base_offset, INDEX_SUFFIX), OFFSET_ENTRY, refused)
         self._times = _Entries(files, directory, file_name(base_offset, TIME_INDEX_SUFFIX), TIME_ENTRY, refused)
         self._max_timestamp = self._max_of_emptied = -1
-        self._indexed = 0  # position up to which the offset index reaches
-        self._batches = 0  # since then
+        self._indexed = 0  # position of the last batch that has an entry
+        self._batches = 0  # since that position
         self._sparse = 0
 
     def batch(
@@ -41,8 +42,8 @@ class IndexCheck:
         max_timestamp: int,
         is_emptied: bool = False,
     ) -> None:
-        """max_timestamp: as its header says; is_emptied: compaction has left none of its records, so that no
-        search is for its time. An index may list it nevertheless, as one does that Kafka has rebuilt."""
+        """max_timestamp: from the batch's header. is_emptied: compaction has removed all of its records, so that no
+        search looks for its timestamp. The time index may list it nevertheless: one that Kafka has rebuilt does."""
         offsets, times = self._offsets, self._times
         while offsets.key < position:
             offsets.wrong(f"no batch begins at position {offsets.key}")
@@ -69,12 +70,12 @@ class IndexCheck:
                     f"the largest timestamp of the batch with offset {self._base + times.key} is {max_timestamp}"
                 )
             elif times.value <= before:
-                times.wrong(f"a batch before it has timestamp {before}")
+                times.wrong(f"an earlier batch has timestamp {before}")
             else:
                 times.advance()
 
     def end(self, is_empty: bool) -> Iterator[tuple[str, str]]:
-        """(file name, what is wrong with it), one a file at most. A segment that is empty needs no indexes."""
+        """Yield (file name, what is wrong with it), at most once for each file. An empty segment needs no indexes."""
         if is_empty and self._offsets.is_missing and self._times.is_missing:
             return
         for entries in (self._offsets, self._times):
@@ -88,7 +89,7 @@ class IndexCheck:
         complaint = self._times.complaint
         largest = self._max_timestamp
         if complaint is None and self._times.last not in (largest, max(largest, self._max_of_emptied)):
-            complaint = f"it ends at timestamp {self._times.last}, the segment's largest is {largest}"
+            complaint = f"it ends at timestamp {self._times.last}, but the segment's largest is {largest}"
         if complaint is not None and not self._times.is_refused:
             yield self._times.name, complaint
 
@@ -97,7 +98,7 @@ _END = 1 << 62
 
 
 class _Entries:
-    """The entries of one file in the order of what they point at; `key` and `value` are of the next one."""
+    """The entries of one file, ordered by what they point to. `key` and `value` belong to the next entry."""
 
     __slots__ = ("_left", "complaint", "is_missing", "is_refused", "key", "last", "name", "value")
 
@@ -107,7 +108,7 @@ class _Entries:
         self.name = name
         self.is_refused = False
         self.complaint: str | None = None
-        self.last = -1  # first number of the last entry
+        self.last = -1  # first field of the last entry
         found: list[tuple[int, int]] = []
         path = f"{directory}/{name}"
         self.is_missing = not files.exists(path)
@@ -121,7 +122,7 @@ class _Entries:
                 self.is_refused = True
                 refused(name, error)
             if len(data) % entry.size:
-                self.complaint = f"its {len(data)} bytes are no whole entries of {entry.size}"
+                self.complaint = f"its size, {len(data)} bytes, is not a multiple of the entry size, {entry.size}"
                 data = data[: len(data) - len(data) % entry.size]
             found = list(entry.iter_unpack(data))
         for number in range(1, len(found)):
@@ -142,7 +143,7 @@ class _Entries:
             self.value, self.key = -1, _END
 
     def wrong(self, why: str) -> None:
-        """The next entry does not fit."""
+        """The next entry does not match the log. Keep the first reason, and go to the entry after it."""
         if self.complaint is None:
             self.complaint = f"entry ({self.value}, {self.key}): {why}"
         self.advance()

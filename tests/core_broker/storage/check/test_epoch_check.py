@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.core_broker.storage.check.epochs import complaint
+from isthmus.core_broker.storage.check.epoch_check import complaint
 from isthmus.core_broker.storage.check.findings import Known, PartitionReport
 
 
@@ -67,7 +67,7 @@ def test_entry_past_the_end_is_what_a_kill_may_leave(clean: bool, is_wrong: bool
         (Known(clean=True, compacted=False), [(0, 0), (3, 40)], None),
         (Known(clean=True, compacted=False), [(0, 0), (3, 39)], "it has epoch 3 from offset 39 on"),
         (Known(clean=True, compacted=False), [(0, 0), (3, 40), (5, 100)], None),  # a leader that wrote nothing yet
-        (Known(clean=True, compacted=False), [(0, 0), (2, 30), (3, 40)], "of which there is no batch"),
+        (Known(clean=True, compacted=False), [(0, 0), (2, 30), (3, 40)], "but the log has no batch of this epoch"),
         (Known(clean=False, compacted=False, recovery_point=40), [(0, 0), (3, 39)], None),  # read again by the start
         (Known(clean=False, compacted=False, recovery_point=41), [(0, 0), (3, 39)], "it has epoch 3 from offset 39 on"),
         (Known(clean=True, compacted=True), [(0, 0), (3, 35)], None),  # its first batches are compacted away
