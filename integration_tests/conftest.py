@@ -1,4 +1,5 @@
-"""What the integration tests share: stock Kafka and Isthmus brokers as real processes on loopback."""
+"""What the integration tests share: stock Kafka and Isthmus brokers as real processes on loopback, and in which order
+two workers take the files."""
 
 from __future__ import annotations
 
@@ -6,17 +7,46 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from integration_tests.brokers import BrokerProcess, running_broker
 from integration_tests.peers.peers import Cluster, cluster
+
+# Folders whose files one worker takes, as it takes the tests of a file: they share what is dear to start.
+TOGETHER = ("integration_tests/connectors/",)  # a Spark session
+# What takes longest begins first: whoever ends early has small files left to take.
+FIRST = (
+    "integration_tests/test_packaging.py",  # one test compiles all modules
+    "integration_tests/demo/",
+    "integration_tests/connectors/",
+    "integration_tests/console/",
+    "integration_tests/client/",
+)
 
 BrokerMaker = Callable[..., BrokerProcess]
 
 # What a shell runs in the background ignores SIGINT, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Schedule(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Schedule | None:
+    return Schedule(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((n for n, folder in enumerate(FIRST) if item.nodeid.startswith(folder)), len(FIRST))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ OF_NO_ROOM = {
     "tests/test_readiness.py",
     "tests/test_requirements.py",
     "tests/test_rooms.py",
+    "tests/test_running.py",
     "tests/test_runtime.py",
     "tests/test_same_host.py",
     "integration_tests/benchmarks",

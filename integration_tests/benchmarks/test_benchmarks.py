@@ -85,6 +85,7 @@ def test_a_side_without_a_compiler_is_loaded_once() -> None:
     assert warming.warm(bench, 8.0) == (1, 0.0)
 
 
+@pytest.mark.soak
 def test_sweeps_give_a_line_for_each_x_and_their_plots(tmp_path: Path) -> None:
     options = ["--alone", "--pairs", "1", "--seconds", "0.2", "--warm", "0.1", "--results", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.sweeps", "connections", "sizes", *options]

@@ -84,6 +84,7 @@ def away(node: Any, seconds: float) -> Callable[[], Awaitable[None]]:
     return kill_and_start
 
 
+@pytest.mark.soak  # with three nodes below
 def test_records_survive_kill_9_of_stock_kafka_once_and_in_order() -> None:
     with cluster(heap="512m") as kafka:
         uvloop.run(Traffic(kafka.bootstrap, "traffic").run(away(kafka.nodes[0], 1.0)))
@@ -129,7 +130,7 @@ def test_our_broker_forgets_nothing_of_a_producer_when_it_is_killed(tmp_path: Pa
         assert uvloop.run(kill_with_answers_unread(broker, broker.bootstrap)) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("durability", ["page_cache", "fsync"])
+@pytest.mark.parametrize("durability", ["page_cache", pytest.param("fsync", marks=pytest.mark.soak)])
 def test_records_survive_kill_9_of_our_broker_once_and_in_order(tmp_path: Path, durability: str) -> None:
     with running_broker(tmp_path / "b", {"durability": durability}) as broker:
 

@@ -24,12 +24,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture
+def bootstrap_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The address of stock Kafka or of our own broker, which is started when it is asked for."""
+
+    def address(name: str) -> str:
+        return (
+            request.getfixturevalue("kafka") if name == "kafka" else request.getfixturevalue("isthmus_broker").bootstrap
+        )
+
+    return address
+
+
 @pytest.fixture(params=["kafka", "isthmus"])
-def bootstrap(request: pytest.FixtureRequest) -> str:
+def bootstrap(bootstrap_of: Callable[[str], str], request: pytest.FixtureRequest) -> str:
     """Stock Kafka, then our own broker."""
-    if request.param == "kafka":
-        return request.getfixturevalue("kafka")
-    return request.getfixturevalue("isthmus_broker").bootstrap
+    return bootstrap_of(request.param)
 
 
 @pytest.fixture

@@ -84,9 +84,14 @@ def job(aggregate: str, tmp_path: Path) -> Iterator[Job]:
 
 
 @pytest.mark.parametrize(
-    "shares", [(0.3,), pytest.param((0.2, 0.25, 0.3, 0.5, 0.55), marks=pytest.mark.soak)], ids=["once", "often"]
+    "shares",
+    [
+        pytest.param((), id="never"),
+        pytest.param((0.3,), id="once", marks=pytest.mark.soak),  # as the demo does, too
+        pytest.param((0.2, 0.25, 0.3, 0.5, 0.55), id="often", marks=pytest.mark.soak),
+    ],
 )
-def test_killed_in_mid_run_it_ends_exact(
+def test_it_ends_exact_however_often_it_was_killed(
     job: Job, flights: list[Flight], tmp_path: Path, shares: tuple[float, ...]
 ) -> None:
     """A line `rows N` comes after the commit to Delta and before Spark's own: the batch will be replayed. A batch is a

@@ -1,8 +1,13 @@
-"""Streaming queries over stock Kafka and our broker: pace, restart, growth, loss."""
+"""Streaming queries over our broker, and over stock Kafka: pace, restart, growth, loss.
+
+What a connector asks of a broker is the same in a batch, which `test_batch.py` does with both. So two tests here stand
+for stock Kafka; the others meet it by `make soak`.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,13 @@ import pytest
 from isthmus.connectors.delta import DeltaWriter
 
 from .conftest import Cluster, drain
+
+ON_BOTH = pytest.mark.parametrize("bootstrap", ["kafka", "isthmus"], indirect=True)
+
+
+@pytest.fixture(params=[pytest.param("kafka", marks=pytest.mark.soak), "isthmus"])
+def bootstrap(bootstrap_of: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    return bootstrap_of(request.param)
 
 
 class Sink:
@@ -90,6 +102,7 @@ def test_a_stream_begins_at_the_latest_offset_by_default(cluster: Cluster, spark
     assert sink.values == numbered(5, 5)
 
 
+@ON_BOTH
 def test_a_running_stream_takes_what_comes(cluster: Cluster, spark: Any, tmp_path: Path) -> None:
     topic = cluster.topic()
     sink = Sink()
@@ -133,6 +146,7 @@ def test_a_topic_made_anew_is_an_error_however_much_is_in_it(
     assert sink.values == numbered(100, count)
 
 
+@ON_BOTH
 def test_delta_holds_each_row_once_over_restarts_and_knows_its_checkpoint(
     cluster: Cluster, spark: Any, tmp_path: Path
 ) -> None:

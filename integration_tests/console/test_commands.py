@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.brokers import BrokerProcess
-from integration_tests.console.commands import ISTHMUS, TIMEOUT_S, begun, environment, error, isthmus, said
+from integration_tests.console.commands import TIMEOUT_S, begun, error, isthmus, said
 
 
 @pytest.fixture
@@ -39,8 +38,7 @@ def test_what_is_produced_is_consumed(at: tuple[str, str], tmp_path: Path):
 
 
 def test_what_is_no_text_is_consumed_as_base64(at: tuple[str, str], tmp_path: Path):
-    command = [*ISTHMUS, "produce", "bytes", "-k", ":", *at]
-    subprocess.run(command, input=b"\xff:\x80\n", env=environment(), cwd=tmp_path, timeout=TIMEOUT_S, check=True)
+    said(isthmus("produce", "bytes", "-k", ":", *at, folder=tmp_path, stdin=b"\xff:\x80\n"))
     [row] = map(json.loads, said(isthmus("consume", "bytes", "-e", "--json", *at, folder=tmp_path)).splitlines())
     assert "key" not in row and "value" not in row
     assert [b64decode(row["key_base64"]), b64decode(row["value_base64"])] == [b"\xff", b"\x80"]
@@ -103,6 +101,13 @@ def test_a_reader_that_goes_away_ends_it_without_a_word(at: tuple[str, str], tmp
         assert process.stderr.read() == b""
 
 
+@pytest.fixture(scope="module")
+def there(isthmus_broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The topic of this name, with one record."""
+    folder = tmp_path_factory.mktemp("there")
+    said(isthmus("produce", "there", "-b", isthmus_broker.bootstrap, folder=folder, stdin="x\n"))
+
+
 NAMING_A_TOPIC = (
     "produce", "consume", "consume -g g", "topic describe", "topic delete", "topic create", "topic create --if-missing",
 )  # fmt: skip
@@ -135,10 +140,8 @@ NAMING_A_TOPIC = (
         ("group describe nope", "there is no group nope: `isthmus group list`"),
     ],
 )
+@pytest.mark.usefixtures("there")
 def test_errors_are_one_line(command: str, named: str, at: tuple[str, str], tmp_path: Path):
-    said(isthmus("produce", "there", *at, folder=tmp_path, stdin="x\n")) if "there" not in said(
-        isthmus("topic", "list", *at, folder=tmp_path)
-    ) else None
     text = error(isthmus(*command.split(), *at, folder=tmp_path, stdin="text\n"))
     assert named in text and len(text.splitlines()) == 1, text
 

@@ -18,6 +18,7 @@ ISTHMUS = [sys.executable, "-u", "-m", "isthmus.console.main", "demo"]
 FLIGHTS = 30_000
 FEW = 2_000
 ROW = 1_234  # of the planted faults; it is a flight that departed
+MORE = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("withheld", "doubled")]  # `swapped` is both at once
 START_S = 90
 GONE_S = 30
 
@@ -55,7 +56,9 @@ def test_exact_though_everything_is_killed_once(tmp_path):
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize("fault", ["withheld", "doubled", "altered", "swapped"])
+@pytest.mark.parametrize(
+    "fault", ["swapped", "altered", *(pytest.param(each, marks=pytest.mark.soak) for each in MORE)]
+)
 def test_the_self_check_names_the_planted_fault(tmp_path, fault):
     done = demo(tmp_path, "--flights", str(FEW), "--no-spark", "--calm", "--fault", f"{fault}:{ROW}")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -134,7 +137,7 @@ def test_few_flights_and_unknown_faults_are_named_at_once(tmp_path):
         assert f"'{wrong}' is none: write withheld, doubled, altered, swapped, a colon and a row" in done.stderr
 
 
-@pytest.mark.parametrize("moment", ["up: ewr", "replaying", "every hop"])
+@pytest.mark.parametrize("moment", ["up: ewr", pytest.param("replaying", marks=pytest.mark.soak), "every hop"])
 def test_ctrl_c_leaves_nothing(tmp_path, moment):
     """SIGINT while it starts, right after it is up, and while Spark works."""
     command = [*ISTHMUS, "--flights", str(FEW), "--calm"]

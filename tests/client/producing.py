@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from isthmus.client import Client, Producer
+from isthmus.client import Producer
 from isthmus.protocol.records import decode_batch, verify_crc
 from tests.client.scripted import (
     HANG_UP,
@@ -18,19 +18,16 @@ from tests.client.scripted import (
 )
 
 
-async def begun(world: World, **options: Any) -> tuple[Client, Producer]:
+async def begun(world: World, **options: Any) -> Producer:
+    """A producer that is closed at the end, on `world.client`, which knows all topics, or t if there is none."""
     if not world.topics:
         world.add_topic("t")
     client = await started_client(world)
     await client.refresh_metadata(list(world.topics))
     producer = Producer(client, **{"linger_ms": 0, **options})
     await producer.start()
-    return client, producer
-
-
-async def ended(client: Client, producer: Producer) -> None:
-    await producer.close()
-    await client.close()
+    world.to_close.append(producer.close)
+    return producer
 
 
 def values(log: Log) -> list[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from isthmus.client import Client
@@ -26,7 +26,7 @@ from isthmus.protocol.messages import (
 from isthmus.protocol.records import read_header
 from tests.leftovers import no_leftovers
 from tests.protocol.frames import decode_request_header, frame_response
-from tests.simulation.runner import Simulation, run
+from tests.simulation.runner import Simulation, run_checked
 
 PORT = 9092
 SILENCE = object()  # a script's answer: say nothing, and go on with the next request
@@ -87,6 +87,8 @@ class World:
         self.topics: dict[str, bytes] = {}  # name -> id
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> node, epoch
         self.logs: dict[tuple[str, int], Log] = defaultdict(Log)
+        self.client: Client  # of `started_client`
+        self.to_close: list[Callable[[], Awaitable[None]]] = []  # at the end of a test that holds, the last one first
 
     def add_topic(self, name: str, partitions: int = 1, leader: int = 1) -> None:
         self.topics[name] = name.encode().ljust(16, b"\1")[:16]
@@ -355,25 +357,28 @@ def _is_empty(said: Any) -> bool:
 
 
 def simulate(test: Callable[[World], Coroutine[Any, Any, None]], seed: int = 1, **options: Any) -> None:
-    """Run an async test on a simulated machine called `app`, with one scripted broker at `broker1`. It must close
-    what it makes."""
+    """Run an async test on a simulated machine called `app`, with one scripted broker at `broker1`. What is made by
+    other means than `started_client` and the like, the test must close."""
 
     async def checked(world: World) -> None:
         async with no_leftovers():
             await test(world)
+            for close in reversed(world.to_close):
+                await close()
 
     async def scenario(sim: Simulation) -> None:
         world = World(sim)
         await ScriptedBroker(world).start()
         await sim.machine("app").start().outcome(checked(world))
 
-    result = run(seed, scenario, **options)
-    assert result.error is None, result.error
+    run_checked(scenario, seed, **options)
 
 
 async def started_client(world: World, **options: Any) -> Client:
+    """It is `world.client`, too, and closed at the end."""
     process = world.sim.machine("app").process
     assert process is not None
-    client = Client(world.brokers[1].address, client_id="app", runtime=process.runtime, **options)
-    await client.start()
-    return client
+    world.client = Client(world.brokers[1].address, client_id="app", runtime=process.runtime, **options)
+    await world.client.start()
+    world.to_close.append(world.client.close)
+    return world.client

@@ -16,8 +16,9 @@ from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.records import build_batch, iter_records
 from tests.client.scripted import HANG_UP, ScriptedBroker, World, simulate, started_client
 from tests.leftovers import no_leftovers
+from tests.running import run_by
 from tests.simulation.product import BrokerHost
-from tests.simulation.runner import Simulation, run
+from tests.simulation.runner import Simulation, run_checked
 
 
 def with_broker(test: Callable[[Client, Admin, BrokerHost], Coroutine[Any, Any, None]]) -> None:
@@ -35,211 +36,191 @@ def with_broker(test: Callable[[Client, Admin, BrokerHost], Coroutine[Any, Any, 
 
         await process.outcome(work())
 
-    result = run(1, scenario)
-    assert result.error is None, result.error
+    run_checked(scenario)
 
 
-def test_topics_are_made_known_grown_and_deleted() -> None:
-    async def test(client: Client, admin: Admin, _: BrokerHost) -> None:
-        await admin.create_topics([NewTopic("a", 2), NewTopic("b", configs={"retention.ms": "1000"})])
-        assert client.partitions("a") == [0, 1]
-        assert client.leader(TopicPartition("a", 1)) == 1
-        assert await admin.list_topics() == ["a", "b"]
-        with pytest.raises(KafkaError, match="topic a") as told:
-            await admin.create_topics([NewTopic("a"), NewTopic("c")])
-        assert told.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
-        assert client.partitions("c") != []
-        await admin.create_topics([NewTopic("d")], validate_only=True)
-        await admin.create_partitions("a", 5)
-        assert client.partitions("a") == [0, 1, 2, 3, 4]
-        [a, b] = await admin.describe_topics(["a", "b"])
-        assert (a.name, len(a.partitions), b.name) == ("a", 5, "b")
-        await admin.delete_topics(["a", "c"])
-        assert await admin.list_topics() == ["b"]
-        assert client.partitions("a") == []
-        for ask in (admin.describe_topics, admin.delete_topics):
-            with pytest.raises(KafkaError, match="there is no topic a"):
-                await ask(["a"])
-            for name, reason in (
-                ("a b", "'a b' contains"),
-                ("", "the empty string"),
-                ("x" * 250, "allowed length 249"),
-            ):
-                with pytest.raises(KafkaError, match=f"Topic name is invalid: .*{reason}") as told:
-                    await ask([name])
-                assert told.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        with pytest.raises(KafkaError, match=r"Topic name is invalid: '\.\.' is not allowed"):
-            await Consumer(client, "g").subscribe([".."])
-
-    with_broker(test)
+@run_by(with_broker)
+async def test_topics_are_made_known_grown_and_deleted(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    await admin.create_topics([NewTopic("a", 2), NewTopic("b", configs={"retention.ms": "1000"})])
+    assert client.partitions("a") == [0, 1]
+    assert client.leader(TopicPartition("a", 1)) == 1
+    assert await admin.list_topics() == ["a", "b"]
+    with pytest.raises(KafkaError, match="topic a") as told:
+        await admin.create_topics([NewTopic("a"), NewTopic("c")])
+    assert told.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert client.partitions("c") != []
+    await admin.create_topics([NewTopic("d")], validate_only=True)
+    await admin.create_partitions("a", 5)
+    assert client.partitions("a") == [0, 1, 2, 3, 4]
+    [a, b] = await admin.describe_topics(["a", "b"])
+    assert (a.name, len(a.partitions), b.name) == ("a", 5, "b")
+    await admin.delete_topics(["a", "c"])
+    assert await admin.list_topics() == ["b"]
+    assert client.partitions("a") == []
+    for ask in (admin.describe_topics, admin.delete_topics):
+        with pytest.raises(KafkaError, match="there is no topic a"):
+            await ask(["a"])
+        for name, reason in (
+            ("a b", "'a b' contains"),
+            ("", "the empty string"),
+            ("x" * 250, "allowed length 249"),
+        ):
+            with pytest.raises(KafkaError, match=f"Topic name is invalid: .*{reason}") as told:
+                await ask([name])
+            assert told.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(KafkaError, match=r"Topic name is invalid: '\.\.' is not allowed"):
+        await Consumer(client, "g").subscribe([".."])
 
 
-def test_options_are_read_and_changed() -> None:
-    async def test(_: Client, admin: Admin, __: BrokerHost) -> None:
-        async def option(name: str) -> tuple[str | None, int]:
-            [found] = [each for each in (await admin.describe_configs(["t"]))["t"] if each.name == name]
-            return found.value, found.config_source
+@run_by(with_broker)
+async def test_options_are_read_and_changed(_: Client, admin: Admin, __: BrokerHost, /) -> None:
+    async def option(name: str) -> tuple[str | None, int]:
+        [found] = [each for each in (await admin.describe_configs(["t"]))["t"] if each.name == name]
+        return found.value, found.config_source
 
-        await admin.create_topics([NewTopic("t", configs={"retention.ms": "1000"})])
-        assert await option("retention.ms") == ("1000", 1)
-        await admin.alter_configs("t", {"retention.ms": None, "segment.ms": "5000"})
-        assert (await option("retention.ms"))[1] != 1
-        assert await option("segment.ms") == ("5000", 1)
-        await admin.alter_configs("t", {"cleanup.policy": ("append", "compact")})
-        assert "compact" in str((await option("cleanup.policy"))[0])
-        with pytest.raises(KafkaError, match="t") as told:
-            await admin.alter_configs("t", {"segment.ms": "soon"})
-        assert told.value.code == ErrorCode.INVALID_CONFIG
-        assert any(each.name == "num.partitions" for each in (await admin.describe_configs(["1"], BROKER))["1"])
-
-    with_broker(test)
+    await admin.create_topics([NewTopic("t", configs={"retention.ms": "1000"})])
+    assert await option("retention.ms") == ("1000", 1)
+    await admin.alter_configs("t", {"retention.ms": None, "segment.ms": "5000"})
+    assert (await option("retention.ms"))[1] != 1
+    assert await option("segment.ms") == ("5000", 1)
+    await admin.alter_configs("t", {"cleanup.policy": ("append", "compact")})
+    assert "compact" in str((await option("cleanup.policy"))[0])
+    with pytest.raises(KafkaError, match="t") as told:
+        await admin.alter_configs("t", {"segment.ms": "soon"})
+    assert told.value.code == ErrorCode.INVALID_CONFIG
+    assert any(each.name == "num.partitions" for each in (await admin.describe_configs(["1"], BROKER))["1"])
 
 
-def test_offsets_by_place_and_by_time() -> None:
-    async def test(client: Client, admin: Admin, _: BrokerHost) -> None:
-        await admin.create_topics([NewTopic("t", 2)])
-        tp, empty = TopicPartition("t", 0), TopicPartition("t", 1)
-        for stamp in (1000, 3000, 2000):
-            await append_raw(client, tp, build_batch([(stamp, None, b"x", ())] * 2))
+@run_by(with_broker)
+async def test_offsets_by_place_and_by_time(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    tp, empty = TopicPartition("t", 0), TopicPartition("t", 1)
+    for stamp in (1000, 3000, 2000):
+        await append_raw(client, tp, build_batch([(stamp, None, b"x", ())] * 2))
 
-        async def at(what: str | int) -> int:
-            return (await admin.list_offsets({tp: what}))[tp][0]
+    async def at(what: str | int) -> int:
+        return (await admin.list_offsets({tp: what}))[tp][0]
 
-        assert (await at("earliest"), await at("latest"), await at("max_timestamp")) == (0, 6, 2)
-        assert [await at(stamp) for stamp in (0, 1001, 3000, 3001)] == [0, 2, 2, -1]
-        found = await admin.list_offsets({tp: "latest", empty: "latest"})
-        assert (found[tp][0], found[empty][0]) == (6, 0)
-        with pytest.raises(KafkaError, match="there is no partition t-7"):
-            await admin.list_offsets({TopicPartition("t", 7): "latest"})
-
-    with_broker(test)
+    assert (await at("earliest"), await at("latest"), await at("max_timestamp")) == (0, 6, 2)
+    assert [await at(stamp) for stamp in (0, 1001, 3000, 3001)] == [0, 2, 2, -1]
+    found = await admin.list_offsets({tp: "latest", empty: "latest"})
+    assert (found[tp][0], found[empty][0]) == (6, 0)
+    with pytest.raises(KafkaError, match="there is no partition t-7"):
+        await admin.list_offsets({TopicPartition("t", 7): "latest"})
 
 
-def test_offsets_are_asked_for_until_the_broker_is_back() -> None:
-    async def test(client: Client, admin: Admin, host: BrokerHost) -> None:
-        await admin.create_topics([NewTopic("t")])
-        tp = TopicPartition("t", 0)
-        await append_raw(client, tp, build_batch([(1, None, b"x", ())]))
-        host.kill()
-        back = asyncio.get_running_loop().create_task(host_up(host))
-        assert (await admin.list_offsets({tp: "latest"}))[tp][0] == 1
-        await back
-
+@run_by(with_broker)
+async def test_offsets_are_asked_for_until_the_broker_is_back(
+    client: Client, admin: Admin, host: BrokerHost, /
+) -> None:
     async def host_up(host: BrokerHost) -> None:
         await asyncio.sleep(0.5)
         await host.sim.loop.create_task(host.up(), context=host.sim.world)
 
-    with_broker(test)
+    await admin.create_topics([NewTopic("t")])
+    tp = TopicPartition("t", 0)
+    await append_raw(client, tp, build_batch([(1, None, b"x", ())]))
+    host.kill()
+    back = asyncio.get_running_loop().create_task(host_up(host))
+    assert (await admin.list_offsets({tp: "latest"}))[tp][0] == 1
+    await back
 
 
-def test_groups_are_listed_described_and_deleted() -> None:
-    async def test(client: Client, admin: Admin, _: BrokerHost) -> None:
-        await admin.create_topics([NewTopic("t", 2)])
-        consumer = Consumer(client, "g")
-        await consumer.subscribe(["t"])
-        while not consumer.assignment():
-            await consumer.poll(100)
-        await consumer.commit({TopicPartition("t", 1): 0})
-        [listed] = await admin.list_groups()
-        assert (listed.group_id, listed.group_state) == ("g", "Stable")
-        [group] = await admin.describe_groups(["g"])
-        assert (group.group_state, group.protocol_data) == ("Stable", "range")
-        assert [member.client_id for member in group.members] == ["app"]
-        with pytest.raises(KafkaError, match="group g"):
-            await admin.delete_groups(["g"])
-        await consumer.close()
-        assert await admin.group_offsets("g") == {TopicPartition("t", 1): 0}
-        assert (await admin.describe_groups(["g"]))[0].group_state == "Empty"
+@run_by(with_broker)
+async def test_groups_are_listed_described_and_deleted(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    consumer = Consumer(client, "g")
+    await consumer.subscribe(["t"])
+    while not consumer.assignment():
+        await consumer.poll(100)
+    await consumer.commit({TopicPartition("t", 1): 0})
+    [listed] = await admin.list_groups()
+    assert (listed.group_id, listed.group_state) == ("g", "Stable")
+    [group] = await admin.describe_groups(["g"])
+    assert (group.group_state, group.protocol_data) == ("Stable", "range")
+    assert [member.client_id for member in group.members] == ["app"]
+    with pytest.raises(KafkaError, match="group g"):
         await admin.delete_groups(["g"])
-        assert await admin.list_groups() == []
-        assert (await admin.describe_groups(["g"]))[0].group_state == "Dead"
-
-    with_broker(test)
-
-
-def test_raw_batches_come_back_as_they_were_appended() -> None:
-    async def test(client: Client, admin: Admin, _: BrokerHost) -> None:
-        await admin.create_topics([NewTopic("t")])
-        tp = TopicPartition("t", 0)
-        data = build_batch([(5, b"k", b"v", [("h", None)])] * 3, "zstd")
-        assert await append_raw(client, tp, data) == 0
-        assert await append_raw(client, tp, memoryview(data)) == 3
-        [got] = await fetch_raw(client, {tp: (0, -1, -1)}, node_id=1)
-        assert bytes(got.records[16 : len(data)]) == data[16:]  # but for offset and leader epoch
-        assert [record.offset for record in iter_records(got.records)] == list(range(6))
-        with pytest.raises(KafkaError, match="t-0"):
-            await append_raw(client, tp, data[:-1] + b"!")
-        with pytest.raises(KafkaError, match="there is no topic nowhere"):
-            await append_raw(client, TopicPartition("nowhere", 0), data)
-
-    with_broker(test)
+    await consumer.close()
+    assert await admin.group_offsets("g") == {TopicPartition("t", 1): 0}
+    assert (await admin.describe_groups(["g"]))[0].group_state == "Empty"
+    await admin.delete_groups(["g"])
+    assert await admin.list_groups() == []
+    assert (await admin.describe_groups(["g"]))[0].group_state == "Dead"
 
 
-def test_the_cluster_is_described() -> None:
-    async def test(client: Client, admin: Admin, _: BrokerHost) -> None:
-        described = await admin.cluster()
-        assert described.cluster_id == client.cluster_id
-        assert [broker.broker_id for broker in described.brokers] == [1]
-        assert client.supports(30000) and not client.supports(31000)
-
-    with_broker(test)
-
-
-def test_start_tries_every_address_and_names_them_all() -> None:
-    async def test(world: World) -> None:
-        process = world.sim.machine("app").process
-        assert process is not None
-        client = Client("broker1:1,nowhere:2,broker1:9092", client_id="app", runtime=process.runtime)
-        await client.start()
-        assert client.cluster_id == "scripted"
-        await client.close()
-        lost = Client("broker1:1,nowhere:2", client_id="app", runtime=process.runtime)
-        with pytest.raises(ConnectionLost, match="no broker of broker1:1, nowhere:2 answers"):
-            await lost.start()
-        with pytest.raises(ClientError, match="'nonsense' is not HOST:PORT"):
-            Client("nonsense")
-        await lost.close()
-
-    simulate(test)
+@run_by(with_broker)
+async def test_raw_batches_come_back_as_they_were_appended(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    await admin.create_topics([NewTopic("t")])
+    tp = TopicPartition("t", 0)
+    data = build_batch([(5, b"k", b"v", [("h", None)])] * 3, "zstd")
+    assert await append_raw(client, tp, data) == 0
+    assert await append_raw(client, tp, memoryview(data)) == 3
+    [got] = await fetch_raw(client, {tp: (0, -1, -1)}, node_id=1)
+    assert bytes(got.records[16 : len(data)]) == data[16:]  # but for offset and leader epoch
+    assert [record.offset for record in iter_records(got.records)] == list(range(6))
+    with pytest.raises(KafkaError, match="t-0"):
+        await append_raw(client, tp, data[:-1] + b"!")
+    with pytest.raises(KafkaError, match="there is no topic nowhere"):
+        await append_raw(client, TopicPartition("nowhere", 0), data)
 
 
-def test_metadata_is_asked_for_again_when_a_connection_breaks_and_anew_after_its_age() -> None:
-    async def test(world: World) -> None:
-        world.add_topic("t")
-        client = await started_client(world)
-        broker = world.brokers[1]
-        broker.script["metadata"].extend([lambda _: HANG_UP] * 2)
-        await client.refresh_metadata(["t"])
-        assert client.partitions("t") == [0]
-        world.add_topic("t", 3)
-        await asyncio.sleep(301)
-        assert client.partitions("t") == [0, 1, 2]
-        await client.close()
-
-    simulate(test)
+@run_by(with_broker)
+async def test_the_cluster_is_described(client: Client, admin: Admin, _: BrokerHost, /) -> None:
+    described = await admin.cluster()
+    assert described.cluster_id == client.cluster_id
+    assert [broker.broker_id for broker in described.brokers] == [1]
+    assert client.supports(30000) and not client.supports(31000)
 
 
-def test_closing_a_client_in_the_midst_of_all_leaves_nothing_behind() -> None:
-    async def test(world: World) -> None:
-        await ScriptedBroker(world, 2).start()
-        world.add_topic("t")
-        client = await started_client(world)
-        await client.refresh_metadata(["t"])
-        world.sim.machine("broker2").kill(power=True)
-        asking = [asyncio.ensure_future(client.request(_beat(), node)) for node in (1, 2, 2)]
-        await asyncio.sleep(0.01)
-        await client.close()
-        told = await asyncio.gather(*asking, return_exceptions=True)
-        assert all(isinstance(each, (ClientError, KafkaError)) for each in told), told
-        with pytest.raises(ConnectionLost, match="closed"):
-            await client.refresh_metadata(["t"])
-        producer = Producer(client)
-        with pytest.raises(ClientError, match="not started"):
-            producer.send("t", b"x")
+@run_by(simulate)
+async def test_start_tries_every_address_and_names_them_all(world: World, /) -> None:
+    process = world.sim.machine("app").process
+    assert process is not None
+    client = Client("broker1:1,nowhere:2,broker1:9092", client_id="app", runtime=process.runtime)
+    await client.start()
+    assert client.cluster_id == "scripted"
+    await client.close()
+    lost = Client("broker1:1,nowhere:2", client_id="app", runtime=process.runtime)
+    with pytest.raises(ConnectionLost, match="no broker of broker1:1, nowhere:2 answers"):
+        await lost.start()
+    with pytest.raises(ClientError, match="'nonsense' is not HOST:PORT"):
+        Client("nonsense")
+    await lost.close()
 
+
+@run_by(simulate)
+async def test_metadata_is_asked_for_again_when_a_connection_breaks_and_anew_after_its_age(world: World, /) -> None:
+    world.add_topic("t")
+    client = await started_client(world)
+    broker = world.brokers[1]
+    broker.script["metadata"].extend([lambda _: HANG_UP] * 2)
+    await client.refresh_metadata(["t"])
+    assert client.partitions("t") == [0]
+    world.add_topic("t", 3)
+    await asyncio.sleep(301)
+    assert client.partitions("t") == [0, 1, 2]
+
+
+@run_by(simulate)
+async def test_closing_a_client_in_the_midst_of_all_leaves_nothing_behind(world: World, /) -> None:
     def _beat() -> Any:
         from isthmus.protocol.messages import find_coordinator
 
         return find_coordinator.Request(coordinator_keys=["g"])
 
-    simulate(test)
+    await ScriptedBroker(world, 2).start()
+    world.add_topic("t")
+    client = await started_client(world)
+    await client.refresh_metadata(["t"])
+    world.sim.machine("broker2").kill(power=True)
+    asking = [asyncio.ensure_future(client.request(_beat(), node)) for node in (1, 2, 2)]
+    await asyncio.sleep(0.01)
+    await client.close()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(each, (ClientError, KafkaError)) for each in told), told
+    with pytest.raises(ConnectionLost, match="closed"):
+        await client.refresh_metadata(["t"])
+    producer = Producer(client)
+    with pytest.raises(ClientError, match="not started"):
+        producer.send("t", b"x")

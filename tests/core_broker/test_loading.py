@@ -14,7 +14,7 @@ import pytest
 import isthmus
 from isthmus.core_broker import loading
 from isthmus.core_broker.loading import FIRST_AFTER_S, PAUSE_S, Loading
-from tests.simulation.runner import Simulation, run
+from tests.simulation.runner import Simulation, run_checked
 
 REPLACED = """
 import asyncio, shutil, sys
@@ -90,8 +90,7 @@ def test_modules_come_one_at_a_time_after_the_first_clients(
         stopped.stop()
         await sim.sleep(10)
 
-    result = run(1, main)
-    assert result.error is None, result.error
+    run_checked(main)
     assert [name for _, name in found] == ["a", "b", "c", "d"]
     expected = [FIRST_AFTER_S, FIRST_AFTER_S + PAUSE_S, FIRST_AFTER_S + 2 * PAUSE_S, FIRST_AFTER_S]
     assert [when_s for when_s, _ in found] == pytest.approx(expected, abs=1e-4)

@@ -7,15 +7,11 @@ import asyncio
 import pytest
 
 from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S, Pauses, RetryDelay
-from tests.simulation.runner import Simulation, run
+from tests.running import run_by
+from tests.simulation.runner import Simulation, run_checked
 
 LONG_S = 1000.0
 NOW_S = 0.01  # of simulated time: some turns of the loop
-
-
-def simulated(scenario) -> None:
-    result = run(1, scenario)
-    assert result.error is None, result.error
 
 
 async def lengths_s(pauses: Pauses, seconds: float | None, count: int = 2) -> list[float]:
@@ -31,56 +27,47 @@ async def lengths_s(pauses: Pauses, seconds: float | None, count: int = 2) -> li
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 15.0, LONG_S])
-def test_a_pause_that_nobody_ends_takes_its_time(seconds: float) -> None:
-    async def scenario(sim: Simulation) -> None:
-        assert await lengths_s(Pauses(), seconds) == pytest.approx([seconds] * 2, abs=NOW_S)
-
-    simulated(scenario)
+@run_by(run_checked)
+async def test_a_pause_that_nobody_ends_takes_its_time(sim: Simulation, /, seconds: float) -> None:
+    assert await lengths_s(Pauses(), seconds) == pytest.approx([seconds] * 2, abs=NOW_S)
 
 
 @pytest.mark.parametrize("how", [Pauses.wake, Pauses.stop])
 @pytest.mark.parametrize("after_s", [0.0, 3.0])
 @pytest.mark.parametrize("seconds", [LONG_S, None])
-def test_all_pauses_under_way_end_early(how, after_s: float, seconds: float | None) -> None:
-    async def scenario(sim: Simulation) -> None:
-        pauses = Pauses()
-        asyncio.get_running_loop().call_later(after_s, how, pauses)
-        assert await lengths_s(pauses, seconds) == pytest.approx([after_s] * 2, abs=NOW_S)
-
-    simulated(scenario)
+@run_by(run_checked)
+async def test_all_pauses_under_way_end_early(sim: Simulation, /, how, after_s: float, seconds: float | None) -> None:
+    pauses = Pauses()
+    asyncio.get_running_loop().call_later(after_s, how, pauses)
+    assert await lengths_s(pauses, seconds) == pytest.approx([after_s] * 2, abs=NOW_S)
 
 
-def test_who_is_woken_pauses_again_and_who_is_stopped_does_not() -> None:
-    async def scenario(sim: Simulation) -> None:
-        pauses = Pauses()
-        pauses.wake()
-        assert await lengths_s(pauses, LONG_S) == pytest.approx([LONG_S] * 2, abs=NOW_S)
-        assert not pauses.is_stopping
-        pauses.stop()
-        pauses.wake()
-        assert await lengths_s(pauses, LONG_S) == pytest.approx([0.0] * 2, abs=NOW_S)
-        assert pauses.is_stopping
-
-    simulated(scenario)
+@run_by(run_checked)
+async def test_who_is_woken_pauses_again_and_who_is_stopped_does_not(sim: Simulation, /) -> None:
+    pauses = Pauses()
+    pauses.wake()
+    assert await lengths_s(pauses, LONG_S) == pytest.approx([LONG_S] * 2, abs=NOW_S)
+    assert not pauses.is_stopping
+    pauses.stop()
+    pauses.wake()
+    assert await lengths_s(pauses, LONG_S) == pytest.approx([0.0] * 2, abs=NOW_S)
+    assert pauses.is_stopping
 
 
-def test_a_wake_does_not_reach_the_pause_that_follows_it_at_once() -> None:
+@run_by(run_checked)
+async def test_a_wake_does_not_reach_the_pause_that_follows_it_at_once(sim: Simulation, /) -> None:
     """And is not lost on the one that has just begun."""
-
-    async def scenario(sim: Simulation) -> None:
-        pauses = Pauses()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        woken = asyncio.ensure_future(pauses.pause(LONG_S))
-        await asyncio.sleep(0)  # it has begun, no more
-        pauses.wake()
-        later = asyncio.ensure_future(pauses.pause(5.0))
-        await woken
-        assert loop.time() - began == pytest.approx(0.0, abs=NOW_S)
-        await later
-        assert loop.time() - began == pytest.approx(5.0, abs=NOW_S)
-
-    simulated(scenario)
+    pauses = Pauses()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    woken = asyncio.ensure_future(pauses.pause(LONG_S))
+    await asyncio.sleep(0)  # it has begun, no more
+    pauses.wake()
+    later = asyncio.ensure_future(pauses.pause(5.0))
+    await woken
+    assert loop.time() - began == pytest.approx(0.0, abs=NOW_S)
+    await later
+    assert loop.time() - began == pytest.approx(5.0, abs=NOW_S)
 
 
 def test_delays_between_tries_double_up_to_their_bound_and_begin_anew_after_a_success() -> None:

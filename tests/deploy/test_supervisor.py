@@ -14,6 +14,7 @@ from isthmus.deploy.errors import SupervisorError
 from isthmus.deploy.leftovers import VARIABLE, mark, of_folder
 from isthmus.deploy.output import LINE_MAX_BYTES, Log, rotate_own
 from isthmus.deploy.supervisor import ProcessSpec, State, Supervisor, read_state, start_ticks
+from tests.running import run_by
 
 TAKEN = "from isthmus.readiness import Readiness; readiness = Readiness.take()"
 READY = f"{TAKEN}; readiness.tell('here')"
@@ -24,7 +25,7 @@ def spec(code: str, name: str = "one", kind: str = "service") -> ProcessSpec:
     return ProcessSpec(name, (sys.executable, "-c", code), kind)
 
 
-def supervised(tmp_path: Path, scenario):
+def supervised(scenario, tmp_path: Path):
     async def main():
         events = []
         supervisor = Supervisor(tmp_path, events.append)
@@ -50,36 +51,31 @@ def gone(pid, ticks):
         os.sched_yield()
 
 
-def test_a_killed_service_is_started_again_and_said_so(tmp_path):
-    async def scenario(supervisor, events):
-        process = supervisor.start(spec(FOREVER))
-        first = (await supervisor.until("one", State.READY)).pid
-        assert process.status.address == "here"
-        os.kill(first, signal.SIGKILL)
-        await seen(supervisor, events, "one", State.READY, 2)
-        assert process.status.pid not in (first, None)
-        assert process.status.restarts == 1
-        [died] = [event for event in events if event.state is State.BACKOFF]
-        assert "killed by SIGKILL; starts again in 0.2 s" in died.text
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_a_killed_service_is_started_again_and_said_so(supervisor, events, /):
+    process = supervisor.start(spec(FOREVER))
+    first = (await supervisor.until("one", State.READY)).pid
+    assert process.status.address == "here"
+    os.kill(first, signal.SIGKILL)
+    await seen(supervisor, events, "one", State.READY, 2)
+    assert process.status.pid not in (first, None)
+    assert process.status.restarts == 1
+    [died] = [event for event in events if event.state is State.BACKOFF]
+    assert "killed by SIGKILL; starts again in 0.2 s" in died.text
 
 
-def test_what_a_process_prints_does_not_make_it_ready(tmp_path):
+@run_by(supervised)
+async def test_what_a_process_prints_does_not_make_it_ready(supervisor, events, /):
     """An app that greets its user so was taken for one that works."""
     wait = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
     told = f"{wait}; print('ready or not', flush=True); signal.sigwait([signal.SIGUSR1])"
-
-    async def scenario(supervisor, events):
-        said = []
-        process = supervisor.start(spec(f"{told}; {FOREVER}"))
-        process.on_stdout_line = lambda line: (said.append(line), process.signal(signal.SIGUSR1))
-        await supervisor.until("one", State.READY)
-        assert said == ["ready or not"]
-        assert [event.state for event in events] == [State.STARTING, State.READY]
-        assert process.status.address == "here"
-
-    supervised(tmp_path, scenario)
+    said = []
+    process = supervisor.start(spec(f"{told}; {FOREVER}"))
+    process.on_stdout_line = lambda line: (said.append(line), process.signal(signal.SIGUSR1))
+    await supervisor.until("one", State.READY)
+    assert said == ["ready or not"]
+    assert [event.state for event in events] == [State.STARTING, State.READY]
+    assert process.status.address == "here"
 
 
 def test_a_child_of_a_process_does_not_speak_for_it(tmp_path):
@@ -93,7 +89,7 @@ def test_a_child_of_a_process_does_not_speak_for_it(tmp_path):
         assert said == ["nobody asks"]
         assert State.READY not in [event.state for event in events]
 
-    supervised(tmp_path, scenario)
+    supervised(scenario, tmp_path)
 
 
 # A child that keeps its parent's pipes open, and tells which process it is; `{way}` says how it parts from it.
@@ -112,25 +108,22 @@ WAYS += [f"os.execve(sys.executable, [sys.executable, '-c', {BARE!r}], {{}})"]
 
 @pytest.mark.parametrize("way", WAYS, ids=["same group", "own group", "own session", "a daemon", "no environment"])
 @pytest.mark.parametrize("end", ["killed", "exits", "killed for good"])
-def test_a_process_is_dead_when_it_is_and_what_it_leaves_is_ended(tmp_path, way, end):
+@run_by(supervised)
+async def test_a_process_is_dead_when_it_is_and_what_it_leaves_is_ended(supervisor, events, /, way, end):
     """A child that held its stdout kept a dead worker running for the supervisor, and outlived it."""
     then = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {READY}; signal.pause()"
-
-    async def scenario(supervisor, events):
-        said = []
-        process = supervisor.start(spec(KEEPS_THE_PIPES.format(way=way, then=then)))
-        process.on_stdout_line = said.append
-        first = (await supervisor.until("one", State.READY)).pid
-        await spoken(said, 1)
-        if end == "killed for good":
-            await process.kill()
-        else:
-            os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGTERM)
-            await seen(supervisor, events, "one", State.BACKOFF)
-        children = [int(line.split()[1]) for line in said]
-        assert children and [pid for pid in children if start_ticks(pid)] == []
-
-    supervised(tmp_path, scenario)
+    said = []
+    process = supervisor.start(spec(KEEPS_THE_PIPES.format(way=way, then=then)))
+    process.on_stdout_line = said.append
+    first = (await supervisor.until("one", State.READY)).pid
+    await spoken(said, 1)
+    if end == "killed for good":
+        await process.kill()
+    else:
+        os.kill(first, signal.SIGKILL if end == "killed" else signal.SIGTERM)
+        await seen(supervisor, events, "one", State.BACKOFF)
+    children = [int(line.split()[1]) for line in said]
+    assert children and [pid for pid in children if start_ticks(pid)] == []
 
 
 async def spoken(said, count):
@@ -152,19 +145,16 @@ def test_what_a_killed_supervisor_left_is_ended_by_the_next(tmp_path):
         gone(child, ticks)
 
 
-def test_all_that_a_process_printed_before_it_died_is_in_its_log(tmp_path):
+@run_by(supervised)
+async def test_all_that_a_process_printed_before_it_died_is_in_its_log(supervisor, events, /):
     talk = "import sys, os; os.write(1, b'x' * 300_000 + b'\\nlast out'); os.write(2, b'why it died'); os._exit(3)"
-
-    async def scenario(supervisor, events):
-        said = []
-        process = supervisor.start(spec(talk))
-        process.on_stdout_line = said.append
-        await seen(supervisor, events, "one", State.BACKOFF)
-        assert [len(line) for line in said] == [LINE_MAX_BYTES, len("last out")]
-        assert process.log.stat().st_size == 300_000 + len("\nlast outwhy it died")
-        assert process.status.reason.startswith("exited 3: ")
-
-    supervised(tmp_path, scenario)
+    said = []
+    process = supervisor.start(spec(talk))
+    process.on_stdout_line = said.append
+    await seen(supervisor, events, "one", State.BACKOFF)
+    assert [len(line) for line in said] == [LINE_MAX_BYTES, len("last out")]
+    assert process.log.stat().st_size == 300_000 + len("\nlast outwhy it died")
+    assert process.status.reason.startswith("exited 3: ")
 
 
 def test_logs_are_rotated_by_size(tmp_path, monkeypatch):
@@ -192,130 +182,108 @@ def test_the_supervisors_own_log_is_rotated_by_size(tmp_path, monkeypatch):
     assert [(tmp_path / name).read_text() for name in names] == ["event 2\n", "event 0\nevent 1\n"]
 
 
-def test_wrong_configuration_is_not_tried_again(tmp_path):
-    async def scenario(supervisor, events):
-        supervisor.start(spec("import sys; print('error: no such option foo', file=sys.stderr); sys.exit(2)"))
-        with pytest.raises(SupervisorError, match="one: no such option foo"):
-            await supervisor.until("one", State.READY)
-        assert [event.state for event in events] == [State.STARTING, State.FAILED]
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_wrong_configuration_is_not_tried_again(supervisor, events, /):
+    supervisor.start(spec("import sys; print('error: no such option foo', file=sys.stderr); sys.exit(2)"))
+    with pytest.raises(SupervisorError, match="one: no such option foo"):
+        await supervisor.until("one", State.READY)
+    assert [event.state for event in events] == [State.STARTING, State.FAILED]
 
 
-def test_backoff_doubles(tmp_path):
-    async def scenario(supervisor, events):
-        supervisor.start(spec("import sys; sys.exit(3)"))
-        await seen(supervisor, events, "one", State.BACKOFF, 3)
-        waits = [event.text.rpartition("in ")[2] for event in events if event.state is State.BACKOFF]
-        assert waits == ["0.2 s", "0.4 s", "0.8 s"]
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_backoff_doubles(supervisor, events, /):
+    supervisor.start(spec("import sys; sys.exit(3)"))
+    await seen(supervisor, events, "one", State.BACKOFF, 3)
+    waits = [event.text.rpartition("in ")[2] for event in events if event.state is State.BACKOFF]
+    assert waits == ["0.2 s", "0.4 s", "0.8 s"]
 
 
-def test_a_job_that_exits_0_is_finished_and_one_that_crashes_goes_on(tmp_path):
+@run_by(supervised)
+async def test_a_job_that_exits_0_is_finished_and_one_that_crashes_goes_on(supervisor, events, /, tmp_path):
     crash_once = (
         "import os, sys; path = sys.argv[0] if False else 'mark'\n"
         "if not os.path.exists(path): open(path, 'w').close(); os.kill(os.getpid(), 9)\n"
     )
-
-    async def scenario(supervisor, events):
-        supervisor.start(ProcessSpec("job", (sys.executable, "-c", crash_once), "job", folder=str(tmp_path)))
-        status = await supervisor.until("job", State.FINISHED)
-        assert status.restarts == 1
-
-    supervised(tmp_path, scenario)
+    supervisor.start(ProcessSpec("job", (sys.executable, "-c", crash_once), "job", folder=str(tmp_path)))
+    status = await supervisor.until("job", State.FINISHED)
+    assert status.restarts == 1
 
 
-def test_stop_kills_what_ignores_sigterm(tmp_path, monkeypatch):
+@run_by(supervised)
+async def test_stop_kills_what_ignores_sigterm(supervisor, events, /, tmp_path, monkeypatch):
     monkeypatch.setattr("isthmus.deploy.supervisor.STOP_TIMEOUT_S", 0.2)
     deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {FOREVER}".replace(
         "signal.pause()", "[signal.pause() for _ in range(9)]"
     )
-
-    async def scenario(supervisor, events):
-        supervisor.start(spec(deaf))
-        pid = (await supervisor.until("one", State.READY)).pid
-        await supervisor.stop()
-        assert start_ticks(pid) == 0
-        assert read_state(tmp_path) is None
-
-    supervised(tmp_path, scenario)
+    supervisor.start(spec(deaf))
+    pid = (await supervisor.until("one", State.READY)).pid
+    await supervisor.stop()
+    assert start_ticks(pid) == 0
+    assert read_state(tmp_path) is None
 
 
-def test_what_needs_longer_to_stop_may_say_so(tmp_path, monkeypatch):
+@run_by(supervised)
+async def test_what_needs_longer_to_stop_may_say_so(supervisor, events, /, monkeypatch):
     """A broker was killed in the middle of its controlled stop, and the next start looked through all its logs."""
     monkeypatch.setattr("isthmus.deploy.supervisor.STOP_TIMEOUT_S", 0.2)
     stop = "(time.sleep(0.6), print('done', flush=True), sys.exit())"
     slow = f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: {stop}); {FOREVER}"
-
-    async def scenario(supervisor, events):
-        said = {"patient": [], "other": []}
-        for name, stop_timeout_s in (("patient", 60.0), ("other", 0.0)):
-            process = supervisor.start(ProcessSpec(name, (sys.executable, "-c", slow), stop_timeout_s=stop_timeout_s))
-            process.on_stdout_line = said[name].append
-            await supervisor.until(name, State.READY)
-        await supervisor.stop()
-        assert said == {"patient": ["done"], "other": []}  # the other is the control: it was killed
-
-    supervised(tmp_path, scenario)
+    said = {"patient": [], "other": []}
+    for name, stop_timeout_s in (("patient", 60.0), ("other", 0.0)):
+        process = supervisor.start(ProcessSpec(name, (sys.executable, "-c", slow), stop_timeout_s=stop_timeout_s))
+        process.on_stdout_line = said[name].append
+        await supervisor.until(name, State.READY)
+    await supervisor.stop()
+    assert said == {"patient": ["done"], "other": []}  # the other is the control: it was killed
 
 
-def test_what_is_paused_is_stopped_in_its_own_way(tmp_path):
+@run_by(supervised)
+async def test_what_is_paused_is_stopped_in_its_own_way(supervisor, events, /):
     stop = "(print('done', flush=True), sys.exit())"
     obedient = f"import signal, sys; signal.signal(signal.SIGTERM, lambda *_: {stop}); {FOREVER}"
-
-    async def scenario(supervisor, events):
-        said = []
-        process = supervisor.start(spec(obedient))
-        process.on_stdout_line = said.append
-        os.kill((await supervisor.until("one", State.READY)).pid, signal.SIGSTOP)
-        await supervisor.stop()
-        assert said == ["done"]
-
-    supervised(tmp_path, scenario)
+    said = []
+    process = supervisor.start(spec(obedient))
+    process.on_stdout_line = said.append
+    os.kill((await supervisor.until("one", State.READY)).pid, signal.SIGSTOP)
+    await supervisor.stop()
+    assert said == ["done"]
 
 
-def test_what_is_killed_stays_dead_until_it_is_started_again(tmp_path):
-    async def scenario(supervisor, events):
-        process = supervisor.start(spec(FOREVER))
-        first = (await supervisor.until("one", State.READY)).pid
-        with pytest.raises(SupervisorError, match="two processes are called one"):
-            supervisor.start(process.spec)
-        await process.kill()
-        assert start_ticks(first) == 0
-        assert (process.status.state, process.status.reason, process.task.done()) == (State.STOPPED, "killed", True)
-        again = supervisor.start(process.spec)
-        assert (await supervisor.until("one", State.READY)).pid != first
-        assert [event.state for event in events if event.state is State.BACKOFF] == []
-        assert again.status.restarts == 0
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_what_is_killed_stays_dead_until_it_is_started_again(supervisor, events, /):
+    process = supervisor.start(spec(FOREVER))
+    first = (await supervisor.until("one", State.READY)).pid
+    with pytest.raises(SupervisorError, match="two processes are called one"):
+        supervisor.start(process.spec)
+    await process.kill()
+    assert start_ticks(first) == 0
+    assert (process.status.state, process.status.reason, process.task.done()) == (State.STOPPED, "killed", True)
+    again = supervisor.start(process.spec)
+    assert (await supervisor.until("one", State.READY)).pid != first
+    assert [event.state for event in events if event.state is State.BACKOFF] == []
+    assert again.status.restarts == 0
 
 
-def test_one_killed_before_it_runs_and_one_killed_while_it_waits_are_gone(tmp_path):
-    async def scenario(supervisor, events):
-        early = supervisor.start(spec(FOREVER, "early"))
-        await early.kill()
-        crashing = supervisor.start(spec("import sys; sys.exit(3)", "crashing"))
-        await seen(supervisor, events, "crashing", State.BACKOFF)
-        await crashing.kill()
-        assert [each.task.done() for each in (early, crashing)] == [True, True]
-        assert State.READY not in [event.state for event in events]
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_one_killed_before_it_runs_and_one_killed_while_it_waits_are_gone(supervisor, events, /):
+    early = supervisor.start(spec(FOREVER, "early"))
+    await early.kill()
+    crashing = supervisor.start(spec("import sys; sys.exit(3)", "crashing"))
+    await seen(supervisor, events, "crashing", State.BACKOFF)
+    await crashing.kill()
+    assert [each.task.done() for each in (early, crashing)] == [True, True]
+    assert State.READY not in [event.state for event in events]
 
 
-def test_state_is_readable_from_outside_and_a_second_supervisor_is_refused(tmp_path):
-    async def scenario(supervisor, events):
-        supervisor.start(spec(FOREVER))
-        await supervisor.until("one", State.READY)
-        saved = read_state(tmp_path)
-        assert saved.running
-        assert [(each.name, each.state) for each in saved.processes] == [("one", State.READY)]
-        with pytest.raises(SupervisorError, match="is run by process"):
-            Supervisor(tmp_path)
-
-    supervised(tmp_path, scenario)
+@run_by(supervised)
+async def test_state_is_readable_from_outside_and_a_second_supervisor_is_refused(supervisor, events, /, tmp_path):
+    supervisor.start(spec(FOREVER))
+    await supervisor.until("one", State.READY)
+    saved = read_state(tmp_path)
+    assert saved.running
+    assert [(each.name, each.state) for each in saved.processes] == [("one", State.READY)]
+    with pytest.raises(SupervisorError, match="is run by process"):
+        Supervisor(tmp_path)
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path):

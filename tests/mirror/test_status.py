@@ -10,6 +10,7 @@ from isthmus.client import TopicPartition
 from isthmus.client.errors import DeliveryTimeout
 from isthmus.mirror import status as status_module
 from isthmus.mirror.status import STATUS_TOPIC, StatusWriter
+from tests.running import in_loop, run_by
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 
@@ -61,47 +62,41 @@ def row(state: str, updated_ms: int = 0) -> dict[str, Any]:
     return {"state": state, "updated_ms": updated_ms, "lag_ms": updated_ms}
 
 
-def test_changes_are_written_and_all_of_it_where_the_topic_may_have_lost_something(monkeypatch):
+@run_by(in_loop)
+async def test_changes_are_written_and_all_of_it_where_the_topic_may_have_lost_something(monkeypatch):
     monkeypatch.setattr(status_module, "Producer", Producer)
-
-    async def scenario():
-        target = Target()
-        writer = StatusWriter("l", target)
-        await writer.start()
-        both = [("l/a/0", "X"), ("l/b/1", "Y")]
+    target = Target()
+    writer = StatusWriter("l", target)
+    await writer.start()
+    both = [("l/a/0", "X"), ("l/b/1", "Y")]
+    await writer.write({A: row("X"), B: row("Y")})
+    assert target.taken() == both
+    await writer.write({A: row("X", 7), B: row("Z", 7)})  # time alone is no change
+    assert target.taken() == [("l/b/1", "Z")]
+    target.fails = True
+    with pytest.raises(DeliveryTimeout):
+        await writer.write({A: row("X"), B: row("Y")})
+    target.fails = False
+    await writer.write({A: row("X"), B: row("Y")})
+    assert target.taken() == [("l/b/1", "Y")]
+    for incarnation in ((b"1" * 16, 1), (b"2" * 16, 1)):  # another leader, another topic
+        target.incarnation = incarnation
         await writer.write({A: row("X"), B: row("Y")})
         assert target.taken() == both
-        await writer.write({A: row("X", 7), B: row("Z", 7)})  # time alone is no change
-        assert target.taken() == [("l/b/1", "Z")]
-        target.fails = True
-        with pytest.raises(DeliveryTimeout):
-            await writer.write({A: row("X"), B: row("Y")})
-        target.fails = False
         await writer.write({A: row("X"), B: row("Y")})
-        assert target.taken() == [("l/b/1", "Y")]
-        for incarnation in ((b"1" * 16, 1), (b"2" * 16, 1)):  # another leader, another topic
-            target.incarnation = incarnation
-            await writer.write({A: row("X"), B: row("Y")})
-            assert target.taken() == both
-            await writer.write({A: row("X"), B: row("Y")})
-            assert target.taken() == []
-
-    asyncio.run(scenario())
-
-
-def test_what_is_no_more_is_taken_away_once(monkeypatch):
-    monkeypatch.setattr(status_module, "Producer", Producer)
-
-    async def scenario():
-        target = Target()
-        writer = StatusWriter("l", target)
-        await writer.start()
-        writer.known(B)  # of a worker before this one
-        await writer.write({A: row("X")})
-        assert target.taken() == [("l/a/0", "X"), ("l/b/1", None)]
-        await writer.write({})
-        assert target.taken() == [("l/a/0", None)]
-        await writer.write({})
         assert target.taken() == []
 
-    asyncio.run(scenario())
+
+@run_by(in_loop)
+async def test_what_is_no_more_is_taken_away_once(monkeypatch):
+    monkeypatch.setattr(status_module, "Producer", Producer)
+    target = Target()
+    writer = StatusWriter("l", target)
+    await writer.start()
+    writer.known(B)  # of a worker before this one
+    await writer.write({A: row("X")})
+    assert target.taken() == [("l/a/0", "X"), ("l/b/1", None)]
+    await writer.write({})
+    assert target.taken() == [("l/a/0", None)]
+    await writer.write({})
+    assert target.taken() == []

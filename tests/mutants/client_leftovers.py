@@ -71,7 +71,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "client/membership.py",
         "            await self.client.close_lane(self.lane)\n",
         "            pass\n",
-        ("tests/client/test_groups.py::test_a_close_that_is_cancelled_leaves_nothing_behind_but_the_clients_own",),
+        (
+            "tests/client/test_group_deadlines.py::test_a_close_that_is_cancelled_leaves_nothing_behind_but_the_clients_own",
+        ),
     ),
     Mutant(
         "a closed consumer goes on joining",

@@ -3,7 +3,12 @@
 from tests.mutants import Mutant
 
 CONSUMER, FETCHER, MEMBERSHIP = "client/consumer.py", "client/fetcher.py", "client/membership.py"
-BY_HAND, GROUPS = "tests/client/test_consumer.py", "tests/client/test_groups.py"
+BY_HAND = "tests/client/test_consumer.py"
+TURNS = "tests/client/test_consumer_turns.py"
+LEADERS = "tests/client/test_consumer_leaders.py"
+BATCHES = "tests/client/test_consumer_batches.py"
+COMMITS = "tests/client/test_group_commits.py"
+REBALANCES = "tests/client/test_group_rebalances.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -20,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if chunk.tp == tp:\n                continue\n",
         (
             f"{BY_HAND}::test_the_position_of_an_iteration_is_after_the_record_in_hand",
-            f"{GROUPS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",
+            f"{COMMITS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",
         ),
     ),
     Mutant(
@@ -35,14 +40,14 @@ MUTANTS: tuple[Mutant, ...] = (
         CONSUMER,
         "if positions.get(each.tp, -1) is not None]",
         "]",
-        (f"{BY_HAND}::test_assigning_again_keeps_what_was_not_handed_over",),
+        (f"{TURNS}::test_assigning_again_keeps_what_was_not_handed_over",),
     ),
     Mutant(
         "an_error_drops_the_records_before_it",
         CONSUMER,
         "                if found:\n",
         "                if False:\n",
-        (f"{BY_HAND}::test_records_before_a_corrupt_batch_are_handed_over_before_it_is_told",),
+        (f"{BATCHES}::test_records_before_a_corrupt_batch_are_handed_over_before_it_is_told",),
     ),
     Mutant(
         "batches_leave_out_what_a_poll_had_begun",
@@ -56,21 +61,21 @@ MUTANTS: tuple[Mutant, ...] = (
         CONSUMER,
         "        self._chunks.clear()\n        self._assign({})",
         "        self._assign({})",
-        (f"{GROUPS}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
+        (f"{REBALANCES}::test_a_rebalance_gives_out_nothing_of_what_was_fetched_before_it",),
     ),
     Mutant(
         "partitions_are_gone_when_on_revoked_is_called",
         CONSUMER,
         "        try:\n            await self._call(self._on_lost if self._is_lost",
         "        self._drop_all()\n        try:\n            await self._call(self._on_lost if self._is_lost",
-        (f"{GROUPS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
+        (f"{COMMITS}::test_a_commit_in_on_revoked_is_of_what_was_handed_over",),
     ),
     Mutant(
         "an_error_of_on_revoked_keeps_the_partitions",
         CONSUMER,
         "        except Exception:\n            self._drop_all()\n            raise",
         "        except Exception:\n            raise",
-        (f"{GROUPS}::test_an_error_of_on_revoked_is_raised_once_and_the_partitions_are_given_up",),
+        (f"{REBALANCES}::test_an_error_of_on_revoked_is_raised_once_and_the_partitions_are_given_up",),
     ),
     Mutant(
         "what_is_lost_is_revoked",
@@ -78,8 +83,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self._on_lost is not None and self._membership is not None and not self._membership.is_member",
         "return False",
         (
-            f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",
-            f"{GROUPS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",
+            f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",
+            f"{COMMITS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",
         ),
     ),
     Mutant(
@@ -87,14 +92,14 @@ MUTANTS: tuple[Mutant, ...] = (
         CONSUMER,
         "if self._subscribed and not membership.is_member:",
         "if False:",
-        (f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
+        (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "a_refused_commit_leaves_the_member_in",
         CONSUMER,
         "                    membership.put_out(code)\n",
         "                    pass\n",
-        (f"{GROUPS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",),
+        (f"{COMMITS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",),
     ),
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
@@ -102,70 +107,70 @@ MUTANTS: tuple[Mutant, ...] = (
         "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
         "                    request.generation_id_or_member_epoch = membership.generation\n"
         "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
-        (f"{GROUPS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
+        (f"{COMMITS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(
         "the_offset_of_a_deleted_topic_is_committed",
         CONSUMER,
         "if not each.invalid and (at",
         "if (at",
-        (f"{GROUPS}::test_the_offset_of_a_topic_made_anew_is_not_committed",),
+        (f"{COMMITS}::test_the_offset_of_a_topic_made_anew_is_not_committed",),
     ),
     Mutant(
         "a_closed_consumer_commits",
         CONSUMER,
         "            self._closed = True\n",
         "            self._subscribed = False\n",
-        (f"{GROUPS}::test_a_closed_consumer_commits_nothing",),
+        (f"{COMMITS}::test_a_closed_consumer_commits_nothing",),
     ),
     Mutant(
         "an_answer_counts_after_a_seek",
         FETCHER,
         "if self.positions.get(answer.tp) is position and position.fetch_offset == offset:",
         "if answer.tp in self.positions:",
-        (f"{BY_HAND}::test_a_seek_drops_what_was_being_fetched",),
+        (f"{TURNS}::test_a_seek_drops_what_was_being_fetched",),
     ),
     Mutant(
         "an_answer_counts_after_the_partition_has_gone",
         FETCHER,
         "if self.positions.get(answer.tp) is position and position.fetch_offset == offset:",
         "if position.fetch_offset == offset:",
-        (f"{BY_HAND}::test_another_assignment_drops_what_was_being_fetched",),
+        (f"{TURNS}::test_another_assignment_drops_what_was_being_fetched",),
     ),
     Mutant(
         "a_seek_keeps_what_was_fetched",
         FETCHER,
         "        self.ready = deque(each for each in self.ready if each.tp != tp)\n",
         "",
-        (f"{BY_HAND}::test_a_seek_drops_what_was_being_fetched",),
+        (f"{TURNS}::test_a_seek_drops_what_was_being_fetched",),
     ),
     Mutant(
         "a_seek_keeps_what_was_wrong_with_the_old_position",
         FETCHER,
         "        self.unsettled.pop(tp, None)\n        self.wake()",
         "        self.wake()",
-        (f"{BY_HAND}::test_a_seek_drops_what_was_being_fetched",),
+        (f"{TURNS}::test_a_seek_drops_what_was_being_fetched",),
     ),
     Mutant(
         "what_was_wrong_with_a_partition_outlives_its_assignment",
         FETCHER,
         "        self.unsettled = {tp: position for",
         "        self.unsettled |= {tp: position for",
-        (f"{BY_HAND}::test_another_assignment_drops_what_was_being_fetched",),
+        (f"{TURNS}::test_another_assignment_drops_what_was_being_fetched",),
     ),
     Mutant(
         "a_lookup_counts_after_a_seek",
         FETCHER,
         "        if self.positions.get(tp) is not position:\n            return False\n",
         "        if tp not in self.positions:\n            return False\n",
-        (f"{BY_HAND}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
+        (f"{TURNS}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
     ),
     Mutant(
         "a_lookup_counts_after_the_partition_has_gone",
         FETCHER,
         "        if self.positions.get(tp) is not position:\n            return False\n",
         "",
-        (f"{BY_HAND}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
+        (f"{TURNS}::test_where_the_user_turns_while_an_offset_is_looked_up_counts",),
     ),
     Mutant(
         "a_lookup_holds_up_other_partitions",
@@ -174,21 +179,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._resolve_positions()\n"
         "        if self._lookup is not None:\n"
         "            await asyncio.wait([self._lookup])\n\n",
-        (f"{BY_HAND}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
+        (f"{LEADERS}::test_a_position_that_is_being_looked_up_holds_up_no_other_partition",),
     ),
     Mutant(
         "a_partition_without_a_leader_holds_up_others",
         CONSUMER,
         "for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}",
         "for tp, each in fetcher.unsettled.items()}",
-        (f"{BY_HAND}::test_a_partition_that_is_not_there_holds_up_no_other_and_is_asked_for_ever_more_rarely",),
+        (f"{LEADERS}::test_a_partition_that_is_not_there_holds_up_no_other_and_is_asked_for_ever_more_rarely",),
     ),
     Mutant(
         "a_leader_that_another_has_learned_of_is_not_noticed",
         FETCHER,
         "                except TimeoutError:\n                    self.wake()\n",
         "                except TimeoutError:\n                    pass\n",
-        (f"{BY_HAND}::test_a_leader_that_another_user_of_the_client_has_learned_of_is_fetched_from",),
+        (f"{LEADERS}::test_a_leader_that_another_user_of_the_client_has_learned_of_is_fetched_from",),
     ),
     Mutant(
         "a_poll_goes_on_when_its_consumer_is_closed",
@@ -209,76 +214,76 @@ MUTANTS: tuple[Mutant, ...] = (
         FETCHER,
         "sorted(self.positions.items(), key=lambda each: each[1].served)",
         "self.positions.items()",
-        (f"{BY_HAND}::test_full_partitions_of_a_node_take_turns",),
+        (f"{LEADERS}::test_full_partitions_of_a_node_take_turns",),
     ),
     Mutant(
         "partitions_of_one_answer_keep_their_order",
         FETCHER,
         "        position.served = self._served\n",
         "        position.served = self._served // 8\n",
-        (f"{BY_HAND}::test_full_partitions_of_a_node_take_turns",),
+        (f"{LEADERS}::test_full_partitions_of_a_node_take_turns",),
     ),
     Mutant(
         "a_fetch_names_each_topic_once",
         "client/raw.py",
         "(offset, last_epoch, leader_epoch) in positions.items():",
         "(offset, last_epoch, leader_epoch) in sorted(positions.items(), key=lambda each: each[0].topic):",
-        (f"{BY_HAND}::test_full_partitions_of_a_node_take_turns",),
+        (f"{LEADERS}::test_full_partitions_of_a_node_take_turns",),
     ),
     Mutant(
         "who_was_put_out_keeps_its_generation",
         MEMBERSHIP,
         '        self.generation = -1\n        if code in JOIN_ANEW:\n            self.member_id = ""\n',
         '        if code in JOIN_ANEW:\n            self.member_id = ""\n',
-        (f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
+        (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "a_heartbeat_that_says_so_puts_nobody_out",
         MEMBERSHIP,
         "            if code in PUT_OUT:\n                self.put_out(code)\n",
         "",
-        (f"{GROUPS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
+        (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "who_was_fenced_joins_under_a_new_member_id",
         MEMBERSHIP,
         '        if code in JOIN_ANEW:\n            self.member_id = ""\n        self._must_join()',
         '        self.member_id = ""\n        self._must_join()',
-        (f"{GROUPS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
+        (f"{COMMITS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
     ),
     Mutant(
         "a_subscription_during_a_join_is_forgotten",
         MEMBERSHIP,
         "                self.assigned = assigned\n",
         "                self.assigned = assigned\n                self.must_join = False\n",
-        (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
+        (f"{REBALANCES}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
         "a_subscription_waits_for_the_end_of_a_poll",
         MEMBERSHIP,
         "        self.topics = list(topics)\n        self._must_join()",
         "        self.topics = list(topics)\n        self.must_join = True",
-        (f"{GROUPS}::test_another_subscription_counts_whenever_it_comes",),
+        (f"{REBALANCES}::test_another_subscription_counts_whenever_it_comes",),
     ),
     Mutant(
         "a_join_that_was_refused_is_not_tried_again",
         MEMBERSHIP,
         "                    self.must_join = True\n                    raise",
         "                    raise",
-        (f"{GROUPS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
+        (f"{COMMITS}::test_a_member_whose_place_another_took_is_told_of_its_loss_and_does_not_take_it_back",),
     ),
     Mutant(
         "a_consumer_that_was_closed_while_it_waited_for_a_leader_is_assigned",
         CONSUMER,
         "min(TOPICS_TIMEOUT_MS, remaining_ms))\n                self._check_open()\n",
         "min(TOPICS_TIMEOUT_MS, remaining_ms))\n",
-        (f"{GROUPS}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
+        (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
     Mutant(
         "a_consumer_that_was_closed_in_its_callback_waits_for_data",
         CONSUMER,
         "            await self._call(self._on_assigned, self._joined)\n            self._check_open()\n",
         "            await self._call(self._on_assigned, self._joined)\n",
-        (f"{GROUPS}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
+        (f"{REBALANCES}::test_a_consumer_that_is_closed_while_it_joins_is_assigned_nothing",),
     ),
 )

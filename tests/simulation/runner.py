@@ -121,6 +121,13 @@ def run(seed: int, scenario: Scenario, *, limit_s: float = 100_000.0, sink: Text
     return result
 
 
+def run_checked(scenario: Scenario, seed: int = 1, **options: Any) -> Result:
+    """Run `scenario`; a failed check is raised."""
+    result = run(seed, scenario, **options)
+    assert result.error is None, result.error
+    return result
+
+
 async def _main(sim: Simulation, scenario: Scenario) -> None:
     await scenario(sim)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.core_broker.storage.disk.files import DirectoryLocked
+from tests.running import run_by
 
 from .files import SimFiles
 from .hosts import ProcessKilled
 from .inode import PAGE_BYTES, Inode
-from .runner import Simulation
-from .test_loop import ok
+from .runner import Simulation, run_checked
 
 
 def test_a_kill_loses_nothing_and_a_power_cut_loses_what_was_not_synced() -> None:
@@ -37,7 +37,7 @@ def test_a_kill_loses_nothing_and_a_power_cut_loses_what_was_not_synced() -> Non
         assert kept.startswith(b"synced ") and b"synced unsynced".startswith(kept.rstrip(b"\0"))
 
     for seed in range(30):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
 
 
 def test_all_ways_of_losing_a_tail_happen() -> None:
@@ -93,7 +93,7 @@ def left_by_power_cuts(change: Callable[[SimFiles], None], seeds: int = 60) -> s
         seen.add(tuple(machine.start().files.listdir("/d")))
 
     for seed in range(seeds):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
     return seen
 
 
@@ -139,7 +139,7 @@ def test_the_sync_of_a_directory_covers_neither_its_parent_nor_its_children() ->
         seen.add((files.exists("/d"), files.exists("/d/e"), files.exists("/d/e/file")))
 
     for seed in range(40):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
     assert seen == {(False, False, False), (True, True, False), (True, True, True)}
 
 
@@ -178,7 +178,7 @@ def test_write_atomic_leaves_the_old_or_the_new_content_at_every_crash_point() -
             assert machine.start().files.read("/meta") == b"new"
 
     for seed in range(1, 20):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
     assert seen == {b"old", b"new", "finished"}
 
 
@@ -207,28 +207,26 @@ def test_pooled_calls_complete_on_the_simulated_clock_and_cover_only_what_came_b
         lost += not content.endswith(b"after")
 
     for seed in range(30):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
     assert lost > 3
 
 
-def test_a_dead_process_touches_nothing() -> None:
-    async def scenario(sim: Simulation) -> None:
-        machine = sim.machine("a")
-        process = machine.start()
-        log = process.files.open("/log")
-        pending = process.outcome(process.files.run(log.append, [b"late"]))
-        await asyncio.sleep(0)
-        machine.kill()
-        with pytest.raises(ProcessKilled):
-            log.append([b"x"])
-        with pytest.raises(ProcessKilled):
-            process.files.unlink("/log")
-        await asyncio.sleep(1)
-        with pytest.raises(ProcessKilled):
-            await pending
-        assert machine.start().files.read("/log") == b""
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_a_dead_process_touches_nothing(sim: Simulation, /) -> None:
+    machine = sim.machine("a")
+    process = machine.start()
+    log = process.files.open("/log")
+    pending = process.outcome(process.files.run(log.append, [b"late"]))
+    await asyncio.sleep(0)
+    machine.kill()
+    with pytest.raises(ProcessKilled):
+        log.append([b"x"])
+    with pytest.raises(ProcessKilled):
+        process.files.unlink("/log")
+    await asyncio.sleep(1)
+    with pytest.raises(ProcessKilled):
+        await pending
+    assert machine.start().files.read("/log") == b""
 
 
 def test_full_disk_and_planned_errors() -> None:
@@ -249,19 +247,17 @@ def test_full_disk_and_planned_errors() -> None:
         assert b"12345".startswith(machine.start().files.read("/log").rstrip(b"\0") if files else b"")
 
     for seed in range(10):
-        ok(scenario, seed)
+        run_checked(scenario, seed)
 
 
-def test_locks_exclude_and_end_with_their_process() -> None:
-    async def scenario(sim: Simulation) -> None:
-        machine = sim.machine("a")
-        files = machine.start().files
-        held = files.lock("/.lock")
-        with pytest.raises(DirectoryLocked):
-            files.lock("/.lock")
-        held.release()
+@run_by(run_checked)
+async def test_locks_exclude_and_end_with_their_process(sim: Simulation, /) -> None:
+    machine = sim.machine("a")
+    files = machine.start().files
+    held = files.lock("/.lock")
+    with pytest.raises(DirectoryLocked):
         files.lock("/.lock")
-        machine.kill()
-        machine.start().files.lock("/.lock")
-
-    ok(scenario)
+    held.release()
+    files.lock("/.lock")
+    machine.kill()
+    machine.start().files.lock("/.lock")

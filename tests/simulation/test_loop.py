@@ -7,15 +7,11 @@ import time
 
 import pytest
 
+from tests.running import run_by
+
 from .hosts import ProcessKilled
 from .network import Link
-from .runner import Result, Scenario, Simulation, run
-
-
-def ok(scenario: Scenario, seed: int = 1, **options: float) -> Result:
-    result = run(seed, scenario, **options)  # type: ignore[arg-type]
-    assert result.error is None, result.error
-    return result
+from .runner import Simulation, run, run_checked
 
 
 class Recorder(asyncio.Protocol):
@@ -84,182 +80,162 @@ def test_an_hour_takes_well_under_a_second() -> None:
         await asyncio.gather(*(process.spawn(tick()) for _ in range(3)))
         assert 3600 <= sim.loop.time() < 3601
 
-    started = time.perf_counter()
-    ok(scenario)
-    assert time.perf_counter() - started < 1.0
+    started = time.process_time()
+    run_checked(scenario)
+    assert time.process_time() - started < 1.0
 
 
-def test_timers_fire_in_order_of_their_time() -> None:
-    async def scenario(sim: Simulation) -> None:
-        fired: list[float] = []
-        delays = [sim.random.random() for _ in range(200)]
-        for delay in delays:
-            sim.loop.call_later(delay, fired.append, delay)
-        await asyncio.sleep(1.1)
-        assert fired == sorted(delays)
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_timers_fire_in_order_of_their_time(sim: Simulation, /) -> None:
+    fired: list[float] = []
+    delays = [sim.random.random() for _ in range(200)]
+    for delay in delays:
+        sim.loop.call_later(delay, fired.append, delay)
+    await asyncio.sleep(1.1)
+    assert fired == sorted(delays)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_bytes_arrive_in_order_and_in_pieces(seed: int) -> None:
-    async def scenario(sim: Simulation) -> None:
-        sim.network.default = Link(small_piece_chance=0.5)
-        client, server = await pair(sim, echo=True)
-        sent = sim.random.randbytes(300_000)
-        position = 0
-        while position < len(sent):
-            size = sim.random.randint(1, 40_000)
-            client.transport.write(sent[position : position + size])
-            position += size
-            await asyncio.sleep(sim.random.random() * 0.01)
-        await sim.until(lambda: len(client.data) == len(sent), "echo")
-        assert bytes(client.data) == sent == bytes(server.data)
-        assert server.pieces > 5
-        client.transport.close()
-        await sim.until(lambda: bool(client.lost and server.lost), "both ends closed")
-        assert client.lost == [None] == server.lost and server.eof
-
-    ok(scenario, seed)
+@run_by(run_checked)
+async def test_bytes_arrive_in_order_and_in_pieces(sim: Simulation, /, seed: int) -> None:
+    sim.network.default = Link(small_piece_chance=0.5)
+    client, server = await pair(sim, echo=True)
+    sent = sim.random.randbytes(300_000)
+    position = 0
+    while position < len(sent):
+        size = sim.random.randint(1, 40_000)
+        client.transport.write(sent[position : position + size])
+        position += size
+        await asyncio.sleep(sim.random.random() * 0.01)
+    await sim.until(lambda: len(client.data) == len(sent), "echo")
+    assert bytes(client.data) == sent == bytes(server.data)
+    assert server.pieces > 5
+    client.transport.close()
+    await sim.until(lambda: bool(client.lost and server.lost), "both ends closed")
+    assert client.lost == [None] == server.lost and server.eof
 
 
-def test_a_reader_that_pauses_stops_the_writer() -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        server.transport.pause_reading()
-        client.transport.set_write_buffer_limits(high=100_000, low=10_000)
-        client.transport.write(bytes(5_000_000))
-        await asyncio.sleep(10)
-        assert client.paused == 1 and client.resumed == 0 and not server.data
-        assert client.transport.get_write_buffer_size() > 1_000_000
-        server.transport.resume_reading()
-        await sim.until(lambda: len(server.data) == 5_000_000, "all read")
-        await asyncio.sleep(1)
-        assert client.resumed == 1 and client.transport.get_write_buffer_size() == 0
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_a_reader_that_pauses_stops_the_writer(sim: Simulation, /) -> None:
+    client, server = await pair(sim)
+    server.transport.pause_reading()
+    client.transport.set_write_buffer_limits(high=100_000, low=10_000)
+    client.transport.write(bytes(5_000_000))
+    await asyncio.sleep(10)
+    assert client.paused == 1 and client.resumed == 0 and not server.data
+    assert client.transport.get_write_buffer_size() > 1_000_000
+    server.transport.resume_reading()
+    await sim.until(lambda: len(server.data) == 5_000_000, "all read")
+    await asyncio.sleep(1)
+    assert client.resumed == 1 and client.transport.get_write_buffer_size() == 0
 
 
-def test_what_a_writer_changes_before_it_is_sent_is_sent_changed() -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        buffer = bytearray(b"before")
-        client.transport.write(memoryview(buffer))
-        buffer[:] = b"after!"
-        await sim.until(lambda: len(server.data) == 6, "delivery")
-        assert server.data == b"after!"
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_what_a_writer_changes_before_it_is_sent_is_sent_changed(sim: Simulation, /) -> None:
+    client, server = await pair(sim)
+    buffer = bytearray(b"before")
+    client.transport.write(memoryview(buffer))
+    buffer[:] = b"after!"
+    await sim.until(lambda: len(server.data) == 6, "delivery")
+    assert server.data == b"after!"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_cut_delivers_a_prefix_and_resets_both_ends(seed: int) -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        sent = sim.random.randbytes(200_000)
-        client.transport.write(sent)
-        await asyncio.sleep(sim.random.random() * 0.005)
-        assert sim.network.cut("a", "b") == 1
-        await sim.until(lambda: bool(client.lost and server.lost), "both ends reset")
-        assert isinstance(client.lost[0], ConnectionResetError) and isinstance(server.lost[0], ConnectionResetError)
-        assert sent.startswith(bytes(server.data))
-        client.transport.write(b"more")
-        await asyncio.sleep(1)
-        assert len(client.lost) == len(server.lost) == 1
-        assert not sim.network.connections
-
-    ok(scenario, seed)
+@run_by(run_checked)
+async def test_a_cut_delivers_a_prefix_and_resets_both_ends(sim: Simulation, /, seed: int) -> None:
+    client, server = await pair(sim)
+    sent = sim.random.randbytes(200_000)
+    client.transport.write(sent)
+    await asyncio.sleep(sim.random.random() * 0.005)
+    assert sim.network.cut("a", "b") == 1
+    await sim.until(lambda: bool(client.lost and server.lost), "both ends reset")
+    assert isinstance(client.lost[0], ConnectionResetError) and isinstance(server.lost[0], ConnectionResetError)
+    assert sent.startswith(bytes(server.data))
+    client.transport.write(b"more")
+    await asyncio.sleep(1)
+    assert len(client.lost) == len(server.lost) == 1
+    assert not sim.network.connections
 
 
-def test_a_partition_holds_bytes_back_until_it_heals() -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        sim.network.partition(["a"], ["b"])
-        client.transport.write(b"held")
-        server.transport.write(b"back")
-        await asyncio.sleep(60)
-        assert not server.data and not client.data and not client.lost
-        sim.network.heal()
-        await sim.until(lambda: server.data == b"held" and client.data == b"back", "delivery after the heal")
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_a_partition_holds_bytes_back_until_it_heals(sim: Simulation, /) -> None:
+    client, server = await pair(sim)
+    sim.network.partition(["a"], ["b"])
+    client.transport.write(b"held")
+    server.transport.write(b"back")
+    await asyncio.sleep(60)
+    assert not server.data and not client.data and not client.lost
+    sim.network.heal()
+    await sim.until(lambda: server.data == b"held" and client.data == b"back", "delivery after the heal")
 
 
-def test_a_partition_that_lasts_ends_in_a_timeout() -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        sim.network.partition(["a"], ["b"])
-        client.transport.write(b"held")
-        await asyncio.sleep(2000)
-        assert isinstance(client.lost[0], TimeoutError)
-        assert not server.lost  # wrote nothing: knows nothing
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_a_partition_that_lasts_ends_in_a_timeout(sim: Simulation, /) -> None:
+    client, server = await pair(sim)
+    sim.network.partition(["a"], ["b"])
+    client.transport.write(b"held")
+    await asyncio.sleep(2000)
+    assert isinstance(client.lost[0], TimeoutError)
+    assert not server.lost  # wrote nothing: knows nothing
 
 
-def test_nobody_listening_refuses_and_a_dark_machine_does_not_answer() -> None:
-    async def scenario(sim: Simulation) -> None:
-        async def dial() -> None:
-            await asyncio.get_running_loop().create_connection(Recorder, "b", 1)
+@run_by(run_checked)
+async def test_nobody_listening_refuses_and_a_dark_machine_does_not_answer(sim: Simulation, /) -> None:
+    async def dial() -> None:
+        await asyncio.get_running_loop().create_connection(Recorder, "b", 1)
 
-        sim.machine("b").start()
-        process = sim.machine("a").start()
-        with pytest.raises(ConnectionRefusedError):
-            await process.outcome(dial())
-        sim.machine("b").kill(power=True)
-        before = sim.loop.time()
-        with pytest.raises(OSError, match="no answer"):
-            await process.outcome(dial())
-        assert 100 < sim.loop.time() - before < 200
-
-    ok(scenario)
+    sim.machine("b").start()
+    process = sim.machine("a").start()
+    with pytest.raises(ConnectionRefusedError):
+        await process.outcome(dial())
+    sim.machine("b").kill(power=True)
+    before = sim.loop.time()
+    with pytest.raises(OSError, match="no answer"):
+        await process.outcome(dial())
+    assert 100 < sim.loop.time() - before < 200
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_kill_makes_timers_sockets_and_finally_blocks_inert(power: bool) -> None:
-    async def scenario(sim: Simulation) -> None:
-        client, server = await pair(sim)
-        marks: list[str] = []
-        process = sim.machine("b").process
-        assert process is not None
+@run_by(run_checked)
+async def test_a_kill_makes_timers_sockets_and_finally_blocks_inert(sim: Simulation, /, power: bool) -> None:
+    client, server = await pair(sim)
+    marks: list[str] = []
+    process = sim.machine("b").process
+    assert process is not None
 
-        async def worker() -> None:
-            try:
-                await asyncio.sleep(1)
-                marks.append("slept")
-            finally:
-                marks.append("finally")
-                server.transport.write(b"last words")
+    async def worker() -> None:
+        try:
+            await asyncio.sleep(1)
+            marks.append("slept")
+        finally:
+            marks.append("finally")
+            server.transport.write(b"last words")
 
-        outcome = process.outcome(worker())
-        process.context.run(sim.loop.call_later, 1.0, marks.append, "timer")
-        server.transport.write(b"first words")
-        await asyncio.sleep(0.5)
-        sim.machine("b").kill(power=power)
-        with pytest.raises(ProcessKilled):
-            await outcome
+    outcome = process.outcome(worker())
+    process.context.run(sim.loop.call_later, 1.0, marks.append, "timer")
+    server.transport.write(b"first words")
+    await asyncio.sleep(0.5)
+    sim.machine("b").kill(power=power)
+    with pytest.raises(ProcessKilled):
+        await outcome
+    await asyncio.sleep(10)
+    assert marks == [] and client.data == b"first words"
+    if power:
+        assert not client.lost
+        client.transport.write(b"anyone?")
         await asyncio.sleep(10)
-        assert marks == [] and client.data == b"first words"
-        if power:
-            assert not client.lost
-            client.transport.write(b"anyone?")
-            await asyncio.sleep(10)
-            assert not client.lost
-        sim.machine("b").start()
-        await sim.until(lambda: bool(client.lost), "the survivor sees it")
-        assert not server.lost
-
-    ok(scenario)
+        assert not client.lost
+    sim.machine("b").start()
+    await sim.until(lambda: bool(client.lost), "the survivor sees it")
+    assert not server.lost
 
 
-def test_what_leaves_the_simulation_is_refused() -> None:
-    async def scenario(sim: Simulation) -> None:
-        with pytest.raises(AssertionError, match="run_in_executor"):
-            await asyncio.to_thread(print)
-        with pytest.raises(AssertionError, match="subprocess"):
-            await asyncio.create_subprocess_exec("true")
-
-    ok(scenario)
+@run_by(run_checked)
+async def test_what_leaves_the_simulation_is_refused(sim: Simulation, /) -> None:
+    with pytest.raises(AssertionError, match="run_in_executor"):
+        await asyncio.to_thread(print)
+    with pytest.raises(AssertionError, match="subprocess"):
+        await asyncio.create_subprocess_exec("true")
 
 
 def test_a_run_that_hangs_or_spins_says_so() -> None:
@@ -293,18 +269,16 @@ def test_an_error_that_nobody_handles_fails_the_run() -> None:
     assert "planted" in (run(1, scenario).error or "")
 
 
-def test_turns_of_a_process_are_counted() -> None:
-    async def scenario(sim: Simulation) -> None:
-        process = sim.machine("a").start()
+@run_by(run_checked)
+async def test_turns_of_a_process_are_counted(sim: Simulation, /) -> None:
+    process = sim.machine("a").start()
 
-        async def yields(count: int) -> None:
-            for _ in range(count):
-                await asyncio.sleep(0)
+    async def yields(count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
 
-        await process.outcome(yields(10))
-        assert process.turns == 11
-
-    ok(scenario)
+    await process.outcome(yields(10))
+    assert process.turns == 11
 
 
 def test_a_seed_repeats_its_history_and_another_makes_its_own() -> None:
@@ -314,4 +288,4 @@ def test_a_seed_repeats_its_history_and_another_makes_its_own() -> None:
             client.transport.write(sim.random.randbytes(sim.random.randint(1, 5000)))
             await asyncio.sleep(sim.random.random())
 
-    assert ok(scenario, 1).digest == ok(scenario, 1).digest != ok(scenario, 2).digest
+    assert run_checked(scenario, 1).digest == run_checked(scenario, 1).digest != run_checked(scenario, 2).digest

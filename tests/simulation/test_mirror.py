@@ -16,12 +16,12 @@ from isthmus.mirror.status import STATUS_TOPIC, read_status
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import delete_records
 from isthmus.protocol.records import build_batch
+from tests.running import run_by
 
 from .files import SimDisk
 from .mirroring import LINK, WorkerHost
 from .product import BrokerHost
-from .runner import Simulation
-from .test_loop import ok
+from .runner import Simulation, run_checked
 
 TOPIC = "events"
 COPY = LINK.target_name(TOPIC)
@@ -95,88 +95,78 @@ def mirror(work: Callable[[World], Awaitable[None]]) -> None:
     async def scenario(sim: Simulation) -> None:
         await World(sim).run(work)
 
-    ok(scenario)
+    run_checked(scenario)
 
 
-def test_a_copy_begins_where_its_source_does_and_keeps_offsets() -> None:
+@run_by(mirror)
+async def test_a_copy_begins_where_its_source_does_and_keeps_offsets(world: World, /) -> None:
     """Of a source emptied, of one that begins with a batch, of one that begins inside a batch, and of one untouched."""
-
-    async def work(world: World) -> None:
-        await Admin(world.origin).create_topics([NewTopic(TOPIC, 4, 1)])
-        for partition, start in enumerate((10, 5, 7, 0)):
-            await world.produce(partition, 5, 5)
-            await world.delete_before(partition, start)
-        WorkerHost(world.sim, "worker", world.source, world.target)
-        await world.said("all is mirrored", mirrored(10, 10, 10, 10))
-        begun = [(10, 10), (5, 10), (7, 10), (0, 10)]
-        assert await world.ends(world.origin, TOPIC, 4) == await world.ends(world.copy, COPY, 4) == begun
-        for partition in range(4):
-            await world.produce(partition, 1)
-        await world.said("what came later is mirrored", mirrored(11, 11, 11, 11))
-        grown = [(start, 11) for start, _ in begun]
-        assert await world.ends(world.origin, TOPIC, 4) == await world.ends(world.copy, COPY, 4) == grown
-        world.target.kill()
-        await world.target.up()
-        assert await world.ends(world.copy, COPY, 4) == grown
-
-    mirror(work)
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 4, 1)])
+    for partition, start in enumerate((10, 5, 7, 0)):
+        await world.produce(partition, 5, 5)
+        await world.delete_before(partition, start)
+    WorkerHost(world.sim, "worker", world.source, world.target)
+    await world.said("all is mirrored", mirrored(10, 10, 10, 10))
+    begun = [(10, 10), (5, 10), (7, 10), (0, 10)]
+    assert await world.ends(world.origin, TOPIC, 4) == await world.ends(world.copy, COPY, 4) == begun
+    for partition in range(4):
+        await world.produce(partition, 1)
+    await world.said("what came later is mirrored", mirrored(11, 11, 11, 11))
+    grown = [(start, 11) for start, _ in begun]
+    assert await world.ends(world.origin, TOPIC, 4) == await world.ends(world.copy, COPY, 4) == grown
+    world.target.kill()
+    await world.target.up()
+    assert await world.ends(world.copy, COPY, 4) == grown
 
 
-def test_a_status_topic_that_was_deleted_or_lost_its_end_is_written_again() -> None:
-    async def work(world: World) -> None:
-        await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
-        await world.produce(0, 1)
-        WorkerHost(world.sim, "worker", world.source, world.target)
-        await world.said("all is mirrored", mirrored(1))
-        await Admin(world.copy).delete_topics([STATUS_TOPIC])
-        await world.said("all is mirrored, in a new topic", mirrored(1))
-        world.target.kill(power=True)  # the records were not synced
-        await world.target.up()
-        await world.said("all is mirrored, after a power cut", mirrored(1))
-        world.target.kill()
-        machine = world.target.machine
-        machine.disk = SimDisk(world.sim, machine.name, machine.disk.random)
-        await world.target.up()
-        await world.said("all is mirrored, into a target that was wiped", mirrored(1))
-        await Admin(world.origin).delete_topics([TOPIC])
-        await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
-        await world.said("the source is another topic", lambda rows: rows[TOPIC, 0]["state"] == "SOURCE_RECREATED")
-
-    mirror(work)
+@run_by(mirror)
+async def test_a_status_topic_that_was_deleted_or_lost_its_end_is_written_again(world: World, /) -> None:
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
+    await world.produce(0, 1)
+    WorkerHost(world.sim, "worker", world.source, world.target)
+    await world.said("all is mirrored", mirrored(1))
+    await Admin(world.copy).delete_topics([STATUS_TOPIC])
+    await world.said("all is mirrored, in a new topic", mirrored(1))
+    world.target.kill(power=True)  # the records were not synced
+    await world.target.up()
+    await world.said("all is mirrored, after a power cut", mirrored(1))
+    world.target.kill()
+    machine = world.target.machine
+    machine.disk = SimDisk(world.sim, machine.name, machine.disk.random)
+    await world.target.up()
+    await world.said("all is mirrored, into a target that was wiped", mirrored(1))
+    await Admin(world.origin).delete_topics([TOPIC])
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
+    await world.said("the source is another topic", lambda rows: rows[TOPIC, 0]["state"] == "SOURCE_RECREATED")
 
 
-def test_a_copy_follows_the_options_of_its_source_that_say_how_long_records_are_kept() -> None:
-    async def work(world: World) -> None:
-        options = {"retention.ms": "1000000", "retention.bytes": "5000000"}
-        await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1, options)])
-        WorkerHost(world.sim, "worker", world.source, world.target)
-        await world.said("the copy is there", mirrored(0))
-        await Admin(world.origin).alter_configs(TOPIC, {"retention.ms": "-1", "retention.bytes": None})
-        for _ in range(300):
-            entries = (await Admin(world.copy).describe_configs([COPY]))[COPY]
-            is_set = {each.name: each.value for each in entries if each.config_source == 1}
-            if is_set.get("retention.ms") == "-1":
-                break
-            await world.sim.sleep(0.1)
-        assert is_set["retention.ms"] == "-1" and "retention.bytes" not in is_set
-        assert is_set["mirror.link"] == LINK.name
-
-    mirror(work)
+@run_by(mirror)
+async def test_a_copy_follows_the_options_of_its_source_that_say_how_long_records_are_kept(world: World, /) -> None:
+    options = {"retention.ms": "1000000", "retention.bytes": "5000000"}
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1, options)])
+    WorkerHost(world.sim, "worker", world.source, world.target)
+    await world.said("the copy is there", mirrored(0))
+    await Admin(world.origin).alter_configs(TOPIC, {"retention.ms": "-1", "retention.bytes": None})
+    for _ in range(300):
+        entries = (await Admin(world.copy).describe_configs([COPY]))[COPY]
+        is_set = {each.name: each.value for each in entries if each.config_source == 1}
+        if is_set.get("retention.ms") == "-1":
+            break
+        await world.sim.sleep(0.1)
+    assert is_set["retention.ms"] == "-1" and "retention.bytes" not in is_set
+    assert is_set["mirror.link"] == LINK.name
 
 
-def test_an_expression_that_selects_nothing_is_said_until_it_does() -> None:
+@run_by(mirror)
+async def test_an_expression_that_selects_nothing_is_said_until_it_does(world: World, /) -> None:
     """Blanks around expressions are dropped, as in Kafka's lists."""
-
-    async def work(world: World) -> None:
-        await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
-        link = MirrorLink(LINK.name, "src", [" events , later"])
-        WorkerHost(world.sim, "worker", world.source, world.target, link)
-        await world.said("all is mirrored", mirrored(0))
-        await world.said("one selects nothing", lambda rows: "'later'" in rows.get(("", -1), {}).get("reason", ""))
-        await Admin(world.origin).create_topics([NewTopic("later", 1, 1)])
-        await world.said("it does now", lambda rows: sorted(rows) == [(TOPIC, 0), ("later", 0)])
-
-    mirror(work)
+    await Admin(world.origin).create_topics([NewTopic(TOPIC, 1, 1)])
+    link = MirrorLink(LINK.name, "src", [" events , later"])
+    WorkerHost(world.sim, "worker", world.source, world.target, link)
+    await world.said("all is mirrored", mirrored(0))
+    await world.said("one selects nothing", lambda rows: "'later'" in rows.get(("", -1), {}).get("reason", ""))
+    await Admin(world.origin).create_topics([NewTopic("later", 1, 1)])
+    await world.said("it does now", lambda rows: sorted(rows) == [(TOPIC, 0), ("later", 0)])
 
 
 def test_a_topic_whose_options_may_not_be_read_fails_alone_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

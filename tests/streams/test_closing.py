@@ -14,7 +14,7 @@ from isthmus.streams import App
 from isthmus.streams.runtime.worker import ABANDON_MS, StreamWorker
 from tests.leftovers import no_leftovers
 from tests.simulation.product import BrokerHost
-from tests.simulation.runner import Simulation, run
+from tests.simulation.runner import Simulation, run_checked
 
 
 def test_close_ends_by_its_deadline_though_the_broker_hangs() -> None:
@@ -61,5 +61,4 @@ def test_close_ends_by_its_deadline_though_the_broker_hangs() -> None:
 
         await process.outcome(checked())
 
-    result = run(1, scenario)
-    assert result.error is None, result.error
+    run_checked(scenario)

@@ -12,6 +12,7 @@ from isthmus.streams.engine.changelog import Restorer, end_key, row_key
 from isthmus.streams.engine.task import Event
 from isthmus.streams.errors import AppError, ChangelogError
 from isthmus.streams.runtime.agents import AgentRun
+from tests.running import in_loop, run_by
 
 RUN_A, RUN_B = b"a" * 8, b"b" * 8
 
@@ -34,100 +35,85 @@ def counting_app() -> App:
     return app
 
 
-def drive(scenario):
-    asyncio.run(scenario())
+@run_by(in_loop)
+async def test_tables_windows_and_outputs():
+    driver = TestDriver(counting_app())
+    for at_ms, word in [(0, b"a"), (59_999, b"a"), (60_000, b"a"), (60_001, b"b")]:
+        await driver.send("words", value=word, timestamp_ms=at_ms)
+    assert driver.table("counts") == {"a": 3, "b": 1}
+    assert driver.table("minutes") == {("a", 0): 2, ("a", 60_000): 1, ("b", 60_000): 1}
+    [sent] = driver.sent
+    assert (sent.topic, sent.key, json.loads(sent.value), sent.timestamp_ms) == ("big", b"a", {"word": "a"}, 59_999)
+    await driver.close()
 
 
-def test_tables_windows_and_outputs():
-    async def scenario():
-        driver = TestDriver(counting_app())
-        for at_ms, word in [(0, b"a"), (59_999, b"a"), (60_000, b"a"), (60_001, b"b")]:
-            await driver.send("words", value=word, timestamp_ms=at_ms)
-        assert driver.table("counts") == {"a": 3, "b": 1}
-        assert driver.table("minutes") == {("a", 0): 2, ("a", 60_000): 1, ("b", 60_000): 1}
-        [sent] = driver.sent
-        assert (sent.topic, sent.key, json.loads(sent.value), sent.timestamp_ms) == ("big", b"a", {"word": "a"}, 59_999)
-        await driver.close()
-
-    drive(scenario)
-
-
-def test_a_restart_goes_on_from_the_last_marker():
-    async def scenario():
-        driver = TestDriver(counting_app(), run=RUN_A)
-        await driver.send("words", value=b"a")
-        driver.checkpoint()
-        await driver.send("words", value=b"a")
-        await driver.send("words", value=b"z")  # both after the last checkpoint: they never happened
-        again = driver.restarted(RUN_B)
-        assert again.table("counts") == {"a": 1}
-        assert again.task.position("words") == 1
-        await again.send("words", value=b"a")
-        assert again.table("counts") == {"a": 2}
-        await driver.close()
-        await again.close()
-
-    drive(scenario)
+@run_by(in_loop)
+async def test_a_restart_goes_on_from_the_last_marker():
+    driver = TestDriver(counting_app(), run=RUN_A)
+    await driver.send("words", value=b"a")
+    driver.checkpoint()
+    await driver.send("words", value=b"a")
+    await driver.send("words", value=b"z")  # both after the last checkpoint: they never happened
+    again = driver.restarted(RUN_B)
+    assert again.table("counts") == {"a": 1}
+    assert again.task.position("words") == 1
+    await again.send("words", value=b"a")
+    assert again.table("counts") == {"a": 2}
+    await driver.close()
+    await again.close()
 
 
-def test_rows_without_a_marker_do_not_count():
+@run_by(in_loop)
+async def test_rows_without_a_marker_do_not_count():
     """A crash between rows and marker: the rows stand in the log, and must not count, now or after compaction."""
-
-    async def scenario():
-        driver = TestDriver(counting_app(), run=RUN_A)
-        await driver.send("words", value=b"a")
-        driver.checkpoint()
-        await driver.send("words", value=b"a")
-        await driver.send("words", value=b"new")
-        driver.checkpoint()
-        torn = driver.changelog.pop()  # the marker never arrived
-        assert torn.key == end_key(RUN_A, 2)
-        newest = {record.key: record for record in driver.changelog}  # what compaction keeps
-        driver.changelog = [record for record in driver.changelog if newest[record.key] is record]
-        again = driver.restarted(RUN_B)
-        assert again.table("counts") == {"a": 1}
-        await again.send("words", value=b"b")
-        again.checkpoint()
-        newest = {record.key: record for record in again.changelog}
-        rows = {row_key(key) for key, record in newest.items() if record.header}
-        assert b'counts\0"a"' in rows
-        assert b'counts\0"new"' not in rows  # the next run has removed it
-        assert again.restarted(b"c" * 8).table("counts") == {"a": 1, "b": 1}
-        await driver.close()
-        await again.close()
-
-    drive(scenario)
+    driver = TestDriver(counting_app(), run=RUN_A)
+    await driver.send("words", value=b"a")
+    driver.checkpoint()
+    await driver.send("words", value=b"a")
+    await driver.send("words", value=b"new")
+    driver.checkpoint()
+    torn = driver.changelog.pop()  # the marker never arrived
+    assert torn.key == end_key(RUN_A, 2)
+    newest = {record.key: record for record in driver.changelog}  # what compaction keeps
+    driver.changelog = [record for record in driver.changelog if newest[record.key] is record]
+    again = driver.restarted(RUN_B)
+    assert again.table("counts") == {"a": 1}
+    await again.send("words", value=b"b")
+    again.checkpoint()
+    newest = {record.key: record for record in again.changelog}
+    rows = {row_key(key) for key, record in newest.items() if record.header}
+    assert b'counts\0"a"' in rows
+    assert b'counts\0"new"' not in rows  # the next run has removed it
+    assert again.restarted(b"c" * 8).table("counts") == {"a": 1, "b": 1}
+    await driver.close()
+    await again.close()
 
 
-def test_a_zombie_changes_nothing():
-    async def scenario():
-        old = TestDriver(counting_app(), run=RUN_A)
-        await old.send("words", value=b"a")
-        old.checkpoint()
-        new = old.restarted(RUN_B)
-        await new.send("words", value=b"b")
-        await old.send("words", value=b"zombie")
-        old.checkpoint()  # into the same log, after the new run began
-        new.checkpoint()
-        last = new.restarted(b"c" * 8)
-        assert last.table("counts") == {"a": 1, "b": 1}
-        await old.close()
-        await new.close()
-
-    drive(scenario)
+@run_by(in_loop)
+async def test_a_zombie_changes_nothing():
+    old = TestDriver(counting_app(), run=RUN_A)
+    await old.send("words", value=b"a")
+    old.checkpoint()
+    new = old.restarted(RUN_B)
+    await new.send("words", value=b"b")
+    await old.send("words", value=b"zombie")
+    old.checkpoint()  # into the same log, after the new run began
+    new.checkpoint()
+    last = new.restarted(b"c" * 8)
+    assert last.table("counts") == {"a": 1, "b": 1}
+    await old.close()
+    await new.close()
 
 
-def test_a_changed_row_is_noticed():
-    async def scenario():
-        driver = TestDriver(counting_app(), run=RUN_A)
-        await driver.send("words", value=b"a")
-        driver.checkpoint()
-        driver.changelog[1] = driver.changelog[1]._replace(value=b"99")
-        with pytest.raises(ChangelogError, match="checkpoint 1 closes 2 rows with digest"):
-            driver.restarted(RUN_B)
-        await driver.close()
-
-    drive(scenario)
+@run_by(in_loop)
+async def test_a_changed_row_is_noticed():
+    driver = TestDriver(counting_app(), run=RUN_A)
+    await driver.send("words", value=b"a")
+    driver.checkpoint()
+    driver.changelog[1] = driver.changelog[1]._replace(value=b"99")
+    with pytest.raises(ChangelogError, match="checkpoint 1 closes 2 rows with digest"):
+        driver.restarted(RUN_B)
+    await driver.close()
 
 
 def test_another_apps_changelog_is_refused():
@@ -136,7 +122,8 @@ def test_another_apps_changelog_is_refused():
         restorer.feed(*TestDriver(counting_app()).task.begin())
 
 
-def test_an_agents_error_names_the_record():
+@run_by(in_loop)
+async def test_an_agents_error_names_the_record():
     app = App("broken")
 
     @app.agent(app.topic("words", value="json"))
@@ -144,17 +131,14 @@ def test_an_agents_error_names_the_record():
         async for value in stream:
             raise ValueError(value)
 
-    async def scenario():
-        driver = TestDriver(app)
-        with pytest.raises(
-            RecordError, match=r"agent fail raised ValueError: 7 \(.*test_driver.py:\d+\) at words-0 offset 0"
-        ):
-            await driver.send("words", value=b"7")
-        with pytest.raises(RecordError, match=r"offset 0: the value cannot be decoded"):
-            await driver.send("words", value=b"{")
-        await driver.close()
-
-    drive(scenario)
+    driver = TestDriver(app)
+    with pytest.raises(
+        RecordError, match=r"agent fail raised ValueError: 7 \(.*test_driver.py:\d+\) at words-0 offset 0"
+    ):
+        await driver.send("words", value=b"7")
+    with pytest.raises(RecordError, match=r"offset 0: the value cannot be decoded"):
+        await driver.send("words", value=b"{")
+    await driver.close()
 
 
 def test_a_table_outside_of_an_agent_is_refused():
@@ -163,33 +147,31 @@ def test_a_table_outside_of_an_agent_is_refused():
         table["a"] = 1
 
 
-def test_a_batch_costs_at_most_three_turns_of_the_loop():
+@run_by(in_loop)
+async def test_a_batch_costs_at_most_three_turns_of_the_loop():
     app = counting_app()
+    driver = TestDriver(app)
+    await driver.send("words", value=b"warm")
+    run: AgentRun = driver._run.runs[0]
+    loop = asyncio.get_running_loop()
+    turns = 0
+    original = loop._run_once
 
-    async def scenario():
-        driver = TestDriver(app)
-        await driver.send("words", value=b"warm")
-        run: AgentRun = driver._run.runs[0]
-        loop = asyncio.get_running_loop()
+    def counted():
+        nonlocal turns
+        turns += 1
+        original()
+
+    loop._run_once = counted
+    for size in (1, 10, 5_000):
         turns = 0
-        original = loop._run_once
-
-        def counted():
-            nonlocal turns
-            turns += 1
-            original()
-
-        loop._run_once = counted
-        for size in (1, 10, 5_000):
-            turns = 0
-            await run.offer([Event(None, f"w{i % 7}", i, "words", 0, i) for i in range(size)], math.inf)
-            assert 0 < turns <= 3, (size, turns)
-        await driver.close()
-
-    drive(scenario)
+        await run.offer([Event(None, f"w{i % 7}", i, "words", 0, i) for i in range(size)], math.inf)
+        assert 0 < turns <= 3, (size, turns)
+    await driver.close()
 
 
-def test_a_window_counts_as_in_faust():
+@run_by(in_loop)
+async def test_a_window_counts_as_in_faust():
     app = App("windows")
     views = app.Table("views", default=int).tumbling(10)
 
@@ -200,17 +182,15 @@ def test_a_window_counts_as_in_faust():
             views[word] -= 1
             assert views[word].value() == views[word].current()
 
-    async def scenario():
-        driver = TestDriver(app)
-        for at_ms in (0, 9_999, 10_000):
-            await driver.send("in", value=b"a", timestamp_ms=at_ms)
-        assert driver.table("views") == {("a", 0): 2, ("a", 10_000): 1}
-        await driver.close()
-
-    drive(scenario)
+    driver = TestDriver(app)
+    for at_ms in (0, 9_999, 10_000):
+        await driver.send("in", value=b"a", timestamp_ms=at_ms)
+    assert driver.table("views") == {("a", 0): 2, ("a", 10_000): 1}
+    await driver.close()
 
 
-def test_records_go_the_workers_way():
+@run_by(in_loop)
+async def test_records_go_the_workers_way():
     """Many at once, and left out where they cannot be decoded and the topic says so."""
     app = App("batches")
     sizes = []
@@ -220,22 +200,20 @@ def test_records_go_the_workers_way():
         async for batch in stream.batches():
             sizes.append(len(batch))
 
-    async def scenario():
-        driver = TestDriver(app)
-        await driver.send_batch("in", [Record(b"%d" % n) for n in range(10)])
-        await driver.send_batch("in", [])
-        await asyncio.gather(*(driver.send("in", value=value) for value in (b"{", b"1", b"2")))
-        assert sizes == [10, 1, 1]
-        assert [str(each)[:14] for each in driver.skipped] == ["in-0 offset 10"]
-        assert driver.task.position("in") == 13
-        with pytest.raises(AppError, match="app batches reads no topic out; it reads in"):
-            await driver.send("out", value=b"1")
-        await driver.close()
-
-    drive(scenario)
+    driver = TestDriver(app)
+    await driver.send_batch("in", [Record(b"%d" % n) for n in range(10)])
+    await driver.send_batch("in", [])
+    await asyncio.gather(*(driver.send("in", value=value) for value in (b"{", b"1", b"2")))
+    assert sizes == [10, 1, 1]
+    assert [str(each)[:14] for each in driver.skipped] == ["in-0 offset 10"]
+    assert driver.task.position("in") == 13
+    with pytest.raises(AppError, match="app batches reads no topic out; it reads in"):
+        await driver.send("out", value=b"1")
+    await driver.close()
 
 
-def test_no_checkpoint_is_written_after_an_agent_failed():
+@run_by(in_loop)
+async def test_no_checkpoint_is_written_after_an_agent_failed():
     app = App("broken")
     table = app.Table("seen")
 
@@ -245,15 +223,12 @@ def test_no_checkpoint_is_written_after_an_agent_failed():
             table["offset"] = event.offset
             raise ValueError
 
-    async def scenario():
-        driver = TestDriver(app)
-        with pytest.raises(RecordError):
-            await driver.send("in", value=b"1")
-        with pytest.raises(AppError, match="no checkpoint can be written during an event, or after an agent failed"):
-            driver.checkpoint()
-        await driver.close()
-
-    drive(scenario)
+    driver = TestDriver(app)
+    with pytest.raises(RecordError):
+        await driver.send("in", value=b"1")
+    with pytest.raises(AppError, match="no checkpoint can be written during an event, or after an agent failed"):
+        driver.checkpoint()
+    await driver.close()
 
 
 def test_agents_of_one_topic_decode_it_alike():

@@ -21,6 +21,7 @@ from isthmus.streams.engine.changelog import Restored
 from isthmus.streams.engine.tables import TableSpec, TableState
 from isthmus.streams.engine.task import Task
 from isthmus.streams.errors import AppError
+from tests.running import in_loop, run_by
 
 SPEC = TableSpec("t", default=int)
 
@@ -313,7 +314,8 @@ def test_a_table_that_was_given_windows_has_no_other_rows():
         views["a"] += 1
 
 
-def test_a_window_needs_an_event():
+@run_by(in_loop)
+async def test_a_window_needs_an_event() -> None:
     app = App("app")
     views = app.Table("t", default=int).tumbling(10)
 
@@ -321,10 +323,7 @@ def test_a_window_needs_an_event():
     async def early(stream: Any) -> None:
         views["a"] += 1
 
-    async def scenario() -> None:
-        driver = TestDriver(app)
-        with pytest.raises(AppError, match="table t is used before the agent has an event"):
-            await driver.send("in", value=b"")
-        await driver.close()
-
-    asyncio.run(scenario())
+    driver = TestDriver(app)
+    with pytest.raises(AppError, match="table t is used before the agent has an event"):
+        await driver.send("in", value=b"")
+    await driver.close()

@@ -22,6 +22,7 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles
 from tests.core_broker.ticked import TickedPauses
+from tests.running import in_loop, run_by
 
 NOTE = "sync-failed"
 LOG = "00000000000000000000.log"
@@ -216,12 +217,10 @@ def test_a_disk_that_has_not_kept_what_was_decided_waits_for_a_start(tmp_path: P
     run(tmp_path, history)
 
 
-def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await Node(tmp_path).start()
-        await refused(node)
-        failure = await node.controller.close()
-        assert failure is not None and "No space left on device" in failure.message
-        assert not node.is_looking
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
+    node = await Node(tmp_path).start()
+    await refused(node)
+    failure = await node.controller.close()
+    assert failure is not None and "No space left on device" in failure.message
+    assert not node.is_looking

@@ -30,6 +30,7 @@ from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import decode_batch, walk
 from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles, Died
+from tests.running import in_loop, run_by
 
 ALWAYS = {"metadata.log.max.record.bytes.between.snapshots": "1"}
 BY_TIME = {"metadata.log.max.snapshot.interval.ms": "1000"}
@@ -83,25 +84,23 @@ def fold_of(image: MetadataImage, tmp_path) -> MetadataImage:
     return found
 
 
-def test_snapshot_of_an_image_folds_to_the_same_image(tmp_path):
-    async def run():
-        node = await Node(tmp_path / "node").start()
-        await node.submit(*COMMANDS)
-        topic = node.image.topics["a"]
-        node.image.apply(
-            [
-                r.PartitionChangeRecord(partition_id=2, topic_id=topic.id, leader=-1, isr=[], adding_replicas=[7]),
-                r.FeatureLevelRecord(name="f", feature_level=3),
-                r.ConfigRecord(resource_type=4, resource_name="", name="num.partitions", value="4"),
-                r.ConfigRecord(resource_type=4, resource_name="1", name="x", value=""),
-            ],
-            node.image.offset + 4,
-            node.image.epoch,
-        )
-        assert fold_of(node.image, tmp_path) == node.image
-        await node.controller.close()
-
-    asyncio.run(run())
+@run_by(in_loop)
+async def test_snapshot_of_an_image_folds_to_the_same_image(tmp_path):
+    node = await Node(tmp_path / "node").start()
+    await node.submit(*COMMANDS)
+    topic = node.image.topics["a"]
+    node.image.apply(
+        [
+            r.PartitionChangeRecord(partition_id=2, topic_id=topic.id, leader=-1, isr=[], adding_replicas=[7]),
+            r.FeatureLevelRecord(name="f", feature_level=3),
+            r.ConfigRecord(resource_type=4, resource_name="", name="num.partitions", value="4"),
+            r.ConfigRecord(resource_type=4, resource_name="1", name="x", value=""),
+        ],
+        node.image.offset + 4,
+        node.image.epoch,
+    )
+    assert fold_of(node.image, tmp_path) == node.image
+    await node.controller.close()
 
 
 def test_large_image_is_many_batches_between_two_control_batches(tmp_path):
@@ -122,105 +121,95 @@ def test_large_image_is_many_batches_between_two_control_batches(tmp_path):
     assert {header.partition_leader_epoch for header in found} == {4}
 
 
-def test_the_log_before_a_snapshot_goes_and_a_start_goes_on_from_it(tmp_path):
-    async def run():
-        node = await Node(tmp_path, ALWAYS).start()
-        await node.submit(*COMMANDS)
-        end = node.log.next_offset
-        assert node.names() == [snapshot_name(end, 0), f"{end:020d}.log"]
-        assert node.log.log.log_start_offset == end
-        await node.controller.close()
-        again = await Node(tmp_path).start()
-        assert again.image == node.image and again.log.epoch == 1
-        await again.submit(CreateTopics([new_topic("later")]))
-        await again.controller.close()
-        third = await Node(tmp_path).start()
-        assert third.image == again.image and "later" in third.image.topics
-        await third.controller.close()
-
-    asyncio.run(run())
+@run_by(in_loop)
+async def test_the_log_before_a_snapshot_goes_and_a_start_goes_on_from_it(tmp_path):
+    node = await Node(tmp_path, ALWAYS).start()
+    await node.submit(*COMMANDS)
+    end = node.log.next_offset
+    assert node.names() == [snapshot_name(end, 0), f"{end:020d}.log"]
+    assert node.log.log.log_start_offset == end
+    await node.controller.close()
+    again = await Node(tmp_path).start()
+    assert again.image == node.image and again.log.epoch == 1
+    await again.submit(CreateTopics([new_topic("later")]))
+    await again.controller.close()
+    third = await Node(tmp_path).start()
+    assert third.image == again.image and "later" in third.image.topics
+    await third.controller.close()
 
 
-def test_snapshots_come_by_bytes_or_by_time(tmp_path):
-    async def run():
-        node = await Node(tmp_path, BY_TIME).start()
-        await node.submit(*COMMANDS)
-        assert node.names() == [f"{0:020d}.log"]
-        node.now_ms += 1000
-        await node.submit(DeleteTopics(names=["nobody"]))
-        assert len(node.names()) == 2
-        before = node.names()
-        node.now_ms += 1000
-        await node.submit(DeleteTopics(names=["nobody"]))  # nothing was written since
-        assert node.names() == before
-        await node.submit(AllocateProducerIds())
-        assert node.names() != before
-        await node.controller.close()
-        few = await Node(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "50000"}).start()
+@run_by(in_loop)
+async def test_snapshots_come_by_bytes_or_by_time(tmp_path):
+    node = await Node(tmp_path, BY_TIME).start()
+    await node.submit(*COMMANDS)
+    assert node.names() == [f"{0:020d}.log"]
+    node.now_ms += 1000
+    await node.submit(DeleteTopics(names=["nobody"]))
+    assert len(node.names()) == 2
+    before = node.names()
+    node.now_ms += 1000
+    await node.submit(DeleteTopics(names=["nobody"]))  # nothing was written since
+    assert node.names() == before
+    await node.submit(AllocateProducerIds())
+    assert node.names() != before
+    await node.controller.close()
+    few = await Node(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "50000"}).start()
+    await few.submit(AllocateProducerIds())
+    unsnapped = few.log.next_offset
+    for _ in range(800):
         await few.submit(AllocateProducerIds())
-        unsnapped = few.log.next_offset
-        for _ in range(800):
-            await few.submit(AllocateProducerIds())
-        ends = [int(name.split("-")[0]) for name in few.names() if name.endswith(".checkpoint")]
-        assert len(ends) == 1 and unsnapped + 300 < ends[0] < few.log.next_offset
-        await few.controller.close()
-
-    asyncio.run(run())
+    ends = [int(name.split("-")[0]) for name in few.names() if name.endswith(".checkpoint")]
+    assert len(ends) == 1 and unsnapped + 300 < ends[0] < few.log.next_offset
+    await few.controller.close()
 
 
-def test_records_of_a_long_log_count_from_its_start(tmp_path):
-    async def run():
-        node = await Node(tmp_path).start()
-        await node.submit(*COMMANDS)
-        await node.controller.close()
-        again = await Node(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "500"}).start()
-        await again.submit(REGISTER)
-        assert len(again.names()) == 2
-        await again.controller.close()
-
-    asyncio.run(run())
+@run_by(in_loop)
+async def test_records_of_a_long_log_count_from_its_start(tmp_path):
+    node = await Node(tmp_path).start()
+    await node.submit(*COMMANDS)
+    await node.controller.close()
+    again = await Node(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "500"}).start()
+    await again.submit(REGISTER)
+    assert len(again.names()) == 2
+    await again.controller.close()
 
 
-def test_snapshot_that_the_disk_refuses_leaves_the_log_as_it_is(tmp_path, caplog):
-    async def run():
-        node = await Node(tmp_path, ALWAYS).start()
+@run_by(in_loop)
+async def test_snapshot_that_the_disk_refuses_leaves_the_log_as_it_is(tmp_path, caplog):
+    node = await Node(tmp_path, ALWAYS).start()
 
-        def trap(kind, path):
-            if kind == "write_atomic" and path.endswith(".checkpoint"):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    def trap(kind, path):
+        if kind == "write_atomic" and path.endswith(".checkpoint"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-        node.files.trap = trap
-        await node.submit(*COMMANDS)
-        assert node.names() == [f"{0:020d}.log"] and "No space left" in caplog.text
-        node.files.trap = lambda kind, path: None
-        await node.submit(AllocateProducerIds())
-        assert node.names()[0].endswith(".checkpoint")
-        await node.controller.close()
-        again = await Node(tmp_path).start()
-        assert again.image == node.image
-        await again.controller.close()
-
-    asyncio.run(run())
+    node.files.trap = trap
+    await node.submit(*COMMANDS)
+    assert node.names() == [f"{0:020d}.log"] and "No space left" in caplog.text
+    node.files.trap = lambda kind, path: None
+    await node.submit(AllocateProducerIds())
+    assert node.names()[0].endswith(".checkpoint")
+    await node.controller.close()
+    again = await Node(tmp_path).start()
+    assert again.image == node.image
+    await again.controller.close()
 
 
 @pytest.mark.parametrize("step", range(40))
-def test_process_that_dies_in_the_middle_loses_nothing(tmp_path, step):
-    async def run():
-        node = await Node(tmp_path).start()
-        await node.submit(*COMMANDS)
-        node.files.die_at(step)
-        try:
-            await node.log.snapshot(node.image)
-        except Died:
-            pass
-        else:
-            assert step > 5
-        again = await Node(tmp_path).start()
-        assert again.image == node.image
-        await again.submit(AllocateProducerIds())
-        await again.log.snapshot(again.image)
-        third = await Node(tmp_path).start()
-        assert third.image == again.image and len(third.names()) == 2
-        await third.controller.close()
-
-    asyncio.run(run())
+@run_by(in_loop)
+async def test_process_that_dies_in_the_middle_loses_nothing(tmp_path, step):
+    node = await Node(tmp_path).start()
+    await node.submit(*COMMANDS)
+    node.files.die_at(step)
+    try:
+        await node.log.snapshot(node.image)
+    except Died:
+        pass
+    else:
+        assert step > 5
+    again = await Node(tmp_path).start()
+    assert again.image == node.image
+    await again.submit(AllocateProducerIds())
+    await again.log.snapshot(again.image)
+    third = await Node(tmp_path).start()
+    assert third.image == again.image and len(third.names()) == 2
+    await third.controller.close()

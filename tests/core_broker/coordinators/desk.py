@@ -20,7 +20,7 @@ from isthmus.protocol.messages import offset_delete as od
 from isthmus.protocol.messages import offset_fetch as of
 from isthmus.protocol.messages import sync_group as sg
 from tests.simulation.product import BrokerHost
-from tests.simulation.runner import Simulation, run
+from tests.simulation.runner import Simulation, run_checked
 
 FSYNC = {"durability": "fsync"}
 
@@ -163,5 +163,4 @@ def simulated(
             await desk.create("t", 2)
         await scenario(desk)
 
-    result = run(1, main)
-    assert result.error is None, result.error
+    run_checked(main)

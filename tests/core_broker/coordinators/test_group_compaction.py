@@ -7,6 +7,7 @@ from isthmus.protocol.messages import delete_groups as dlg
 from isthmus.protocol.messages import describe_groups as dsg
 from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import offset_commit as oc
+from tests.running import run_by
 
 from .desk import Desk, commit_request, simulated
 
@@ -20,34 +21,30 @@ OPTIONS = {
 }
 
 
-def test_groups_read_from_a_compacted_log_are_what_they_were():
-    async def scenario(desk: Desk) -> None:
-        await desk.create("many", PARTITIONS)
-        member, generation = await desk.member("active")
-        await desk.commit(5, group="deleted")
-        await desk.ask(dlg.Request(groups_names=["deleted"]), 2)
-        for number in range(ROUNDS):  # 160 KB each, of which only the last counts
-            await desk.commit(number, group="simple")
-            await commit_all(desk, number)
-            beat = hb.Request(group_id="active", member_id=member, generation_id=generation)
-            assert (await desk.ask(beat, 3)).error_code == E.NONE
-        written = len(desk.host.partition_bytes("__consumer_offsets"))
+@run_by(simulated, options=OPTIONS)
+async def test_groups_read_from_a_compacted_log_are_what_they_were(desk: Desk, /) -> None:
+    await desk.create("many", PARTITIONS)
+    member, generation = await desk.member("active")
+    await desk.commit(5, group="deleted")
+    await desk.ask(dlg.Request(groups_names=["deleted"]), 2)
+    for number in range(ROUNDS):  # 160 KB each, of which only the last counts
+        await desk.commit(number, group="simple")
+        await commit_all(desk, number)
+        beat = hb.Request(group_id="active", member_id=member, generation_id=generation)
+        assert (await desk.ask(beat, 3)).error_code == E.NONE
+    written = len(desk.host.partition_bytes("__consumer_offsets"))
 
-        def is_compacted() -> bool:
-            return len(desk.host.partition_bytes("__consumer_offsets")) < written / 2
+    def is_compacted() -> bool:
+        return len(desk.host.partition_bytes("__consumer_offsets")) < written / 2
 
-        for _ in range(2):
-            await desk.sim.until(is_compacted, "a log of groups that is half as long", 100)
-            assert (await desk.fetched("simple"))[0] == ROUNDS - 1
-            assert [(await desk.fetched("large", "many", index))[0] for index in (0, 7, PARTITIONS - 1)] == [
-                ROUNDS - 1
-            ] * 3
-            assert (await desk.fetched("deleted"))[0] == -1
-            groups = (await desk.ask(dsg.Request(groups=["active", "simple", "deleted"]), 5)).groups
-            assert [group.group_state for group in groups] == ["Stable", "Empty", "Dead"]
-            await desk.restart()
-
-    simulated(scenario, OPTIONS)
+    for _ in range(2):
+        await desk.sim.until(is_compacted, "a log of groups that is half as long", 100)
+        assert (await desk.fetched("simple"))[0] == ROUNDS - 1
+        assert [(await desk.fetched("large", "many", index))[0] for index in (0, 7, PARTITIONS - 1)] == [ROUNDS - 1] * 3
+        assert (await desk.fetched("deleted"))[0] == -1
+        groups = (await desk.ask(dsg.Request(groups=["active", "simple", "deleted"]), 5)).groups
+        assert [group.group_state for group in groups] == ["Stable", "Empty", "Dead"]
+        await desk.restart()
 
 
 async def commit_all(desk: Desk, offset: int) -> None:

@@ -11,72 +11,60 @@ from isthmus.protocol.messages import heartbeat as hb
 from isthmus.protocol.messages import join_group as jg
 from isthmus.protocol.messages import leave_group as lg
 from isthmus.protocol.messages import sync_group as sg
+from tests.running import run_by
 
 from .desk import Desk, join_request, simulated
 
 
-def test_joins_that_cannot_be():
-    async def scenario(desk: Desk) -> None:
-        assert (await desk.ask(join_request(""), 5)).error_code == E.INVALID_GROUP_ID
-        assert (await desk.ask(join_request("g", "who"), 5)).error_code == E.UNKNOWN_MEMBER_ID
-        for session in (5_999, 1_800_001):
-            refused = await desk.ask(join_request("g", session_timeout_ms=session), 5)
-            assert refused.error_code == E.INVALID_SESSION_TIMEOUT
-        assert (await desk.ask(sg.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
-        assert (await desk.ask(hb.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_joins_that_cannot_be(desk: Desk, /) -> None:
+    assert (await desk.ask(join_request(""), 5)).error_code == E.INVALID_GROUP_ID
+    assert (await desk.ask(join_request("g", "who"), 5)).error_code == E.UNKNOWN_MEMBER_ID
+    for session in (5_999, 1_800_001):
+        refused = await desk.ask(join_request("g", session_timeout_ms=session), 5)
+        assert refused.error_code == E.INVALID_SESSION_TIMEOUT
+    assert (await desk.ask(sg.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
+    assert (await desk.ask(hb.Request(group_id="no", member_id="m"), 3)).error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_by_version():
-    async def scenario(desk: Desk) -> None:
-        member, _ = await desk.member()
-        assert (await desk.ask(lg.Request(group_id="no", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
-        many = [lg.MemberIdentity(member_id="m"), lg.MemberIdentity(member_id=member)]
-        unknown = await desk.ask(lg.Request(group_id="no", members=many), 3)
-        assert (unknown.error_code, [m.error_code for m in unknown.members]) == (0, [E.UNKNOWN_MEMBER_ID] * 2)
-        assert (await desk.ask(lg.Request(group_id="g", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
-        assert (await desk.ask(lg.Request(group_id="g", member_id=member), 2)).error_code == E.NONE
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_leaving_by_version(desk: Desk, /) -> None:
+    member, _ = await desk.member()
+    assert (await desk.ask(lg.Request(group_id="no", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
+    many = [lg.MemberIdentity(member_id="m"), lg.MemberIdentity(member_id=member)]
+    unknown = await desk.ask(lg.Request(group_id="no", members=many), 3)
+    assert (unknown.error_code, [m.error_code for m in unknown.members]) == (0, [E.UNKNOWN_MEMBER_ID] * 2)
+    assert (await desk.ask(lg.Request(group_id="g", member_id="m"), 2)).error_code == E.UNKNOWN_MEMBER_ID
+    assert (await desk.ask(lg.Request(group_id="g", member_id=member), 2)).error_code == E.NONE
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 9])
-def test_a_refused_join_names_no_protocol_in_a_way_its_version_can_say(version):
-    async def scenario(desk: Desk) -> None:
-        answer = await desk.ask(join_request("g"), version)
-        assert answer.protocol_name == (None if version >= 7 else "")
-        jg.API.encode_response(answer, version)
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_a_refused_join_names_no_protocol_in_a_way_its_version_can_say(desk: Desk, /, version) -> None:
+    answer = await desk.ask(join_request("g"), version)
+    assert answer.protocol_name == (None if version >= 7 else "")
+    jg.API.encode_response(answer, version)
 
 
-def test_a_shard_with_too_many_groups_refuses_a_join_that_would_make_another(monkeypatch):
+@run_by(simulated)
+async def test_a_shard_with_too_many_groups_refuses_a_join_that_would_make_another(desk: Desk, /, monkeypatch) -> None:
     monkeypatch.setattr(member_requests, "MAX_GROUPS", 1)
-
-    async def scenario(desk: Desk) -> None:
-        assert (await desk.ask(join_request("a"), 5)).error_code == E.MEMBER_ID_REQUIRED
-        assert (await desk.ask(join_request("b"), 5)).error_code == E.COORDINATOR_NOT_AVAILABLE
-        assert (await desk.ask(join_request("a"), 5)).error_code == E.MEMBER_ID_REQUIRED
-
-    simulated(scenario)
+    assert (await desk.ask(join_request("a"), 5)).error_code == E.MEMBER_ID_REQUIRED
+    assert (await desk.ask(join_request("b"), 5)).error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert (await desk.ask(join_request("a"), 5)).error_code == E.MEMBER_ID_REQUIRED
 
 
-def test_a_sync_of_version_5_must_name_the_protocol():
-    async def scenario(desk: Desk) -> None:
-        member, generation = await desk.member()
-        request = sg.Request(group_id="g", member_id=member, generation_id=generation, protocol_type="consumer")
-        assert (await desk.ask(request, 5)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
-        request.protocol_name = "range"
-        assert (await desk.ask(request, 5)).error_code == E.NONE
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_a_sync_of_version_5_must_name_the_protocol(desk: Desk, /) -> None:
+    member, generation = await desk.member()
+    request = sg.Request(group_id="g", member_id=member, generation_id=generation, protocol_type="consumer")
+    assert (await desk.ask(request, 5)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    request.protocol_name = "range"
+    assert (await desk.ask(request, 5)).error_code == E.NONE
 
 
-def test_a_group_keeps_the_id_and_the_host_of_a_member():
-    async def scenario(desk: Desk) -> None:
-        await desk.member()
-        (group,) = (await desk.ask(dsg.Request(groups=["g"]), 5)).groups
-        assert [(member.client_id, member.client_host) for member in group.members] == [("c", "/1.2.3.4")]
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_a_group_keeps_the_id_and_the_host_of_a_member(desk: Desk, /) -> None:
+    await desk.member()
+    (group,) = (await desk.ask(dsg.Request(groups=["g"]), 5)).groups
+    assert [(member.client_id, member.client_host) for member in group.members] == [("c", "/1.2.3.4")]

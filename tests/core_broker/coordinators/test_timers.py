@@ -3,88 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from isthmus.core_broker.coordinators.timers import Timers
-from tests.simulation.runner import Simulation, run
+from tests.running import in_loop, run_by
+from tests.simulation.runner import Simulation, run_checked
 
 WAIT_S = 20
 
 
-def simulated(scenario: Callable[[Simulation], Awaitable[None]]) -> None:
-    result = run(1, scenario)
-    assert result.error is None, result.error
+@run_by(run_checked)
+async def test_names_fire_in_order_of_their_deadlines_once(sim: Simulation, /) -> None:
+    fired: list[tuple[object, int]] = []
+    timers = Timers(lambda name: fired.append((name, round(sim.loop.time() * 1000))))
+    start = round(sim.loop.time() * 1000)
+    timers.schedule("b", 200)
+    timers.schedule("a", 100)
+    timers.schedule("c", 200)
+    timers.cancel("c")
+    await asyncio.sleep(1)
+    assert fired == [("a", start + 100), ("b", start + 200)] and len(timers) == 0
 
 
-def test_names_fire_in_order_of_their_deadlines_once():
-    async def scenario(sim: Simulation) -> None:
-        fired: list[tuple[object, int]] = []
-        timers = Timers(lambda name: fired.append((name, round(sim.loop.time() * 1000))))
-        start = round(sim.loop.time() * 1000)
-        timers.schedule("b", 200)
-        timers.schedule("a", 100)
-        timers.schedule("c", 200)
-        timers.cancel("c")
-        await asyncio.sleep(1)
-        assert fired == [("a", start + 100), ("b", start + 200)] and len(timers) == 0
-
-    simulated(scenario)
-
-
-def test_a_deadline_can_move_both_ways():
-    async def scenario(sim: Simulation) -> None:
-        fired: list[object] = []
-        timers = Timers(fired.append)
-        timers.schedule("later", 100)
-        timers.schedule("later", 500)
-        timers.schedule("sooner", 500)
-        timers.schedule("sooner", 100)
-        timers.schedule("again", 100)
-        timers.cancel("again")
-        timers.schedule("again", 300)
-        await asyncio.sleep(0.2)
-        assert fired == ["sooner"]
-        await asyncio.sleep(0.2)
-        assert fired == ["sooner", "again"]
-        await asyncio.sleep(0.2)
-        assert fired == ["sooner", "again", "later"]
-
-    simulated(scenario)
+@run_by(run_checked)
+async def test_a_deadline_can_move_both_ways(sim: Simulation, /) -> None:
+    fired: list[object] = []
+    timers = Timers(fired.append)
+    timers.schedule("later", 100)
+    timers.schedule("later", 500)
+    timers.schedule("sooner", 500)
+    timers.schedule("sooner", 100)
+    timers.schedule("again", 100)
+    timers.cancel("again")
+    timers.schedule("again", 300)
+    await asyncio.sleep(0.2)
+    assert fired == ["sooner"]
+    await asyncio.sleep(0.2)
+    assert fired == ["sooner", "again"]
+    await asyncio.sleep(0.2)
+    assert fired == ["sooner", "again", "later"]
 
 
-def test_heartbeats_do_not_make_the_heap_grow():
-    async def scenario(sim: Simulation) -> None:
-        timers = Timers(lambda name: None)
-        for _ in range(1000):
-            for name in range(10):
-                timers.schedule(name, 10_000)
-            await asyncio.sleep(0.01)
-        assert len(timers) == 10 and len(timers._heap) <= 10
-
-    simulated(scenario)
+@run_by(run_checked)
+async def test_heartbeats_do_not_make_the_heap_grow(sim: Simulation, /) -> None:
+    timers = Timers(lambda name: None)
+    for _ in range(1000):
+        for name in range(10):
+            timers.schedule(name, 10_000)
+        await asyncio.sleep(0.01)
+    assert len(timers) == 10 and len(timers._heap) <= 10
 
 
-def test_what_fires_may_schedule_again():
-    async def scenario(sim: Simulation) -> None:
-        fired: list[float] = []
+@run_by(run_checked)
+async def test_what_fires_may_schedule_again(sim: Simulation, /) -> None:
+    fired: list[float] = []
 
-        def fire(name: object) -> None:
-            fired.append(sim.loop.time())
-            if len(fired) < 5:
-                timers.schedule(name, 100)
+    def fire(name: object) -> None:
+        fired.append(sim.loop.time())
+        if len(fired) < 5:
+            timers.schedule(name, 100)
 
-        timers = Timers(fire)
-        timers.schedule("x", 100)
-        await asyncio.sleep(2)
-        assert len(fired) == 5
-        timers.schedule("y", 100)
-        timers.close()
-        await asyncio.sleep(1)
-        assert len(fired) == 5
-
-    simulated(scenario)
+    timers = Timers(fire)
+    timers.schedule("x", 100)
+    await asyncio.sleep(2)
+    assert len(fired) == 5
+    timers.schedule("y", 100)
+    timers.close()
+    await asyncio.sleep(1)
+    assert len(fired) == 5
 
 
 class PausedLoop(asyncio.SelectorEventLoop):
@@ -121,21 +108,19 @@ def test_what_is_due_after_a_pause_waits_for_what_was_sent_meanwhile(pause_s: fl
     loop.close()
 
 
-def test_one_that_fails_does_not_hold_up_the_others():
-    async def scenario() -> None:  # on a real loop: a simulated one ends with the first error that nobody handles
-        failed: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(str(context["exception"])))
-        others_time = asyncio.Event()
+@run_by(in_loop)
+async def test_one_that_fails_does_not_hold_up_the_others() -> None:
+    failed: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(str(context["exception"])))
+    others_time = asyncio.Event()
 
-        def fire(name: object) -> None:
-            if name == "bad":
-                raise RuntimeError("a bad one")
-            others_time.set()
+    def fire(name: object) -> None:
+        if name == "bad":
+            raise RuntimeError("a bad one")
+        others_time.set()
 
-        timers = Timers(fire)
-        timers.schedule("good", 20)
-        timers.schedule("bad", 0)
-        await asyncio.wait_for(others_time.wait(), WAIT_S)
-        assert failed == ["a bad one"]
-
-    asyncio.run(scenario())
+    timers = Timers(fire)
+    timers.schedule("good", 20)
+    timers.schedule("bad", 0)
+    await asyncio.wait_for(others_time.wait(), WAIT_S)
+    assert failed == ["a bad one"]

@@ -16,6 +16,7 @@ from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode as E
 from isthmus.protocol.messages import offset_fetch as of
 from tests.core_broker.storage.support import place
+from tests.running import run_by
 
 from .desk import FSYNC, Desk, join_request, simulated
 
@@ -75,133 +76,118 @@ async def told(desk: Desk) -> int:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_groups_that_could_not_be_read_come_back_once_they_can(number, reads, caplog):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        await reads.start(desk, number)
-        assert (await desk.find()).error_code == E.NONE
-        assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
-        assert os.strerror(number) in desk.groups.unread()[0]
-        await desk.sim.sleep(200)
-        assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
-        reads.heal()
-        await desk.sim.sleep(RETRY_MOST_S)
-        assert await desk.fetched() == (5, -1, "")
-        assert desk.groups.unread() == {}
-        pauses = [after - before for before, after in zip(reads.refused_s, reads.refused_s[1:], strict=False)]
-        assert pauses[:4] == pytest.approx([RETRY_FIRST_S * factor for factor in (1, 2, 4, 8)], abs=0.1)
-        assert pauses[-2:] == pytest.approx([RETRY_MOST_S] * 2, abs=0.1)
-        said = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-        assert len(said) == 1 and "its groups are unavailable" in said[0] and os.strerror(number) in said[0]
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_groups_that_could_not_be_read_come_back_once_they_can(desk: Desk, /, number, reads, caplog) -> None:
+    await desk.commit(5)
+    await reads.start(desk, number)
+    assert (await desk.find()).error_code == E.NONE
+    assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert os.strerror(number) in desk.groups.unread()[0]
+    await desk.sim.sleep(200)
+    assert await told(desk) == E.COORDINATOR_LOAD_IN_PROGRESS
+    reads.heal()
+    await desk.sim.sleep(RETRY_MOST_S)
+    assert await desk.fetched() == (5, -1, "")
+    assert desk.groups.unread() == {}
+    pauses = [after - before for before, after in zip(reads.refused_s, reads.refused_s[1:], strict=False)]
+    assert pauses[:4] == pytest.approx([RETRY_FIRST_S * factor for factor in (1, 2, 4, 8)], abs=0.1)
+    assert pauses[-2:] == pytest.approx([RETRY_MOST_S] * 2, abs=0.1)
+    said = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert len(said) == 1 and "its groups are unavailable" in said[0] and os.strerror(number) in said[0]
 
 
-def test_control_what_is_broken_is_not_read_again(reads, caplog):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        await reads.start(desk, errno.EIO)
-        reads.heal()
-        await desk.sim.sleep(200)
-        assert len(reads.refused_s) == 1
-        assert await told(desk) == E.COORDINATOR_NOT_AVAILABLE
-        assert "Input/output error" in desk.groups.unread()[0]
-        assert "its groups stay unavailable" in caplog.text
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_control_what_is_broken_is_not_read_again(desk: Desk, /, reads, caplog) -> None:
+    await desk.commit(5)
+    await reads.start(desk, errno.EIO)
+    reads.heal()
+    await desk.sim.sleep(200)
+    assert len(reads.refused_s) == 1
+    assert await told(desk) == E.COORDINATOR_NOT_AVAILABLE
+    assert "Input/output error" in desk.groups.unread()[0]
+    assert "its groups stay unavailable" in caplog.text
 
 
-def test_reading_goes_on_from_where_it_was(reads, monkeypatch):
+@run_by(simulated)
+async def test_reading_goes_on_from_where_it_was(desk: Desk, /, reads, monkeypatch) -> None:
     monkeypatch.setattr(runtime, "READ_BYTES", 1)  # one batch at a time
-
-    async def scenario(desk: Desk) -> None:
-        for offset in range(10):
-            await desk.commit(offset)
-        records = desk.groups.host.shards.shards[0].partition.log.log_end_offset
-        reads.let_through = 4
-        await reads.start(desk, errno.EMFILE)
-        assert 0 < reads.replayed < records
-        reads.heal()
-        await desk.sim.sleep(2 * RETRY_FIRST_S)
-        assert await desk.fetched() == (9, -1, "")
-        assert reads.replayed == records
-
-    simulated(scenario)
+    for offset in range(10):
+        await desk.commit(offset)
+    records = desk.groups.host.shards.shards[0].partition.log.log_end_offset
+    reads.let_through = 4
+    await reads.start(desk, errno.EMFILE)
+    assert 0 < reads.replayed < records
+    reads.heal()
+    await desk.sim.sleep(2 * RETRY_FIRST_S)
+    assert await desk.fetched() == (9, -1, "")
+    assert reads.replayed == records
 
 
-def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_there(reads):
-    async def scenario(desk: Desk) -> None:
-        await desk.create("u")
-        await desk.commit(5)
-        await desk.commit(7, topic="u")
-        await reads.start(desk, errno.EMFILE)
-        await desk.submit(DeleteTopics(names=["u"]))
-        reads.heal()
-        await desk.sim.sleep(2 * RETRY_FIRST_S)
-        assert await desk.fetched() == (5, -1, "")
-        assert await desk.fetched(topic="u") == (-1, -1, "")
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_there(desk: Desk, /, reads) -> None:
+    await desk.create("u")
+    await desk.commit(5)
+    await desk.commit(7, topic="u")
+    await reads.start(desk, errno.EMFILE)
+    await desk.submit(DeleteTopics(names=["u"]))
+    reads.heal()
+    await desk.sim.sleep(2 * RETRY_FIRST_S)
+    assert await desk.fetched() == (5, -1, "")
+    assert await desk.fetched(topic="u") == (-1, -1, "")
 
 
-def test_broker_that_stops_meanwhile_tries_no_more(reads):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        await reads.start(desk, errno.EMFILE)
-        process = desk.host.machine.process
-        assert process is not None and desk.host.broker is not None
-        await process.outcome(desk.host.broker.stop())
-        count = len(reads.refused_s)
-        await desk.sim.sleep(200)
-        assert len(reads.refused_s) == count
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_broker_that_stops_meanwhile_tries_no_more(desk: Desk, /, reads) -> None:
+    await desk.commit(5)
+    await reads.start(desk, errno.EMFILE)
+    process = desk.host.machine.process
+    assert process is not None and desk.host.broker is not None
+    await process.outcome(desk.host.broker.stop())
+    count = len(reads.refused_s)
+    await desk.sim.sleep(200)
+    assert len(reads.refused_s) == count
 
 
-def test_partition_that_comes_back_while_the_broker_stops_is_not_read(reads):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        groups, process = desk.groups, desk.host.machine.process
-        assert process is not None
-        await process.outcome(groups.host.stop())
-        await desk.inside(lambda: groups.host.came_back("__consumer_offsets", 0))
-        await desk.sim.sleep(RETRY_MOST_S)
-        assert groups.host.shards.shards == {} and len(groups.host._timers) == 0
-
-    simulated(scenario)
+@run_by(simulated)
+async def test_partition_that_comes_back_while_the_broker_stops_is_not_read(desk: Desk, /, reads) -> None:
+    await desk.commit(5)
+    groups, process = desk.groups, desk.host.machine.process
+    assert process is not None
+    await process.outcome(groups.host.stop())
+    await desk.inside(lambda: groups.host.came_back("__consumer_offsets", 0))
+    await desk.sim.sleep(RETRY_MOST_S)
+    assert groups.host.shards.shards == {} and len(groups.host._timers) == 0
 
 
-def test_groups_whose_partition_went_offline_have_no_coordinator(reads):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        member_id, _ = await desk.member("crew")
-        desk.host.machine.disk.fail("sync", errno.EIO, containing="__consumer_offsets-0/")
-        assert await desk.commit(6) == E.NOT_COORDINATOR
-        assert (await desk.find()).error_code == E.COORDINATOR_NOT_AVAILABLE
-        assert await told(desk) == E.NOT_COORDINATOR
-        joined = await desk.ask(join_request("crew", member_id), 5)
-        assert (joined.error_code, joined.member_id) == (E.NOT_COORDINATOR, "")
-        assert desk.groups.host.shards.shards == {}
-        await desk.restart(power=True)
-        assert (await desk.find()).error_code == E.NONE
-        assert (await desk.fetched())[0] in (5, 6)
-
-    simulated(scenario, FSYNC)
+@run_by(simulated, options=FSYNC)
+async def test_groups_whose_partition_went_offline_have_no_coordinator(desk: Desk, /, reads) -> None:
+    await desk.commit(5)
+    member_id, _ = await desk.member("crew")
+    desk.host.machine.disk.fail("sync", errno.EIO, containing="__consumer_offsets-0/")
+    assert await desk.commit(6) == E.NOT_COORDINATOR
+    assert (await desk.find()).error_code == E.COORDINATOR_NOT_AVAILABLE
+    assert await told(desk) == E.NOT_COORDINATOR
+    joined = await desk.ask(join_request("crew", member_id), 5)
+    assert (joined.error_code, joined.member_id) == (E.NOT_COORDINATOR, "")
+    assert desk.groups.host.shards.shards == {}
+    await desk.restart(power=True)
+    assert (await desk.find()).error_code == E.NONE
+    assert (await desk.fetched())[0] in (5, 6)
 
 
-def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coordinated_again(reads):
-    async def scenario(desk: Desk) -> None:
-        await desk.commit(5)
-        shard = desk.groups.host.shards.shards[0]
-        desk.host.machine.disk.fail("sync", errno.ENOSPC, containing="__consumer_offsets-0/")
-        assert await desk.commit(6) == E.NOT_COORDINATOR
-        assert await told(desk) in (E.NONE, E.NOT_COORDINATOR)
-        await desk.sim.sleep(2 * RETRY_FIRST_S)
-        again = desk.groups.host.shards.shards[0]
-        assert again is not shard and again.failure is None  # what it knew is what its log holds
-        assert (await desk.fetched())[0] in (5, 6)
-        assert await desk.commit(7) == E.NONE
-        await desk.restart(power=True)
-        assert await desk.fetched() == (7, -1, "")
-
-    simulated(scenario, FSYNC)
+@run_by(simulated, options=FSYNC)
+async def test_groups_whose_commit_could_not_be_synced_for_want_of_room_are_coordinated_again(
+    desk: Desk, /, reads
+) -> None:
+    await desk.commit(5)
+    shard = desk.groups.host.shards.shards[0]
+    desk.host.machine.disk.fail("sync", errno.ENOSPC, containing="__consumer_offsets-0/")
+    assert await desk.commit(6) == E.NOT_COORDINATOR
+    assert await told(desk) in (E.NONE, E.NOT_COORDINATOR)
+    await desk.sim.sleep(2 * RETRY_FIRST_S)
+    again = desk.groups.host.shards.shards[0]
+    assert again is not shard and again.failure is None  # what it knew is what its log holds
+    assert (await desk.fetched())[0] in (5, 6)
+    assert await desk.commit(7) == E.NONE
+    await desk.restart(power=True)
+    assert await desk.fetched() == (7, -1, "")

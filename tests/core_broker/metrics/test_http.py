@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.core_broker.metrics import http
 from isthmus.core_broker.metrics.http import MAX_CONNECTIONS, MAX_HEAD_BYTES, Answer, HttpListener, text
+from tests.running import in_loop, run_by
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -121,22 +122,20 @@ def test_what_is_asked_and_what_is_told(request_: bytes, status: int, has: bytes
         assert b"one" not in socket.data
 
 
-def test_a_client_that_does_not_read_holds_up_nothing_but_its_answer() -> None:
-    async def main() -> None:
-        socket = connect(listener())
-        socket.full = True
-        socket.protocol.data_received(GET)
-        for _ in range(8):
-            await asyncio.sleep(0)
-        assert b"one" not in socket.data
-        assert not socket.reading
-        socket.full = False
-        socket.protocol.resume_writing()
-        for _ in range(8):
-            await asyncio.sleep(0)
-        assert socket.data.endswith(b"two\n\r\n0\r\n\r\n")
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_a_client_that_does_not_read_holds_up_nothing_but_its_answer() -> None:
+    socket = connect(listener())
+    socket.full = True
+    socket.protocol.data_received(GET)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert b"one" not in socket.data
+    assert not socket.reading
+    socket.full = False
+    socket.protocol.resume_writing()
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert socket.data.endswith(b"two\n\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -147,39 +146,35 @@ def test_a_client_that_does_not_read_holds_up_nothing_but_its_answer() -> None:
         ("ANSWER_TIMEOUT_S", lambda socket: (setattr(socket, "full", True), socket.protocol.data_received(GET))),
     ],
 )
-def test_who_takes_too_long_is_cut_off(
+@run_by(in_loop)
+async def test_who_takes_too_long_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[Socket], object]
 ) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        timers: list[tuple[float, Callable[[], None]]] = []
-        monkeypatch.setattr(http, name, 123.0)
-        monkeypatch.setattr(
-            loop, "call_later", lambda delay, fn: timers.append((delay, fn)) or asyncio.TimerHandle(0, fn, (), loop)
-        )
-        socket = connect(listener())
-        act(socket)
-        await asyncio.sleep(0)
-        assert not socket.is_aborted
-        delay, end = timers[-1]
-        assert delay == 123.0
-        end()
-        assert socket.is_aborted
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    timers: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(http, name, 123.0)
+    monkeypatch.setattr(
+        loop, "call_later", lambda delay, fn: timers.append((delay, fn)) or asyncio.TimerHandle(0, fn, (), loop)
+    )
+    socket = connect(listener())
+    act(socket)
+    await asyncio.sleep(0)
+    assert not socket.is_aborted
+    delay, end = timers[-1]
+    assert delay == 123.0
+    end()
+    assert socket.is_aborted
 
 
-def test_connections_are_bounded_and_make_room() -> None:
-    async def main() -> None:
-        made = listener()
-        sockets = [connect(made) for _ in range(MAX_CONNECTIONS + 1)]
-        assert [socket.is_aborted for socket in sockets] == [False] * MAX_CONNECTIONS + [True]
-        sockets[0].protocol.connection_lost(None)
-        assert not connect(made).is_aborted
-        made.close()
-        assert not made.connections
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_connections_are_bounded_and_make_room() -> None:
+    made = listener()
+    sockets = [connect(made) for _ in range(MAX_CONNECTIONS + 1)]
+    assert [socket.is_aborted for socket in sockets] == [False] * MAX_CONNECTIONS + [True]
+    sockets[0].protocol.connection_lost(None)
+    assert not connect(made).is_aborted
+    made.close()
+    assert not made.connections
 
 
 def test_a_page_that_fails_ends_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:

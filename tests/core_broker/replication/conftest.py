@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .shortages import World
+from .worlds import World
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication._core import Traffic
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from tests.running import in_loop, run_by
 
 
 class FakeLog:
@@ -67,62 +68,53 @@ def test_page_cache_moves_the_high_watermark_at_once():
     assert seen == ["data", "two"]
 
 
-def test_fsync_moves_it_after_the_sync_and_commits_in_groups():
+@run_by(in_loop)
+async def test_fsync_moves_it_after_the_sync_and_commits_in_groups():
     partition, log = make(durability="fsync")
     seen = []
-
-    async def main():
+    partition.append(1, 0, 0)
+    partition.wait_for_high_watermark(1, lambda: seen.append(1))
+    await turns()
+    for end in (2, 3, 4):
         partition.append(1, 0, 0)
-        partition.wait_for_high_watermark(1, lambda: seen.append(1))
-        await turns()
-        for end in (2, 3, 4):
-            partition.append(1, 0, 0)
-            partition.wait_for_high_watermark(end, lambda end=end: seen.append(end))
-        assert (partition.high_watermark, seen, len(log.syncs)) == (0, [], 1)
-        log.syncs[0].set_result(None)
-        await turns()
-        assert (partition.high_watermark, seen, len(log.syncs)) == (1, [1], 2)
-        log.syncs[1].set_result(None)
-        await turns()
-        assert (partition.high_watermark, seen, len(log.syncs)) == (4, [1, 2, 3, 4], 2)
-
-    asyncio.run(main())
+        partition.wait_for_high_watermark(end, lambda end=end: seen.append(end))
+    assert (partition.high_watermark, seen, len(log.syncs)) == (0, [], 1)
+    log.syncs[0].set_result(None)
+    await turns()
+    assert (partition.high_watermark, seen, len(log.syncs)) == (1, [1], 2)
+    log.syncs[1].set_result(None)
+    await turns()
+    assert (partition.high_watermark, seen, len(log.syncs)) == (4, [1, 2, 3, 4], 2)
 
 
-def test_flush_messages_holds_the_high_watermark_back_until_synced():
+@run_by(in_loop)
+async def test_flush_messages_holds_the_high_watermark_back_until_synced():
     partition, log = make(flush_messages="1")
-
-    async def main():
-        log.needs_flush = True
-        partition.append(1, 0, 0)
-        await turns()
-        assert partition.high_watermark == 0
-        log.syncs[0].set_result(None)
-        await turns()
-        assert partition.high_watermark == 1
-
-    asyncio.run(main())
+    log.needs_flush = True
+    partition.append(1, 0, 0)
+    await turns()
+    assert partition.high_watermark == 0
+    log.syncs[0].set_result(None)
+    await turns()
+    assert partition.high_watermark == 1
 
 
-def test_failed_sync_takes_the_partition_offline_and_tells_all():
+@run_by(in_loop)
+async def test_failed_sync_takes_the_partition_offline_and_tells_all():
     partition, log = make(durability="fsync")
     seen = []
-
-    async def main():
+    partition.append(1, 0, 0)
+    partition.wait_for_high_watermark(1, lambda: seen.append("end"))
+    partition.wait_for_data(lambda: seen.append("data"))
+    await turns()
+    log.syncs[0].set_exception(OSError(5, "Input/output error"))
+    await turns()
+    assert seen == ["end", "data"]
+    assert partition.high_watermark == 0
+    with pytest.raises(KafkaError) as caught:
         partition.append(1, 0, 0)
-        partition.wait_for_high_watermark(1, lambda: seen.append("end"))
-        partition.wait_for_data(lambda: seen.append("data"))
-        await turns()
-        log.syncs[0].set_exception(OSError(5, "Input/output error"))
-        await turns()
-        assert seen == ["end", "data"]
-        assert partition.high_watermark == 0
-        with pytest.raises(KafkaError) as caught:
-            partition.append(1, 0, 0)
-        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t-0" in caught.value.message
-
-    asyncio.run(main())
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "t-0" in caught.value.message
 
 
 def test_cancelled_waits_are_not_called():

@@ -12,7 +12,7 @@ import pytest
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.protocol.messages import metadata_records as r
 
-from .shortages import ID, World, partition, settle
+from .worlds import ID, World, partition, settle
 
 COUNT = 20
 FSYNC = r.ConfigRecord(resource_type=2, resource_name="t", name="durability", value="fsync")

@@ -10,6 +10,7 @@ from isthmus.core_broker.replication._core import IN_LINE, MIRRORED, NO_APPENDS,
 from isthmus.core_broker.replication.states import MEANING, TABLE, Event, State, next_state
 from isthmus.core_broker.server._produce import COMPILED
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from tests.running import run_by
 
 from ..server.apis.serving import Serving, serve
 from ..storage.support import batch
@@ -66,22 +67,20 @@ def test_the_high_watermark_never_goes_back() -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="plain Python has the long way only")
-def test_an_append_by_the_short_way_waits_for_its_high_watermark(tmp_path) -> None:
+@run_by(serve)
+async def test_an_append_by_the_short_way_waits_for_its_high_watermark(serving: Serving, /) -> None:
     """As acks=all will wait for followers: the short way appends, the answer comes with the high watermark."""
     from ..server.produce_worlds import CORRELATION, body_of
 
-    async def work(serving: Serving) -> None:
-        await serving.topic("t", durability="fsync")
-        partition = serving.replicas.get("t", 0)
-        serving.context.version = 12
-        from isthmus.core_broker.server.dispatch import Routes
+    await serving.topic("t", durability="fsync")
+    partition = serving.replicas.get("t", 0)
+    serving.context.version = 12
+    from isthmus.core_broker.server.dispatch import Routes
 
-        frame = memoryview(bytearray(body_of(12, ("t", 0, batch(2)))))
-        pending = Routes()[12].answer_at_once(frame, 0, CORRELATION, serving.context)
-        assert (partition.log.log_end_offset, partition.high_watermark, pending.done) == (2, 0, False)
-        done = asyncio.get_running_loop().create_future()
-        pending.when_done(done.set_result)
-        [row] = (await done).responses[0].partition_responses
-        assert (row.error_code, row.base_offset, partition.high_watermark) == (0, 0, 2)
-
-    serve(tmp_path, work)
+    frame = memoryview(bytearray(body_of(12, ("t", 0, batch(2)))))
+    pending = Routes()[12].answer_at_once(frame, 0, CORRELATION, serving.context)
+    assert (partition.log.log_end_offset, partition.high_watermark, pending.done) == (2, 0, False)
+    done = asyncio.get_running_loop().create_future()
+    pending.when_done(done.set_result)
+    [row] = (await done).responses[0].partition_responses
+    assert (row.error_code, row.base_offset, partition.high_watermark) == (0, 0, 2)

@@ -14,30 +14,28 @@ from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Output, Sende
 from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, WAITS_MAX, ColdSends
 from isthmus.core_broker.storage.disk.files import FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
+from tests.running import in_loop, run_by
 
 from ..cold import PAGE
 from .sending_ends import Owner, Transport, cold_file, make_file, received
 
 
-def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
+@run_by(in_loop)
+async def test_what_is_cold_is_sent_by_the_pool(tmp_path, senders, ends):
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 5_000_000)
-
-    async def main():
-        before = len(os.listdir("/proc/self/fd"))
-        owner = Owner()
-        sender = Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files))
-        assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
-        wanted = b"head" + content[100:4_000_100] + b"tail"
-        assert await received(theirs, len(wanted), owner) == wanted
-        assert threading.get_ident() not in senders and files.waits == []
-        files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
-        sender = Sender(Owner(), Output(Transport(ours)), 1 << 20, ColdSends(files))
-        assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
-        assert senders[-1] == threading.get_ident()
-        assert len(os.listdir("/proc/self/fd")) == before
-
-    asyncio.run(main())
+    before = len(os.listdir("/proc/self/fd"))
+    owner = Owner()
+    sender = Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files))
+    assert not sender.send([b"head", FileRange(file, 100, 4_000_000), b"tail"])
+    wanted = b"head" + content[100:4_000_100] + b"tail"
+    assert await received(theirs, len(wanted), owner) == wanted
+    assert threading.get_ident() not in senders and files.waits == []
+    files.is_cold = False  # the control: what is cached is sent by the loop, and would be seen
+    sender = Sender(Owner(), Output(Transport(ours)), 1 << 20, ColdSends(files))
+    assert sender.send([FileRange(file, 0, 2 * SMALL_RANGE_BYTES)])
+    assert senders[-1] == threading.get_ident()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_is_cold_is_read_by_the_pool_where_there_is_no_socket(tmp_path):
@@ -67,24 +65,21 @@ async def send_piece(cold, file, position):
     assert (await outcome_of(cold, file, position, PIECE_BYTES))[2] is None
 
 
-def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
+@run_by(in_loop)
+async def test_a_cold_reader_stays_with_the_pool_until_it_has_caught_up(tmp_path):
     """What the system has read ahead does not call it back: to send that makes the system read on, which may wait."""
     files, file, _ = cold_file(tmp_path, 40 << 20)
     cold = ColdSends(files)
     step = PIECE_BYTES
-
-    async def main():
-        assert cold.is_cold(file, 0, step)
-        await send_piece(cold, file, 0)
-        files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
-        assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
-        assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
-        await send_piece(cold, file, step)
-        files.is_cold = False
-        await send_piece(cold, file, 2 * step)
-        assert not cold.is_cold(file, 3 * step, step)
-
-    asyncio.run(main())
+    assert cold.is_cold(file, 0, step)
+    await send_piece(cold, file, 0)
+    files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
+    assert cold.is_cold(file, step, step) and cold.is_cold(file, step - 1000, step)
+    assert not cold.is_cold(file, 5 * step, step)  # another reader, of what is cached
+    await send_piece(cold, file, step)
+    files.is_cold = False
+    await send_piece(cold, file, 2 * step)
+    assert not cold.is_cold(file, 3 * step, step)
 
 
 def test_who_has_read_all_there_is_has_caught_up(tmp_path):
@@ -101,90 +96,73 @@ def test_who_has_read_all_there_is_has_caught_up(tmp_path):
     files.close()
 
 
-def test_a_place_where_a_read_failed_is_not_remembered(tmp_path):
+@run_by(in_loop)
+async def test_a_place_where_a_read_failed_is_not_remembered(tmp_path):
     files, file, _ = cold_file(tmp_path, 2 * PIECE_BYTES)
     cold = ColdSends(files)
-
-    async def main():
-        files.broken = OSError(errno.EIO, "broken")
-        assert (await outcome_of(cold, file, 0, PIECE_BYTES))[2] is files.broken
-        files.broken = None
-        files.is_cold = False
-        assert not cold.is_cold(file, 0, PIECE_BYTES)
-
-    asyncio.run(main())
+    files.broken = OSError(errno.EIO, "broken")
+    assert (await outcome_of(cold, file, 0, PIECE_BYTES))[2] is files.broken
+    files.broken = None
+    files.is_cold = False
+    assert not cold.is_cold(file, 0, PIECE_BYTES)
 
 
-def test_who_misses_few_pages_of_many_has_the_loop(tmp_path):
+@run_by(in_loop)
+async def test_who_misses_few_pages_of_many_has_the_loop(tmp_path):
     files, file, _ = cold_file(tmp_path, 80 << 20)
     cold = ColdSends(files)
     piece = PIECE_BYTES // PAGE
     lost = [piece + 100, 3 * piece + 20, 50 * piece]
     files.cached.update((file.path, page) for page in range(piece, file.size // PAGE) if page not in lost)
-
-    async def main():
-        assert cold.is_cold(file, 0, PIECE_BYTES)
-        await send_piece(cold, file, 0)
-        assert not any(
-            cold.is_cold(file, position, PIECE_BYTES) for position in range(PIECE_BYTES, file.size, PIECE_BYTES)
-        )
-        files.cached.difference_update((file.path, page) for page in range(piece, piece + piece // FEW))
-        assert cold.is_cold(file, PIECE_BYTES, PIECE_BYTES)  # with the one from above it is one more than few
-
-    asyncio.run(main())
+    assert cold.is_cold(file, 0, PIECE_BYTES)
+    await send_piece(cold, file, 0)
+    assert not any(cold.is_cold(file, position, PIECE_BYTES) for position in range(PIECE_BYTES, file.size, PIECE_BYTES))
+    files.cached.difference_update((file.path, page) for page in range(piece, piece + piece // FEW))
+    assert cold.is_cold(file, PIECE_BYTES, PIECE_BYTES)  # with the one from above it is one more than few
 
 
-def test_several_cold_readers_of_one_file_stay_with_the_pool(tmp_path, monkeypatch):
+@run_by(in_loop)
+async def test_several_cold_readers_of_one_file_stay_with_the_pool(tmp_path, monkeypatch):
     monkeypatch.setattr(cold_sends, "READERS_MAX", 2)
     files, file, _ = cold_file(tmp_path, 40 << 20)
     cold = ColdSends(files)
     step = PIECE_BYTES
-
-    async def main():
-        await send_piece(cold, file, 0)
-        await send_piece(cold, file, 10 * step)
-        files.cached.update((file.path, page) for page in range(20 << 8))
-        assert cold.is_cold(file, step, step) and cold.is_cold(file, 11 * step, step)
-        assert not cold.is_cold(file, 5 * step, step)  # the control: it is cached
-        await send_piece(cold, file, 11 * step)
-        assert cold.is_cold(file, step, step)  # the second went on, and is not a third
-        await send_piece(cold, file, 15 * step)
-        assert not cold.is_cold(file, step, step)  # past the bound the one goes that was not seen for longest
-
-    asyncio.run(main())
+    await send_piece(cold, file, 0)
+    await send_piece(cold, file, 10 * step)
+    files.cached.update((file.path, page) for page in range(20 << 8))
+    assert cold.is_cold(file, step, step) and cold.is_cold(file, 11 * step, step)
+    assert not cold.is_cold(file, 5 * step, step)  # the control: it is cached
+    await send_piece(cold, file, 11 * step)
+    assert cold.is_cold(file, step, step)  # the second went on, and is not a third
+    await send_piece(cold, file, 15 * step)
+    assert not cold.is_cold(file, step, step)  # past the bound the one goes that was not seen for longest
 
 
-def test_a_cold_reader_stays_with_the_pool_and_no_head_waits_for_it(tmp_path, senders, ends):
+@run_by(in_loop)
+async def test_a_cold_reader_stays_with_the_pool_and_no_head_waits_for_it(tmp_path, senders, ends):
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 40 << 20)
     size = 1 << 20
-
-    async def main():
-        cold = ColdSends(files)
-        for at in 0, size, 2 * size:
-            owner = Owner()
-            assert not Sender(owner, Output(Transport(ours)), size, cold).send([b"head", FileRange(file, at, size)])
-            assert theirs.recv(100, socket.MSG_PEEK) == b"head"
-            assert await received(theirs, 4 + size, owner) == b"head" + content[at : at + size]
-            files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
-        assert senders and threading.get_ident() not in senders
-
-    asyncio.run(main())
+    cold = ColdSends(files)
+    for at in 0, size, 2 * size:
+        owner = Owner()
+        assert not Sender(owner, Output(Transport(ours)), size, cold).send([b"head", FileRange(file, at, size)])
+        assert theirs.recv(100, socket.MSG_PEEK) == b"head"
+        assert await received(theirs, 4 + size, owner) == b"head" + content[at : at + size]
+        files.cached.update((file.path, page) for page in range(30 << 8))  # 30 MB read ahead
+    assert senders and threading.get_ident() not in senders
 
 
-def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
+@run_by(in_loop)
+async def test_a_reader_that_does_not_read_gives_the_thread_back(tmp_path, ends):
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 3_000_000)
-
-    async def main():
-        owner, cold = Owner(), ColdSends(files)
-        assert not Sender(owner, Output(Transport(ours)), 1 << 20, cold).send([FileRange(file, 0, len(content))])
-        while cold._tasks:
-            await asyncio.sleep(0)
-        assert not owner.was_sent
-        assert await received(theirs, len(content), owner) == content
-
-    asyncio.run(main())
+    owner, cold = Owner(), ColdSends(files)
+    assert not Sender(owner, Output(Transport(ours)), 1 << 20, cold).send([FileRange(file, 0, len(content))])
+    while cold._tasks:
+        await asyncio.sleep(0)
+    assert not owner.was_sent
+    assert await received(theirs, len(content), owner) == content
 
 
 @pytest.mark.parametrize(("has_room", "calls"), [(True, WAITS_MAX + 1), (False, 1)])
@@ -206,7 +184,8 @@ def test_a_thread_waits_for_room_for_so_long_only(tmp_path, monkeypatch, ends, h
     assert outcome == (0, b"", None) and len(asked) == calls
 
 
-def test_an_error_after_some_bytes_is_told_at_its_byte(tmp_path, monkeypatch, ends):
+@run_by(in_loop)
+async def test_an_error_after_some_bytes_is_told_at_its_byte(tmp_path, monkeypatch, ends):
     ours, _ = ends
     files, file, _ = cold_file(tmp_path, 100_000)
     outcomes = [700, 300, BrokenPipeError(errno.EPIPE, "gone"), BrokenPipeError(errno.EPIPE, "gone")]
@@ -218,12 +197,8 @@ def test_an_error_after_some_bytes_is_told_at_its_byte(tmp_path, monkeypatch, en
 
     monkeypatch.setattr(os, "sendfile", some)
     cold = ColdSends(files)
-
-    async def main():
-        assert await outcome_of(cold, file, 0, 100_000, os.dup(ours.fileno())) == (1000, b"", None)
-        assert isinstance((await outcome_of(cold, file, 1000, 99_000, os.dup(ours.fileno())))[2], BrokenPipeError)
-
-    asyncio.run(main())
+    assert await outcome_of(cold, file, 0, 100_000, os.dup(ours.fileno())) == (1000, b"", None)
+    assert isinstance((await outcome_of(cold, file, 1000, 99_000, os.dup(ours.fileno())))[2], BrokenPipeError)
 
 
 def test_a_file_that_was_cut_ends_the_connection_of_its_cold_reader(tmp_path, ends):
@@ -280,22 +255,20 @@ def test_no_memory_for_a_cold_read_ends_the_connection_and_takes_no_partition_of
     assert error is broken and not told
 
 
-def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
+@run_by(in_loop)
+async def test_a_sender_that_is_closed_while_the_pool_sends_ends_there(tmp_path):
     files, file, _ = cold_file(tmp_path, 100_000)
-
-    async def main():
-        owner, transport, cold = Owner(), Transport(), ColdSends(files)
-        sender = Sender(owner, Output(transport), 1 << 20, cold)
-        assert not sender.send([FileRange(file, 0, 100_000)])
-        sender.close()
-        while cold._tasks:
-            await asyncio.sleep(0)
-        assert not transport.data and not owner.was_sent and owner.error is None
-
-    asyncio.run(main())
+    owner, transport, cold = Owner(), Transport(), ColdSends(files)
+    sender = Sender(owner, Output(transport), 1 << 20, cold)
+    assert not sender.send([FileRange(file, 0, 100_000)])
+    sender.close()
+    while cold._tasks:
+        await asyncio.sleep(0)
+    assert not transport.data and not owner.was_sent and owner.error is None
 
 
-def test_a_thread_that_sends_keeps_its_descriptor_when_who_asked_is_cancelled(tmp_path, monkeypatch, ends):
+@run_by(in_loop)
+async def test_a_thread_that_sends_keeps_its_descriptor_when_who_asked_is_cancelled(tmp_path, monkeypatch, ends):
     """Its number would be another's by then, and so would be what it sends."""
     ours, _ = ends
     files, file, _ = cold_file(tmp_path, 100_000)
@@ -309,18 +282,15 @@ def test_a_thread_that_sends_keeps_its_descriptor_when_who_asked_is_cancelled(tm
             is_ours.append(os.path.samestat(os.fstat(fd), os.fstat(ours.fileno())))
         return 100_000
 
-    async def main():
-        monkeypatch.setattr(os, "sendfile", slow)
-        cold, before = ColdSends(files), len(os.listdir("/proc/self/fd"))
-        cold.send(file, os.dup(ours.fileno()), 0, 100_000, lambda *outcome: None)
-        while not begun.is_set():
-            await asyncio.sleep(0)
-        for task in cold._tasks:
-            task.cancel()
-        while cold._tasks:
-            await asyncio.sleep(0)
-        goes_on.set()
-        files.close()
-        assert is_ours == [True] and len(os.listdir("/proc/self/fd")) == before
-
-    asyncio.run(main())
+    monkeypatch.setattr(os, "sendfile", slow)
+    cold, before = ColdSends(files), len(os.listdir("/proc/self/fd"))
+    cold.send(file, os.dup(ours.fileno()), 0, 100_000, lambda *outcome: None)
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    for task in cold._tasks:
+        task.cancel()
+    while cold._tasks:
+        await asyncio.sleep(0)
+    goes_on.set()
+    files.close()
+    assert is_ours == [True] and len(os.listdir("/proc/self/fd")) == before

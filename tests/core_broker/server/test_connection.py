@@ -14,6 +14,7 @@ from isthmus.core_broker.server.connection import ANSWER, Connection
 from isthmus.core_broker.server.latency import Latency
 from isthmus.core_broker.server.request_memory import RequestMemory
 from isthmus.protocol.errors import DecodeError, ProtocolError
+from tests.running import in_loop, run_by
 
 
 class FakeTransport(asyncio.Transport):
@@ -192,22 +193,19 @@ def test_undecodable_request_and_unknown_key_close():
         assert [body for _, body in server.seen if body == b"after"] == []
 
 
-def test_requests_behind_a_waiting_one_wait_and_reading_pauses():
+@run_by(in_loop)
+async def test_requests_behind_a_waiting_one_wait_and_reading_pauses():
     server, transport = connect()
-
-    async def main():
-        transport.feed(frame(b"wait", 1) + frame(b"second", 2))
-        assert len(server.seen) == 1
-        transport.feed(frame(b"third", 3)[:9])
-        assert not transport.reading
-        server.pending[0].complete(b"done")
-        await asyncio.sleep(0)
-        assert transport.data == answer(b"done", 1) + answer(b"second", 2)
-        assert transport.reading
-        transport.feed(frame(b"third", 3)[9:])
-        assert transport.data.endswith(answer(b"third", 3))
-
-    asyncio.run(main())
+    transport.feed(frame(b"wait", 1) + frame(b"second", 2))
+    assert len(server.seen) == 1
+    transport.feed(frame(b"third", 3)[:9])
+    assert not transport.reading
+    server.pending[0].complete(b"done")
+    await asyncio.sleep(0)
+    assert transport.data == answer(b"done", 1) + answer(b"second", 2)
+    assert transport.reading
+    transport.feed(frame(b"third", 3)[9:])
+    assert transport.data.endswith(answer(b"third", 3))
 
 
 def test_no_answer_for_a_silent_request():
@@ -216,37 +214,31 @@ def test_no_answer_for_a_silent_request():
     assert transport.data == answer(b"loud", 2)
 
 
-def test_client_that_does_not_read_is_given_no_further_answers():
+@run_by(in_loop)
+async def test_client_that_does_not_read_is_given_no_further_answers():
     server, transport = connect()
-
-    async def main():
-        transport.full = True
-        transport.feed(frame(b"first", 1))
-        transport.feed(frame(b"second", 2))
-        assert len(server.seen) == 1
-        assert not transport.reading
-        transport.full = False
-        transport.protocol.resume_writing()
-        await asyncio.sleep(0)
-        assert [body for _, body in server.seen] == [b"first", b"second"]
-        assert transport.reading
-
-    asyncio.run(main())
+    transport.full = True
+    transport.feed(frame(b"first", 1))
+    transport.feed(frame(b"second", 2))
+    assert len(server.seen) == 1
+    assert not transport.reading
+    transport.full = False
+    transport.protocol.resume_writing()
+    await asyncio.sleep(0)
+    assert [body for _, body in server.seen] == [b"first", b"second"]
+    assert transport.reading
 
 
-def test_many_requests_in_one_read_leave_others_their_turn():
+@run_by(in_loop)
+async def test_many_requests_in_one_read_leave_others_their_turn():
     server, transport = connect(scratch_bytes=10_000)
-
-    async def main():
-        transport.feed(b"".join(frame(b"", n) for n in range(100)))
-        assert 1 < len(server.seen) < 100
-        assert not transport.reading
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert transport.reading
-        assert transport.data == b"".join(answer(b"", n) for n in range(100))
-
-    asyncio.run(main())
+    transport.feed(b"".join(frame(b"", n) for n in range(100)))
+    assert 1 < len(server.seen) < 100
+    assert not transport.reading
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert transport.reading
+    assert transport.data == b"".join(answer(b"", n) for n in range(100))
 
 
 def test_lost_connection_abandons_what_waits():

@@ -4,6 +4,7 @@ import asyncio
 
 from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.server.due import DUE_MAX
+from tests.running import in_loop, run_by
 
 from .test_connection import answer, connect, frame, run
 
@@ -39,55 +40,46 @@ def test_produce_requests_follow_each_other_and_are_answered_in_order():
     run(work)
 
 
-def test_another_request_waits_for_the_answers_before_it():
+@run_by(in_loop)
+async def test_another_request_waits_for_the_answers_before_it():
     server, transport = begun()
-
-    async def main():
-        transport.feed(produce(b"wait", 1) + produce(b"wait", 2) + frame(b"fetch", 3) + produce(b"last", 4))
-        assert len(server.seen) == 2
-        server.pending[0].complete(b"one")
-        await turns()
-        assert len(server.seen) == 2
-        server.pending[1].complete(b"two")
-        await turns()
-        assert [body for _, body in server.seen[2:]] == [b"fetch", b"last"]
-        bodies = [b"one", b"two", b"fetch", b"last"]
-        assert transport.data == b"".join(answer(body, n + 1) for n, body in enumerate(bodies))
-
-    asyncio.run(main())
+    transport.feed(produce(b"wait", 1) + produce(b"wait", 2) + frame(b"fetch", 3) + produce(b"last", 4))
+    assert len(server.seen) == 2
+    server.pending[0].complete(b"one")
+    await turns()
+    assert len(server.seen) == 2
+    server.pending[1].complete(b"two")
+    await turns()
+    assert [body for _, body in server.seen[2:]] == [b"fetch", b"last"]
+    bodies = [b"one", b"two", b"fetch", b"last"]
+    assert transport.data == b"".join(answer(body, n + 1) for n, body in enumerate(bodies))
 
 
-def test_a_request_that_is_not_a_produce_lets_none_follow():
+@run_by(in_loop)
+async def test_a_request_that_is_not_a_produce_lets_none_follow():
     server, transport = begun()
-
-    async def main():
-        transport.feed(frame(b"wait", 1) + produce(b"next", 2))
-        assert len(server.seen) == 1
-        server.pending[0].complete(b"done")
-        await turns()
-        assert transport.data == answer(b"done", 1) + answer(b"next", 2)
-
-    asyncio.run(main())
+    transport.feed(frame(b"wait", 1) + produce(b"next", 2))
+    assert len(server.seen) == 1
+    server.pending[0].complete(b"done")
+    await turns()
+    assert transport.data == answer(b"done", 1) + answer(b"next", 2)
 
 
-def test_so_many_wait_and_no_more():
+@run_by(in_loop)
+async def test_so_many_wait_and_no_more():
     server, transport = begun()
-
-    async def main():
-        stream = b"".join(produce(b"wait", n) for n in range(DUE_MAX + 5))
-        transport.feed(stream[:9000])
+    stream = b"".join(produce(b"wait", n) for n in range(DUE_MAX + 5))
+    transport.feed(stream[:9000])
+    await turns()
+    assert len(server.seen) == DUE_MAX
+    server.pending[0].complete(b"0")
+    await turns()
+    assert len(server.seen) == DUE_MAX + 1
+    for number in range(1, DUE_MAX + 5):
+        server.pending[number].complete(b"%d" % number)
         await turns()
-        assert len(server.seen) == DUE_MAX
-        server.pending[0].complete(b"0")
-        await turns()
-        assert len(server.seen) == DUE_MAX + 1
-        for number in range(1, DUE_MAX + 5):
-            server.pending[number].complete(b"%d" % number)
-            await turns()
-        assert transport.data == b"".join(answer(b"%d" % n, n) for n in range(DUE_MAX + 5))
-        assert transport.reading and server.memory.held_bytes == 0
-
-    asyncio.run(main())
+    assert transport.data == b"".join(answer(b"%d" % n, n) for n in range(DUE_MAX + 5))
+    assert transport.reading and server.memory.held_bytes == 0
 
 
 def test_a_lost_connection_abandons_all_of_them():

@@ -17,6 +17,7 @@ from isthmus.core_broker.server._frames import COMPILED, REQUESTS_A_TURN
 from isthmus.core_broker.server.connection import ANSWER, ANSWER_FLEXIBLE
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.errors import ProtocolError
+from tests.running import in_loop, run_by
 
 from ..storage.support import batch
 from .frames_worlds import (
@@ -230,24 +231,22 @@ def test_so_many_requests_a_turn(form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("before", [0, 10])  # bytes of the second request that are there when the socket is full
-def test_while_a_client_does_not_read_its_requests_wait(form, before):
-    async def main():
-        bench = Bench(form, Server(None, is_short=False))
-        bench.sent = request(PRODUCE, 0, 1, None, b"wait")
-        bench.read(10**6)
-        bench.sent = request(PRODUCE, 0, 2, None, b"second")
-        if before:
-            bench.read(before)
-        await bench.do("full")
-        bench.server.pending[0].complete(b"first")
-        bench.read(10**6)
-        assert bench.sent == b""
-        assert len(bench.server.seen) == 1 and not bench.transport.reading
-        await bench.do("writable")
-        await asyncio.sleep(0)
-        assert len(bench.server.seen) == 2 and bench.transport.reading
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_while_a_client_does_not_read_its_requests_wait(form, before):
+    bench = Bench(form, Server(None, is_short=False))
+    bench.sent = request(PRODUCE, 0, 1, None, b"wait")
+    bench.read(10**6)
+    bench.sent = request(PRODUCE, 0, 2, None, b"second")
+    if before:
+        bench.read(before)
+    await bench.do("full")
+    bench.server.pending[0].complete(b"first")
+    bench.read(10**6)
+    assert bench.sent == b""
+    assert len(bench.server.seen) == 1 and not bench.transport.reading
+    await bench.do("writable")
+    await asyncio.sleep(0)
+    assert len(bench.server.seen) == 2 and bench.transport.reading
 
 
 async def answer_what_is_due(bench: Bench) -> None:
@@ -261,31 +260,25 @@ async def answer_what_is_due(bench: Bench) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("key", [1, 256, -256])  # whichever byte tells that it is no Produce
-def test_what_is_no_produce_request_waits_for_the_answers_that_are_due(form, key):
-    async def main():
-        bench = Bench(form, Server(None, is_short=False))
-        bench.sent = request(PRODUCE, 0, 1, None, b"wait") + request(key, 0, 2, None, b"?")
-        bench.read(10**6)
-        await answer_what_is_due(bench)
-        assert bench.server.closed_for == [("10.0.0.9", f"request of key {key} version 0, which is not served")]
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_what_is_no_produce_request_waits_for_the_answers_that_are_due(form, key):
+    bench = Bench(form, Server(None, is_short=False))
+    bench.sent = request(PRODUCE, 0, 1, None, b"wait") + request(key, 0, 2, None, b"?")
+    bench.read(10**6)
+    await answer_what_is_due(bench)
+    assert bench.server.closed_for == [("10.0.0.9", f"request of key {key} version 0, which is not served")]
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [-1, 9, LIMIT + 1, 2**31 - 1])
-def test_a_bad_length_behind_an_answer_that_is_due_ends_the_connection_after_it(form, size):
-    async def main():
-        bench = Bench(form, Server(None, is_short=False))
-        for sent in (request(ECHO, 0, 1, None, b"wait"), struct.pack(">i", size) + bytes(9)):
-            bench.sent = sent
-            bench.read(10**6)
-        await answer_what_is_due(bench)
-        assert bench.server.closed_for == [
-            ("10.0.0.9", f"a frame of {size} bytes (socket.request.max.bytes is {LIMIT})")
-        ]
-
-    asyncio.run(main())
+@run_by(in_loop)
+async def test_a_bad_length_behind_an_answer_that_is_due_ends_the_connection_after_it(form, size):
+    bench = Bench(form, Server(None, is_short=False))
+    for sent in (request(ECHO, 0, 1, None, b"wait"), struct.pack(">i", size) + bytes(9)):
+        bench.sent = sent
+        bench.read(10**6)
+    await answer_what_is_due(bench)
+    assert bench.server.closed_for == [("10.0.0.9", f"a frame of {size} bytes (socket.request.max.bytes is {LIMIT})")]
 
 
 # --- The short way ----------------------------------------------------------------------------------------------------

@@ -20,10 +20,12 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import create_topics, fetch, find_coordinator, join_group, list_offsets, produce
 from isthmus.protocol.records import build_batch
 from tests.leftovers import no_leftovers
-from tests.simulation.runner import Simulation, run
+from tests.running import run_by
+from tests.simulation.runner import Simulation, run_checked
 from tests.simulation.wire import Wire, connect
 
 from .apis.serving import Serving, serve
+from .asking import fetch_of, produce_of
 
 NOW_MS = 1_700_000_000_000
 LONG_MS = 600_000
@@ -33,18 +35,8 @@ def batch(size: int = 1) -> bytes:
     return build_batch([(NOW_MS, b"k", bytes(size), ())], "none")
 
 
-def fetch_of(topic: str, wait_ms: int = LONG_MS) -> fetch.Request:
-    data = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    return fetch.Request(
-        max_wait_ms=wait_ms, min_bytes=1 << 20, max_bytes=1 << 20, session_epoch=-1,
-        topics=[fetch.FetchTopic(topic=topic, partitions=[data])],
-    )  # fmt: skip
-
-
-def produce_of(topic: str, records: bytes) -> produce.Request:
-    data = produce.PartitionProduceData(index=0, records=memoryview(records))
-    topics = [produce.TopicProduceData(name=topic, partition_data=[data])]
-    return produce.Request(acks=-1, timeout_ms=LONG_MS, topic_data=topics)
+def fetch_that_waits() -> fetch.Request:
+    return fetch_of((0, 0), topic="t", max_wait_ms=LONG_MS, min_bytes=1 << 20, max_bytes=1 << 20)
 
 
 # --- A client that goes away ------------------------------------------------------------------------------------------
@@ -98,89 +90,77 @@ def begun(serving: Serving, handle: Callable[..., Any], request: Any, version: i
     return line, pending
 
 
-def test_a_fetch_waits_no_longer_than_its_client_stays(tmp_path: Any, waiting: list[str]) -> None:
-    async def work(serving: Serving) -> None:
-        await serving.topic("t")
-        line, pending = begun(serving, fetch_api.handle, fetch_of("t"), 11)
-        assert waiting == ["wait_for_data"]
-        line.abandon()
-        assert not waiting and pending.done and not line
-        serving.fill("t", 1)
-        await asyncio.sleep(0)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_fetch_waits_no_longer_than_its_client_stays(serving: Serving, /, waiting: list[str]) -> None:
+    await serving.topic("t")
+    line, pending = begun(serving, fetch_api.handle, fetch_that_waits(), 11)
+    assert waiting == ["wait_for_data"]
+    line.abandon()
+    assert not waiting and pending.done and not line
+    serving.fill("t", 1)
+    await asyncio.sleep(0)
 
 
-def test_a_fetch_that_was_woken_and_goes_does_not_wait_again(tmp_path: Any, waiting: list[str]) -> None:
-    async def work(serving: Serving) -> None:
-        await serving.topic("t")
-        line, _ = begun(serving, fetch_api.handle, fetch_of("t"), 11)
-        serving.fill("t", 1)  # not enough: it would wait on
-        line.abandon()
-        await asyncio.sleep(0)
-        assert not waiting
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_fetch_that_was_woken_and_goes_does_not_wait_again(serving: Serving, /, waiting: list[str]) -> None:
+    await serving.topic("t")
+    line, _ = begun(serving, fetch_api.handle, fetch_that_waits(), 11)
+    serving.fill("t", 1)  # not enough: it would wait on
+    line.abandon()
+    await asyncio.sleep(0)
+    assert not waiting
 
 
-def test_a_produce_waits_no_longer_than_its_client_stays(
-    tmp_path: Any, waiting: list[str], monkeypatch: pytest.MonkeyPatch
+@run_by(serve)
+async def test_a_produce_waits_no_longer_than_its_client_stays(
+    serving: Serving, /, waiting: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Partition, "sync_or_advance", lambda self: None)  # no disk says that it has it
-
-    async def work(serving: Serving) -> None:
-        await serving.topic("t", durability="fsync")
-        line, _ = begun(serving, produce_api.handle, produce_of("t", batch()), 9)
-        assert waiting == ["wait_for_high_watermark"]
-        line.abandon()
-        assert not waiting
-
-    serve(tmp_path, work)
+    await serving.topic("t", durability="fsync")
+    line, _ = begun(serving, produce_api.handle, produce_of((0, batch()), topic="t", timeout_ms=LONG_MS), 9)
+    assert waiting == ["wait_for_high_watermark"]
+    line.abandon()
+    assert not waiting
 
 
 @pytest.mark.parametrize("when", ["before its append", "after it"])
-def test_a_produce_that_is_prepared_waits_no_longer_than_its_client_stays(
-    tmp_path: Any, waiting: list[str], monkeypatch: pytest.MonkeyPatch, when: str
+@run_by(serve)
+async def test_a_produce_that_is_prepared_waits_no_longer_than_its_client_stays(
+    serving: Serving, /, waiting: list[str], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     monkeypatch.setattr(Partition, "sync_or_advance", lambda self: None)
-
-    async def work(serving: Serving) -> None:
-        await serving.topic("t", durability="fsync", compression_type="gzip")
-        tasks = serving.context.services.tasks
-        line, _ = begun(serving, produce_api.handle, produce_of("t", batch(1_000_000)), 9)
-        (task,) = tasks
-        if when == "before its append":
-            line.abandon()
-        await asyncio.wait([task])
-        assert serving.replicas.get("t", 0).log.log_end_offset == 1
+    await serving.topic("t", durability="fsync", compression_type="gzip")
+    tasks = serving.context.services.tasks
+    line, _ = begun(serving, produce_api.handle, produce_of((0, batch(1_000_000)), topic="t", timeout_ms=LONG_MS), 9)
+    (task,) = tasks
+    if when == "before its append":
         line.abandon()
-        assert not waiting and not tasks
+    await asyncio.wait([task])
+    assert serving.replicas.get("t", 0).log.log_end_offset == 1
+    line.abandon()
+    assert not waiting and not tasks
 
-    serve(tmp_path, work)
 
+@run_by(serve)
+async def test_a_search_by_timestamp_ends_with_its_client(serving: Serving, /, monkeypatch: pytest.MonkeyPatch) -> None:
+    await serving.topic("t", partitions=3)
+    searched: list[Any] = []
+    log_type = type(serving.replicas.get("t", 0).log)
+    real = log_type.offset_for_timestamp
 
-def test_a_search_by_timestamp_ends_with_its_client(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(serving: Serving) -> None:
-        await serving.topic("t", partitions=3)
-        searched: list[Any] = []
-        log_type = type(serving.replicas.get("t", 0).log)
-        real = log_type.offset_for_timestamp
+    async def search(log: Any, timestamp: int) -> Any:
+        searched.append(log)
+        line.abandon()
+        return await real(log, timestamp)
 
-        async def search(log: Any, timestamp: int) -> Any:
-            searched.append(log)
-            line.abandon()
-            return await real(log, timestamp)
-
-        monkeypatch.setattr(log_type, "offset_for_timestamp", search)
-        partitions = [list_offsets.ListOffsetsPartition(partition_index=n, timestamp=NOW_MS) for n in range(3)]
-        topics = [list_offsets.ListOffsetsTopic(name="t", partitions=partitions)]
-        request = list_offsets.Request(replica_id=-1, topics=topics)
-        line, _ = begun(serving, list_offsets_api.handle, request, 7)
-        (task,) = serving.context.services.tasks
-        await asyncio.wait([task])
-        assert len(searched) == 1
-
-    serve(tmp_path, work)
+    monkeypatch.setattr(log_type, "offset_for_timestamp", search)
+    partitions = [list_offsets.ListOffsetsPartition(partition_index=n, timestamp=NOW_MS) for n in range(3)]
+    topics = [list_offsets.ListOffsetsTopic(name="t", partitions=partitions)]
+    request = list_offsets.Request(replica_id=-1, topics=topics)
+    line, _ = begun(serving, list_offsets_api.handle, request, 7)
+    (task,) = serving.context.services.tasks
+    await asyncio.wait([task])
+    assert len(searched) == 1
 
 
 # --- A broker that stops ----------------------------------------------------------------------------------------------
@@ -217,13 +197,12 @@ def stopped_after(clients: Callable[[Wire, Wire], Awaitable[None]], seed: int = 
 
         await asyncio.gather(client_process.outcome(ask()), broker_process.outcome(life()))
 
-    result = run(seed, scenario)
-    assert result.error is None, result.error
+    run_checked(scenario, seed)
 
 
 async def long_polls(gone: Wire, stays: Wire) -> None:
     for each in (gone, stays):
-        each.request(fetch.API, fetch_of("t"))
+        each.request(fetch.API, fetch_that_waits())
 
 
 async def members(gone: Wire, stays: Wire) -> None:
@@ -244,7 +223,7 @@ async def members(gone: Wire, stays: Wire) -> None:
 
 async def producers(gone: Wire, stays: Wire) -> None:
     for each in (gone, stays):
-        each.request(produce.API, produce_of("t", batch()))
+        each.request(produce.API, produce_of((0, batch()), topic="t", timeout_ms=LONG_MS))
 
 
 @pytest.mark.parametrize("clients", [long_polls, members, producers])

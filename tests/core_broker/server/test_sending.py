@@ -14,6 +14,7 @@ from isthmus.core_broker.server._sending import JOIN_BYTES, SMALL_RANGE_BYTES, O
 from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.storage.disk.files import FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
+from tests.running import in_loop, run_by
 
 from .sending_ends import FILES, BadSector, Owner, Transport, cold_file, make_file, received
 
@@ -49,66 +50,57 @@ def test_ranges_without_a_socket_are_read_in_order(tmp_path):
     assert transport.data == b"head" + content[10:30] + b"mid" + content[100:2_500_100]
 
 
-def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path, ends):
+@run_by(in_loop)
+async def test_sendfile_waits_for_a_slow_reader_and_closes_its_dup(tmp_path, ends):
     ours, theirs = ends
     file, content = make_file(tmp_path, 8_000_000)
-
-    async def main():
-        owner = Owner()
-        sender = Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(FILES))
-        before = len(os.listdir("/proc/self/fd"))
-        assert not sender.send([b"head", FileRange(file, 0, len(content)), b"tail"])
-        got = bytearray()
-        while len(got) < len(content) + 8:
-            try:
-                got += theirs.recv(100_000)
-            except BlockingIOError:
-                await asyncio.sleep(0)
-        assert bytes(got) == b"head" + content + b"tail"
-        await asyncio.sleep(0)
-        assert owner.was_sent == 1
-        assert len(os.listdir("/proc/self/fd")) == before
-
-    asyncio.run(main())
+    owner = Owner()
+    sender = Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(FILES))
+    before = len(os.listdir("/proc/self/fd"))
+    assert not sender.send([b"head", FileRange(file, 0, len(content)), b"tail"])
+    got = bytearray()
+    while len(got) < len(content) + 8:
+        try:
+            got += theirs.recv(100_000)
+        except BlockingIOError:
+            await asyncio.sleep(0)
+    assert bytes(got) == b"head" + content + b"tail"
+    await asyncio.sleep(0)
+    assert owner.was_sent == 1
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_turn_is_bounded(tmp_path, ends):
+@run_by(in_loop)
+async def test_turn_is_bounded(tmp_path, ends):
     ours, theirs = ends
     file, content = make_file(tmp_path, 100_000)
-
-    async def main():
-        owner = Owner()
-        sender = Sender(owner, Output(Transport(ours)), 30_000, ColdSends(FILES))
-        assert not sender.send([FileRange(file, 0, 100_000)])
-        assert len(theirs.recv(1_000_000)) == 30_000
-        got = 30_000
-        while not owner.was_sent:
-            await asyncio.sleep(0)
-            try:
-                got += len(theirs.recv(1_000_000))
-            except BlockingIOError:
-                pass
-        assert got == 100_000
-
-    asyncio.run(main())
+    owner = Owner()
+    sender = Sender(owner, Output(Transport(ours)), 30_000, ColdSends(FILES))
+    assert not sender.send([FileRange(file, 0, 100_000)])
+    assert len(theirs.recv(1_000_000)) == 30_000
+    got = 30_000
+    while not owner.was_sent:
+        await asyncio.sleep(0)
+        try:
+            got += len(theirs.recv(1_000_000))
+        except BlockingIOError:
+            pass
+    assert got == 100_000
 
 
 @pytest.mark.parametrize("end", [Sender.resume, Sender.close])
-def test_a_turn_that_comes_when_all_has_been_sent_or_let_go_of_tells_nobody(tmp_path, end):
+@run_by(in_loop)
+async def test_a_turn_that_comes_when_all_has_been_sent_or_let_go_of_tells_nobody(tmp_path, end):
     file, _ = make_file(tmp_path, 300_000)
-
-    async def main():
-        owner = Owner()
-        sender = Sender(owner, Output(Transport()), 200_000, ColdSends(FILES))
-        parts = [FileRange(file, 0, 300_000), FileRange(file, 0, 9)]
-        assert not sender.send(parts)  # the second waits for its turn
-        end(sender)
-        told = owner.was_sent
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert owner.was_sent == told == (end is Sender.resume)
-
-    asyncio.run(main())
+    owner = Owner()
+    sender = Sender(owner, Output(Transport()), 200_000, ColdSends(FILES))
+    parts = [FileRange(file, 0, 300_000), FileRange(file, 0, 9)]
+    assert not sender.send(parts)  # the second waits for its turn
+    end(sender)
+    told = owner.was_sent
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert owner.was_sent == told == (end is Sender.resume)
 
 
 def test_truncated_file_ends_the_connection_and_holds_nothing(tmp_path):
@@ -250,17 +242,14 @@ def test_a_range_that_is_sent_is_let_go_of_while_others_wait(tmp_path, ends):
     asyncio.run(main(files[0]))
 
 
-def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders, ends):
+@run_by(in_loop)
+async def test_a_small_range_that_is_not_cached_waits_for_the_pool_not_the_loop(tmp_path, senders, ends):
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 1_000_000)
-
-    async def main():
-        owner = Owner()
-        assert not Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files)).send([FileRange(file, 7, 100)])
-        assert await received(theirs, 100, owner) == content[7:107]
-        assert threading.get_ident() not in senders and files.waits == []
-
-    asyncio.run(main())
+    owner = Owner()
+    assert not Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files)).send([FileRange(file, 7, 100)])
+    assert await received(theirs, 100, owner) == content[7:107]
+    assert threading.get_ident() not in senders and files.waits == []
 
 
 def test_a_head_goes_out_with_the_beginning_of_its_range(tmp_path, senders, tcp_ends):
@@ -322,15 +311,12 @@ def test_what_a_socket_refuses_of_a_head_is_left_to_the_transport(tmp_path, ends
     assert transport.writes == [b"head"] and owner.error is None
 
 
-def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
+@run_by(in_loop)
+async def test_a_head_goes_alone_where_its_range_is_not_cached(tmp_path, ends):
     ours, theirs = ends
     files, file, content = cold_file(tmp_path, 2 * SMALL_RANGE_BYTES)
-
-    async def main():
-        owner = Owner()
-        parts = [b"head", FileRange(file, 0, len(content))]
-        assert not Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files)).send(parts)
-        assert theirs.recv(100, socket.MSG_PEEK) == b"head" and files.waits == []
-        assert await received(theirs, 4 + len(content), owner) == b"head" + content
-
-    asyncio.run(main())
+    owner = Owner()
+    parts = [b"head", FileRange(file, 0, len(content))]
+    assert not Sender(owner, Output(Transport(ours)), 1 << 20, ColdSends(files)).send(parts)
+    assert theirs.recv(100, socket.MSG_PEEK) == b"head" and files.waits == []
+    assert await received(theirs, 4 + len(content), owner) == b"head" + content

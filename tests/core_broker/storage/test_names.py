@@ -32,6 +32,7 @@ from isthmus.core_broker.storage.log.transactions import TransactionIndex
 from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup.opening import open_log
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from tests.running import run_by
 from tests.simulation.hosts import Machine, Process, ProcessKilled
 from tests.simulation.runner import Simulation, run
 
@@ -100,29 +101,25 @@ def closed_segment(files: Any, base: int, size: int = 10, has_aborted: bool = Tr
 # --- What a call has promised -----------------------------------------------------------------------------------------
 
 
-def test_what_was_synced_is_there_by_name_from_the_data_directory_on() -> None:
-    async def work(machine: Machine) -> None:
-        process = machine.start()
-        log = await open_log(process.files, DIRECTORY, CONFIG)
-        append(log, batch())
-        await log.sync()
-        machine.kill(power=True)
-        assert (await open_log(machine.start().files, DIRECTORY, CONFIG)).log_end_offset == 1
-
-    after_power_cuts(work)
+@run_by(after_power_cuts)
+async def test_what_was_synced_is_there_by_name_from_the_data_directory_on(machine: Machine, /) -> None:
+    process = machine.start()
+    log = await open_log(process.files, DIRECTORY, CONFIG)
+    append(log, batch())
+    await log.sync()
+    machine.kill(power=True)
+    assert (await open_log(machine.start().files, DIRECTORY, CONFIG)).log_end_offset == 1
 
 
-def test_a_directory_that_a_killed_process_made_is_there_by_name_too() -> None:
-    async def work(machine: Machine) -> None:
-        machine.start().files.makedirs(DIRECTORY.rpartition("/")[0])
-        machine.kill()
-        process = machine.start()
-        manager = LogManager(process.files, "/data", process.runtime)
-        await manager.open(1)
-        machine.kill(power=True)
-        assert machine.start().files.exists("/data/meta.properties")
-
-    after_power_cuts(work)
+@run_by(after_power_cuts)
+async def test_a_directory_that_a_killed_process_made_is_there_by_name_too(machine: Machine, /) -> None:
+    machine.start().files.makedirs(DIRECTORY.rpartition("/")[0])
+    machine.kill()
+    process = machine.start()
+    manager = LogManager(process.files, "/data", process.runtime)
+    await manager.open(1)
+    machine.kill(power=True)
+    assert machine.start().files.exists("/data/meta.properties")
 
 
 async def opened(machine: Machine) -> LogManager:
@@ -132,137 +129,125 @@ async def opened(machine: Machine) -> LogManager:
     return manager
 
 
-def test_a_partition_is_there_when_it_was_made() -> None:
-    async def work(machine: Machine) -> None:
-        manager = await opened(machine)
-        log = await manager.create("t", 0, b"i" * 16, CONFIG)
-        append(log, batch())
-        await log.sync()
-        machine.kill(power=True)
-        manager = await opened(machine)
-        assert manager.found() == [("t", 0)] and manager.topic_id("t", 0) == b"i" * 16
-
-    after_power_cuts(work)
+@run_by(after_power_cuts)
+async def test_a_partition_is_there_when_it_was_made(machine: Machine, /) -> None:
+    manager = await opened(machine)
+    log = await manager.create("t", 0, b"i" * 16, CONFIG)
+    append(log, batch())
+    await log.sync()
+    machine.kill(power=True)
+    manager = await opened(machine)
+    assert manager.found() == [("t", 0)] and manager.topic_id("t", 0) == b"i" * 16
 
 
 @pytest.mark.parametrize("operations", range(1, 10))
-def test_a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced(operations: int) -> None:
+@run_by(after_power_cuts)
+async def test_a_partition_that_a_killed_process_made_is_there_when_its_log_is_synced(
+    machine: Machine, /, operations: int
+) -> None:
     """The process ends within `create` or after it. The next one finds what it made in the page cache."""
-
-    async def work(machine: Machine) -> None:
-        manager = await opened(machine)
-        machine.kill_at_disk_operation(operations, power=False)
-        try:
-            await machine.process.outcome(manager.create("t", 0, b"i" * 16, CONFIG))
-        except ProcessKilled:
-            machine.sim.counters["killed"] += 1
-        else:
-            machine.kill()
-        machine.disk.crash_countdown = 0
-        manager = await opened(machine)
-        log = await manager.create("t", 0, b"i" * 16, CONFIG)
-        append(log, batch())
-        await log.sync()
-        machine.kill(power=True)
-        manager = await opened(machine)
-        assert manager.found() == [("t", 0)]
-        assert (await manager.create("t", 0, b"i" * 16, CONFIG)).log_end_offset == 1
-
-    after_power_cuts(work)
+    manager = await opened(machine)
+    machine.kill_at_disk_operation(operations, power=False)
+    try:
+        await machine.process.outcome(manager.create("t", 0, b"i" * 16, CONFIG))
+    except ProcessKilled:
+        machine.sim.counters["killed"] += 1
+    else:
+        machine.kill()
+    machine.disk.crash_countdown = 0
+    manager = await opened(machine)
+    log = await manager.create("t", 0, b"i" * 16, CONFIG)
+    append(log, batch())
+    await log.sync()
+    machine.kill(power=True)
+    manager = await opened(machine)
+    assert manager.found() == [("t", 0)]
+    assert (await manager.create("t", 0, b"i" * 16, CONFIG)).log_end_offset == 1
 
 
 @pytest.mark.parametrize("left", [INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX])
-def test_a_producer_is_told_of_its_loss_whichever_name_is_left(left: str) -> None:
+@run_by(after_power_cuts, seeds=1)
+async def test_a_producer_is_told_of_its_loss_whichever_name_is_left(machine: Machine, /, left: str) -> None:
     """None of the names was on disk. The power cut has taken the segment and left a file that was made after it."""
-
-    async def work(machine: Machine) -> None:
-        manager = await opened(machine)
-        log = await manager.create("t", 0, b"i" * 16, CONFIG)
-        append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
-        log.active_segment.write_indexes(machine.process.files)
-        write_snapshot(machine.process.files, DIRECTORY, 3, log.producers)
-        machine.kill()
-        files = machine.start().files
-        for name in files.listdir(DIRECTORY):
-            if not name.endswith(left):
-                files.unlink(f"{DIRECTORY}/{name}")
-        files.sync_directory(DIRECTORY)
-        machine.kill(power=True)
-        log = await (await opened(machine)).create("t", 0, b"i" * 16, CONFIG)
-        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-        with pytest.raises(KafkaError) as told:
-            append(log, batch(producer_id=7, producer_epoch=0, base_sequence=3))
-        assert told.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        append(log, batch(producer_id=8, producer_epoch=0, base_sequence=0))  # one that has lost nothing
-
-    after_power_cuts(work, seeds=1)
+    manager = await opened(machine)
+    log = await manager.create("t", 0, b"i" * 16, CONFIG)
+    append(log, batch(3, producer_id=7, producer_epoch=0, base_sequence=0))
+    log.active_segment.write_indexes(machine.process.files)
+    write_snapshot(machine.process.files, DIRECTORY, 3, log.producers)
+    machine.kill()
+    files = machine.start().files
+    for name in files.listdir(DIRECTORY):
+        if not name.endswith(left):
+            files.unlink(f"{DIRECTORY}/{name}")
+    files.sync_directory(DIRECTORY)
+    machine.kill(power=True)
+    log = await (await opened(machine)).create("t", 0, b"i" * 16, CONFIG)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    with pytest.raises(KafkaError) as told:
+        append(log, batch(producer_id=7, producer_epoch=0, base_sequence=3))
+    assert told.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch(producer_id=8, producer_epoch=0, base_sequence=0))  # one that has lost nothing
 
 
-def test_a_partition_is_gone_when_it_was_deleted() -> None:
-    async def work(machine: Machine) -> None:
-        manager = await opened(machine)
-        await manager.create("t", 0, b"i" * 16, CONFIG)
-        await manager.delete("t", 0)
-        machine.kill(power=True)
-        assert (await opened(machine)).found() == []
-
-    after_power_cuts(work)
+@run_by(after_power_cuts)
+async def test_a_partition_is_gone_when_it_was_deleted(machine: Machine, /) -> None:
+    manager = await opened(machine)
+    await manager.create("t", 0, b"i" * 16, CONFIG)
+    await manager.delete("t", 0)
+    machine.kill(power=True)
+    assert (await opened(machine)).found() == []
 
 
-def test_a_clean_stop_is_believed_once() -> None:
-    async def work(machine: Machine) -> None:
-        process = machine.start()
-        manager = LogManager(process.files, "/data", process.runtime)
-        await manager.open(1)
-        log = await manager.create("t", 0, b"i" * 16, CONFIG)
-        for _ in range(3):
-            append(log, batch())
-        await manager.close()
-        machine.kill(power=True)
-
-        process = machine.start()
-        assert process.files.exists(f"/data/{CLEAN_SHUTDOWN}")
-        assert {*SEGMENT_SUFFIXES[:3]} == {*suffixes(process.files, 0)}
-        assert process.files.exists(f"{DIRECTORY}/{EPOCH_CHECKPOINT}")
-        manager = LogManager(process.files, "/data", process.runtime)
-        await manager.open(1)
-        assert manager.was_clean
-        machine.kill(power=True)
-        assert not machine.start().files.exists(f"/data/{CLEAN_SHUTDOWN}")
-
-    after_power_cuts(work)
-
-
-def test_the_indexes_of_a_closed_segment_are_there_when_the_log_is_synced() -> None:
-    async def work(machine: Machine) -> None:
-        files = machine.start().files
-        log = await open_log(files, DIRECTORY, CONFIG)
+@run_by(after_power_cuts)
+async def test_a_clean_stop_is_believed_once(machine: Machine, /) -> None:
+    process = machine.start()
+    manager = LogManager(process.files, "/data", process.runtime)
+    await manager.open(1)
+    log = await manager.create("t", 0, b"i" * 16, CONFIG)
+    for _ in range(3):
         append(log, batch())
-        await log.sync()  # the directory, too: before there are indexes
-        TransactionIndex.append(files, log.active_segment, AbortedTransaction(7, 0, 0, 0))
-        append(log, batch(size=100))
-        await log.syncing.sync_closed()
-        assert log.recovery_point == 1
-        machine.kill(power=True)
-        assert suffixes(machine.start().files, 0) == [*SEGMENT_SUFFIXES]
+    await manager.close()
+    machine.kill(power=True)
 
-    after_power_cuts(work)
+    process = machine.start()
+    assert process.files.exists(f"/data/{CLEAN_SHUTDOWN}")
+    assert {*SEGMENT_SUFFIXES[:3]} == {*suffixes(process.files, 0)}
+    assert process.files.exists(f"{DIRECTORY}/{EPOCH_CHECKPOINT}")
+    manager = LogManager(process.files, "/data", process.runtime)
+    await manager.open(1)
+    assert manager.was_clean
+    machine.kill(power=True)
+    assert not machine.start().files.exists(f"/data/{CLEAN_SHUTDOWN}")
 
 
-def test_the_aborted_transactions_of_the_active_segment_are_there_when_the_log_is_synced() -> None:
-    async def work(machine: Machine) -> None:
-        files = machine.start().files
-        log = await open_log(files, DIRECTORY, CONFIG)
-        append(log, batch())
-        await log.sync()  # the directory, too: before there is such an index
-        TransactionIndex.append(files, log.active_segment, AbortedTransaction(7, 0, 0, 0))
-        append(log, batch())
-        await log.sync()
-        append(log, batch(size=100))  # closes it: all of it is before the recovery point, so that a start believes it
-        machine.kill(power=True)
-        assert TRANSACTION_INDEX_SUFFIX in suffixes(machine.start().files, 0)
+@run_by(after_power_cuts)
+async def test_the_indexes_of_a_closed_segment_are_there_when_the_log_is_synced(machine: Machine, /) -> None:
+    files = machine.start().files
+    log = await open_log(files, DIRECTORY, CONFIG)
+    append(log, batch())
+    await log.sync()  # the directory, too: before there are indexes
+    TransactionIndex.append(files, log.active_segment, AbortedTransaction(7, 0, 0, 0))
+    append(log, batch(size=100))
+    await log.syncing.sync_closed()
+    assert log.recovery_point == 1
+    machine.kill(power=True)
+    assert suffixes(machine.start().files, 0) == [*SEGMENT_SUFFIXES]
 
-    after_power_cuts(work)
+
+@run_by(after_power_cuts)
+async def test_the_aborted_transactions_of_the_active_segment_are_there_when_the_log_is_synced(
+    machine: Machine, /
+) -> None:
+    files = machine.start().files
+    log = await open_log(files, DIRECTORY, CONFIG)
+    append(log, batch())
+    await log.sync()  # the directory, too: before there is such an index
+    TransactionIndex.append(files, log.active_segment, AbortedTransaction(7, 0, 0, 0))
+    append(log, batch())
+    await log.sync()
+    append(log, batch(size=100))  # closes it: all of it is before the recovery point, so that a start believes it
+    machine.kill(power=True)
+    assert TRANSACTION_INDEX_SUFFIX in suffixes(machine.start().files, 0)
 
 
 # --- The order of removals --------------------------------------------------------------------------------------------
@@ -354,18 +339,16 @@ def test_a_compaction_leaves_the_old_segments_or_the_new_one() -> None:
     at_every_cut(two_old_segments, work, all_old_or_all_new)
 
 
-def test_a_compaction_is_not_decided_while_a_file_of_it_may_be_lost() -> None:
-    async def work(machine: Machine) -> None:
-        process = machine.start()
-        await two_old_segments(process)
-        new, old = new_and_old(process)
-        machine.disk.fail("syncdir", errno.EIO, after=1)
-        with pytest.raises(OSError):
-            swap_files.decide(process.files, new, old)  # all has its new name, and none of that is on disk
-        machine.kill(power=True)
-        await all_old_or_all_new(machine.start())
-
-    after_power_cuts(work)
+@run_by(after_power_cuts)
+async def test_a_compaction_is_not_decided_while_a_file_of_it_may_be_lost(machine: Machine, /) -> None:
+    process = machine.start()
+    await two_old_segments(process)
+    new, old = new_and_old(process)
+    machine.disk.fail("syncdir", errno.EIO, after=1)
+    with pytest.raises(OSError):
+        swap_files.decide(process.files, new, old)  # all has its new name, and none of that is on disk
+    machine.kill(power=True)
+    await all_old_or_all_new(machine.start())
 
 
 @pytest.mark.parametrize("renames", [1, 3, 4])

@@ -22,6 +22,7 @@ from isthmus.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
 
+from ..asking import fetch_of
 from .serving import LISTENER
 
 HEAD, CORRELATION = b"head", -77
@@ -260,9 +261,5 @@ def goes_the_short_way(way, version, body):
 
 
 def asked(topic_id, *rows, **more):
-    partitions = [
-        m.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20) for index, offset in rows
-    ]
-    topics = [m.FetchTopic(topic="a", topic_id=topic_id, partitions=partitions)] if rows else []
-    given = {"max_wait_ms": 500, "min_bytes": 1, "isolation_level": 1, "rack_id": "r", "topics": topics, **more}
-    return m.Request(**given)
+    given = {"max_wait_ms": 500, "isolation_level": 1, "rack_id": "r", **more}
+    return fetch_of(*rows, topic="a", topic_id=topic_id, **given)

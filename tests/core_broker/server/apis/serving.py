@@ -105,8 +105,8 @@ class Serving:
 
 
 def serve(
-    folder: Path,
     work: Callable[[Serving], Coroutine[Any, Any, None]],
+    tmp_path: Path,
     runtime: Runtime | None = None,
     files: RealFiles | None = None,
     **options: str,
@@ -115,7 +115,7 @@ def serve(
 
     async def main() -> None:
         config = {key.replace("_", "."): value for key, value in options.items()}
-        serving = Serving(folder, config, runtime or system(), files)
+        serving = Serving(tmp_path, config, runtime or system(), files)
         await serving.start()
         try:
             await work(serving)

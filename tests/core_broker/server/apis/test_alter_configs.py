@@ -6,6 +6,7 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import alter_configs as legacy
 from isthmus.protocol.messages import describe_configs as dc
 from isthmus.protocol.messages import incremental_alter_configs as m
+from tests.running import run_by
 
 from .serving import serve
 
@@ -39,24 +40,22 @@ async def described(serving, kind, name):
     return {each.name: (each.value, each.config_source) for each in result.configs}
 
 
-def test_all_options_of_a_topic_are_replaced_but_those_set_at_creation_only(tmp_path):
-    async def work(serving):
-        await serving.topic("t", retention_ms="5", segment_ms="9")
-        await serving.topic("mirrored", mirror_link="l", mirror_source_cluster_id="c", retention_ms="5")
-        assert await codes(serving, replaced(TOPIC, "t", retention_ms="7", flush_ms="1")) == [E.NONE]
-        assert serving.image.topics["t"].configs == {"flush.ms": "1", "retention.ms": "7"}
-        assert await codes(serving, replaced(TOPIC, "t", segment_ms="8"), validate_only=True) == [E.NONE]
-        assert serving.image.topics["t"].configs == {"flush.ms": "1", "retention.ms": "7"}
-        assert await codes(serving, replaced(TOPIC, "t")) == [E.NONE]
-        assert serving.image.topics["t"].configs == {}
-        assert await codes(serving, replaced(TOPIC, "mirrored", segment_ms="8")) == [E.NONE]
-        assert serving.image.topics["mirrored"].configs == {
-            "mirror.link": "l",
-            "mirror.source.cluster.id": "c",
-            "segment.ms": "8",
-        }
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_all_options_of_a_topic_are_replaced_but_those_set_at_creation_only(serving, /):
+    await serving.topic("t", retention_ms="5", segment_ms="9")
+    await serving.topic("mirrored", mirror_link="l", mirror_source_cluster_id="c", retention_ms="5")
+    assert await codes(serving, replaced(TOPIC, "t", retention_ms="7", flush_ms="1")) == [E.NONE]
+    assert serving.image.topics["t"].configs == {"flush.ms": "1", "retention.ms": "7"}
+    assert await codes(serving, replaced(TOPIC, "t", segment_ms="8"), validate_only=True) == [E.NONE]
+    assert serving.image.topics["t"].configs == {"flush.ms": "1", "retention.ms": "7"}
+    assert await codes(serving, replaced(TOPIC, "t")) == [E.NONE]
+    assert serving.image.topics["t"].configs == {}
+    assert await codes(serving, replaced(TOPIC, "mirrored", segment_ms="8")) == [E.NONE]
+    assert serving.image.topics["mirrored"].configs == {
+        "mirror.link": "l",
+        "mirror.source.cluster.id": "c",
+        "segment.ms": "8",
+    }
 
 
 def test_options_of_this_broker_and_of_all_take_effect_at_once_and_after_a_restart(tmp_path):
@@ -83,8 +82,8 @@ def test_options_of_this_broker_and_of_all_take_effect_at_once_and_after_a_resta
         assert await codes(serving, resource(BROKER, "", ("message.max.bytes", DELETE, None))) == [E.NONE]
         assert serving.replicas.get("t", 0).log.config.max_message_bytes == 1048588
 
-    serve(tmp_path, change)
-    serve(tmp_path, look)
+    serve(change, tmp_path)
+    serve(look, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -101,39 +100,33 @@ def test_options_of_this_broker_and_of_all_take_effect_at_once_and_after_a_resta
         ("1", [("log.retention.ms", 9, "2")], E.INVALID_REQUEST),
     ],
 )
-def test_options_of_brokers_that_are_refused(tmp_path, name, rows, code):
-    async def work(serving):
-        assert await codes(serving, resource(BROKER, name, *rows)) == [code]
-        assert serving.image.broker_configs == {}
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_options_of_brokers_that_are_refused(serving, /, name, rows, code):
+    assert await codes(serving, resource(BROKER, name, *rows)) == [code]
+    assert serving.image.broker_configs == {}
 
 
-def test_a_list_of_a_broker_is_appended_to_and_subtracted_from(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        assert await codes(serving, resource(BROKER, "", ("log.cleanup.policy", APPEND, "compact"))) == [E.NONE]
-        assert serving.config["log.cleanup.policy"] == ("delete", "compact")
-        assert await codes(serving, resource(BROKER, "", ("log.cleanup.policy", SUBTRACT, "delete"))) == [E.NONE]
-        assert serving.replicas.get("t", 0).log.config.cleanup_policy == "compact"
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_list_of_a_broker_is_appended_to_and_subtracted_from(serving, /):
+    await serving.topic("t")
+    assert await codes(serving, resource(BROKER, "", ("log.cleanup.policy", APPEND, "compact"))) == [E.NONE]
+    assert serving.config["log.cleanup.policy"] == ("delete", "compact")
+    assert await codes(serving, resource(BROKER, "", ("log.cleanup.policy", SUBTRACT, "delete"))) == [E.NONE]
+    assert serving.replicas.get("t", 0).log.config.cleanup_policy == "compact"
 
 
-def test_resources_and_options_named_twice_nulls_and_kinds_that_have_no_options(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        await serving.topic("u")
-        good = ("retention.ms", SET, "1")
-        answers = await codes(
-            serving, resource(TOPIC, "t", good), resource(TOPIC, "u", good), resource(TOPIC, "t", good)
-        )  # fmt: skip
-        assert answers == [E.INVALID_REQUEST, E.NONE, E.INVALID_REQUEST]
-        assert await codes(serving, resource(TOPIC, "t", good, good)) == [E.INVALID_REQUEST]
-        assert await codes(serving, resource(TOPIC, "t", ("retention.ms", SET, None))) == [E.INVALID_REQUEST]
-        assert await codes(serving, replaced(TOPIC, "t", retention_ms=None)) == [E.INVALID_REQUEST]
-        assert await codes(serving, resource(99, "t", good), resource(0, "1", good)) == [E.INVALID_REQUEST] * 2
-        assert await codes(serving, replaced(8, "1", root="INFO")) == [E.INVALID_REQUEST]  # by the old request
-        assert serving.image.topics["t"].configs == {}
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_resources_and_options_named_twice_nulls_and_kinds_that_have_no_options(serving, /):
+    await serving.topic("t")
+    await serving.topic("u")
+    good = ("retention.ms", SET, "1")
+    answers = await codes(
+        serving, resource(TOPIC, "t", good), resource(TOPIC, "u", good), resource(TOPIC, "t", good)
+    )  # fmt: skip
+    assert answers == [E.INVALID_REQUEST, E.NONE, E.INVALID_REQUEST]
+    assert await codes(serving, resource(TOPIC, "t", good, good)) == [E.INVALID_REQUEST]
+    assert await codes(serving, resource(TOPIC, "t", ("retention.ms", SET, None))) == [E.INVALID_REQUEST]
+    assert await codes(serving, replaced(TOPIC, "t", retention_ms=None)) == [E.INVALID_REQUEST]
+    assert await codes(serving, resource(99, "t", good), resource(0, "1", good)) == [E.INVALID_REQUEST] * 2
+    assert await codes(serving, replaced(8, "1", root="INFO")) == [E.INVALID_REQUEST]  # by the old request
+    assert serving.image.topics["t"].configs == {}

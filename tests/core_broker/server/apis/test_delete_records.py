@@ -3,6 +3,7 @@
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import delete_records as m
 from isthmus.protocol.messages import list_offsets as lo
+from tests.running import run_by
 
 from .serving import serve
 
@@ -37,46 +38,40 @@ def test_the_log_starts_where_it_was_asked_to_also_after_a_restart(tmp_path):
         assert answer.topics[0].partitions[0].offset == 4
         assert await told(serving, before("t", -1)) == [(E.NONE, 10)]
 
-    serve(tmp_path, delete)
-    serve(tmp_path, look)
+    serve(delete, tmp_path)
+    serve(look, tmp_path)
 
 
-def test_offsets_outside_of_the_log_are_refused(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        serving.fill("t", 10)
-        assert await told(serving, before("t", 11)) == [(E.OFFSET_OUT_OF_RANGE, -1)]
-        assert await told(serving, before("t", -2)) == [(E.OFFSET_OUT_OF_RANGE, -1)]
-        assert serving.replicas.get("t", 0).log.log_start_offset == 0
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_offsets_outside_of_the_log_are_refused(serving, /):
+    await serving.topic("t")
+    serving.fill("t", 10)
+    assert await told(serving, before("t", 11)) == [(E.OFFSET_OUT_OF_RANGE, -1)]
+    assert await told(serving, before("t", -2)) == [(E.OFFSET_OUT_OF_RANGE, -1)]
+    assert serving.replicas.get("t", 0).log.log_start_offset == 0
 
 
-def test_what_is_not_there_is_compacted_or_internal_is_refused(tmp_path):
-    async def work(serving):
-        await serving.topic("kept", cleanup_policy="compact")
-        await serving.topic("both", cleanup_policy="compact,delete")
-        await serving.topic("__consumer_offsets")
-        assert await told(serving, before("t", 0)) == [(E.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-        assert await told(serving, before("kept", 0, index=1)) == [(E.UNKNOWN_TOPIC_OR_PARTITION, -1)]
-        assert await told(serving, before("kept", 0)) == [(E.POLICY_VIOLATION, -1)]
-        assert await told(serving, before("both", 0)) == [(E.NONE, 0)]
-        assert await told(serving, before("__consumer_offsets", 0)) == [(E.INVALID_TOPIC_EXCEPTION, -1)]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_is_not_there_is_compacted_or_internal_is_refused(serving, /):
+    await serving.topic("kept", cleanup_policy="compact")
+    await serving.topic("both", cleanup_policy="compact,delete")
+    await serving.topic("__consumer_offsets")
+    assert await told(serving, before("t", 0)) == [(E.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert await told(serving, before("kept", 0, index=1)) == [(E.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert await told(serving, before("kept", 0)) == [(E.POLICY_VIOLATION, -1)]
+    assert await told(serving, before("both", 0)) == [(E.NONE, 0)]
+    assert await told(serving, before("__consumer_offsets", 0)) == [(E.INVALID_TOPIC_EXCEPTION, -1)]
 
 
-def test_a_start_that_cannot_be_saved_is_not_told_as_done(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        serving.fill("t", 10)
+@run_by(serve)
+async def test_a_start_that_cannot_be_saved_is_not_told_as_done(serving, /):
+    await serving.topic("t")
+    serving.fill("t", 10)
 
-        def refuse(path, data):
-            raise OSError(28, "No space left on device", path)
+    def refuse(path, data):
+        raise OSError(28, "No space left on device", path)
 
-        serving.files.write_atomic, kept = refuse, serving.files.write_atomic
-        assert await told(serving, before("t", 4)) == [(E.KAFKA_STORAGE_ERROR, -1)]
-        serving.files.write_atomic = kept
-        assert await told(serving, before("t", 4)) == [(E.NONE, 4)]
-
-    serve(tmp_path, work)
+    serving.files.write_atomic, kept = refuse, serving.files.write_atomic
+    assert await told(serving, before("t", 4)) == [(E.KAFKA_STORAGE_ERROR, -1)]
+    serving.files.write_atomic = kept
+    assert await told(serving, before("t", 4)) == [(E.NONE, 4)]

@@ -2,6 +2,7 @@
 
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import describe_topic_partitions as m
+from tests.running import run_by
 
 from .serving import serve
 
@@ -21,40 +22,34 @@ def told(answer):
     return rows, None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
 
-def test_pages_go_on_at_the_cursor_until_all_is_told(tmp_path):
-    async def work(serving):
-        for name, count in (("b", 3), ("a", 2), ("c", 1)):
-            await serving.topic(name, partitions=count)
-        assert told(await serving.ask(request())) == ([("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])], None)
-        assert told(await serving.ask(request(limit=2))) == ([("a", [0, 1])], ("b", 0))
-        assert told(await serving.ask(request(limit=3))) == ([("a", [0, 1]), ("b", [0])], ("b", 1))
-        assert told(await serving.ask(request(limit=3, cursor=("b", 1)))) == ([("b", [1, 2]), ("c", [0])], None)
-        assert told(await serving.ask(request(limit=0))) == ([("a", [0])], ("a", 1))  # never less than one
-        assert told(await serving.ask(request("c", "a"))) == ([("a", [0, 1]), ("c", [0])], None)
-        assert told(await serving.ask(request(cursor=("bb", 5)))) == ([("c", [0])], None)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_pages_go_on_at_the_cursor_until_all_is_told(serving, /):
+    for name, count in (("b", 3), ("a", 2), ("c", 1)):
+        await serving.topic(name, partitions=count)
+    assert told(await serving.ask(request())) == ([("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])], None)
+    assert told(await serving.ask(request(limit=2))) == ([("a", [0, 1])], ("b", 0))
+    assert told(await serving.ask(request(limit=3))) == ([("a", [0, 1]), ("b", [0])], ("b", 1))
+    assert told(await serving.ask(request(limit=3, cursor=("b", 1)))) == ([("b", [1, 2]), ("c", [0])], None)
+    assert told(await serving.ask(request(limit=0))) == ([("a", [0])], ("a", 1))  # never less than one
+    assert told(await serving.ask(request("c", "a"))) == ([("a", [0, 1]), ("c", [0])], None)
+    assert told(await serving.ask(request(cursor=("bb", 5)))) == ([("c", [0])], None)
 
 
-def test_the_brokers_own_limit_holds_whatever_is_asked_for(tmp_path):
-    async def work(serving):
-        await serving.topic("a", partitions=3)
-        assert told(await serving.ask(request())) == ([("a", [0, 1])], ("a", 2))
-
-    serve(tmp_path, work, max_request_partition_size_limit="2")
+@run_by(serve, max_request_partition_size_limit="2")
+async def test_the_brokers_own_limit_holds_whatever_is_asked_for(serving, /):
+    await serving.topic("a", partitions=3)
+    assert told(await serving.ask(request())) == ([("a", [0, 1])], ("a", 2))
 
 
-def test_topics_that_are_not_there_and_cursors_that_point_nowhere(tmp_path):
-    async def work(serving):
-        await serving.topic("a")
-        answer = await serving.ask(request("no/name", "no", "a"))
-        assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [
-            ("a", 0, 1),
-            ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
-            ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
-        ]
-        for cursor in (("b", 0), ("a", -1)):
-            (topic,) = (await serving.ask(request("a", cursor=cursor))).topics
-            assert (topic.name, topic.error_code, topic.partitions) == ("a", ErrorCode.INVALID_REQUEST, [])
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_topics_that_are_not_there_and_cursors_that_point_nowhere(serving, /):
+    await serving.topic("a")
+    answer = await serving.ask(request("no/name", "no", "a"))
+    assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [
+        ("a", 0, 1),
+        ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
+        ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
+    ]
+    for cursor in (("b", 0), ("a", -1)):
+        (topic,) = (await serving.ask(request("a", cursor=cursor))).topics
+        assert (topic.name, topic.error_code, topic.partitions) == ("a", ErrorCode.INVALID_REQUEST, [])

@@ -14,6 +14,7 @@ from isthmus.protocol.errors import KafkaError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.messages import fetch as m
 from isthmus.protocol.records import build_batch
+from tests.running import run_by
 
 from .fetch_worlds import (
     VERSIONS,
@@ -51,7 +52,7 @@ def test_both_ways_end_alike(tmp_path, seed):
             history.compare(version, history.body(version))
         short.update(history.ways[0].short)
 
-    serve(tmp_path, work, fetch_max_bytes=chance.choice(["1024", "57671680"]))
+    serve(work, tmp_path, fetch_max_bytes=chance.choice(["1024", "57671680"]))
     assert short.total() > STEPS // 20
 
 
@@ -59,28 +60,26 @@ def test_both_ways_end_alike(tmp_path, seed):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_control_what_is_plain_goes_the_short_way(tmp_path, version):
-    async def work(serving):
-        topic_id = await serving.topic("a", partitions=2)
-        way = Way(serving, True)
-        serving.fill("a", 3, index=0)
-        body = encoded(version, asked(topic_id, (0, 0), (1, 0)))
-        assert not goes_the_short_way(way, version, body)  # nobody has looked for aborted transactions yet
-        way.ask(version, body)
-        assert goes_the_short_way(way, version, body)
-        opened = way.ask(version, encoded(version, asked(topic_id, (0, 0), (1, 0), session_epoch=0)))
-        [session] = way.sessions._sessions.values()
-        assert opened[15:19] == session.id.to_bytes(4, "big")
-        body = encoded(version, asked(topic_id, session_id=session.id, session_epoch=1))
-        assert goes_the_short_way(way, version, body) and session.epoch == 2
-        body = encoded(version, asked(topic_id, (0, 1), session_id=session.id, session_epoch=2))
-        assert goes_the_short_way(way, version, body) and session.epoch == 3
-        body = encoded(version, asked(topic_id, (0, 3), session_id=session.id, session_epoch=3))
-        assert not goes_the_short_way(way, version, body) and session.epoch == 3  # there is nothing: it waits
-        serving.fill("a", 1, index=0)
-        assert goes_the_short_way(way, version, body)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_control_what_is_plain_goes_the_short_way(serving, /, version):
+    topic_id = await serving.topic("a", partitions=2)
+    way = Way(serving, True)
+    serving.fill("a", 3, index=0)
+    body = encoded(version, asked(topic_id, (0, 0), (1, 0)))
+    assert not goes_the_short_way(way, version, body)  # nobody has looked for aborted transactions yet
+    way.ask(version, body)
+    assert goes_the_short_way(way, version, body)
+    opened = way.ask(version, encoded(version, asked(topic_id, (0, 0), (1, 0), session_epoch=0)))
+    [session] = way.sessions._sessions.values()
+    assert opened[15:19] == session.id.to_bytes(4, "big")
+    body = encoded(version, asked(topic_id, session_id=session.id, session_epoch=1))
+    assert goes_the_short_way(way, version, body) and session.epoch == 2
+    body = encoded(version, asked(topic_id, (0, 1), session_id=session.id, session_epoch=2))
+    assert goes_the_short_way(way, version, body) and session.epoch == 3
+    body = encoded(version, asked(topic_id, (0, 3), session_id=session.id, session_epoch=3))
+    assert not goes_the_short_way(way, version, body) and session.epoch == 3  # there is nothing: it waits
+    serving.fill("a", 1, index=0)
+    assert goes_the_short_way(way, version, body)
 
 
 @pytest.mark.parametrize("version", range(4, 12))
@@ -101,127 +100,116 @@ AGAINST_IT = {
 
 
 @pytest.mark.parametrize("name", AGAINST_IT)
-def test_what_a_partition_has_against_it(tmp_path, name):
-    async def work(serving):
-        topic_id = await serving.topic("a")
-        way = Way(serving, True)
+@run_by(serve)
+async def test_what_a_partition_has_against_it(serving, /, name):
+    topic_id = await serving.topic("a")
+    way = Way(serving, True)
+    serving.fill("a", 3)
+    request = asked(topic_id, (0, 1))
+    request.topics[0].partitions[0].current_leader_epoch = 0
+    body = encoded(13, request)
+    way.ask(13, body)
+    assert goes_the_short_way(way, 13, body)
+    AGAINST_IT[name](serving.replicas.get("a", 0))
+    assert not goes_the_short_way(way, 13, body)
+
+
+@run_by(serve)
+async def test_an_aborted_transaction_of_an_earlier_segment_is_nothing_against_a_later_one(serving, /):
+    topic_id = await topic(serving, "a", 1, 300)
+    for _ in range(9):
         serving.fill("a", 3)
-        request = asked(topic_id, (0, 1))
-        request.topics[0].partitions[0].current_leader_epoch = 0
-        body = encoded(13, request)
-        way.ask(13, body)
-        assert goes_the_short_way(way, 13, body)
-        AGAINST_IT[name](serving.replicas.get("a", 0))
-        assert not goes_the_short_way(way, 13, body)
-
-    serve(tmp_path, work)
-
-
-def test_an_aborted_transaction_of_an_earlier_segment_is_nothing_against_a_later_one(tmp_path):
-    async def work(serving):
-        topic_id = await topic(serving, "a", 1, 300)
-        for _ in range(9):
-            serving.fill("a", 3)
-        log = serving.replicas.get("a", 0).log
-        assert log.segments_count > 2
-        await bring(log)
-        way = Way(serving, True)
-        way.ask(13, encoded(13, asked(topic_id, (0, 0))))  # looks for aborted ones
-        log.ranges.segments[1].has_aborted = True
-        for segment in log.ranges.segments:
-            is_later = segment.base_offset > log.ranges.segments[1].base_offset
-            for offset in (segment.base_offset, segment.last_offset):
-                assert goes_the_short_way(way, 13, encoded(13, asked(topic_id, (0, offset)))) is is_later
-
-    serve(tmp_path, work)
+    log = serving.replicas.get("a", 0).log
+    assert log.segments_count > 2
+    await bring(log)
+    way = Way(serving, True)
+    way.ask(13, encoded(13, asked(topic_id, (0, 0))))  # looks for aborted ones
+    log.ranges.segments[1].has_aborted = True
+    for segment in log.ranges.segments:
+        is_later = segment.base_offset > log.ranges.segments[1].base_offset
+        for offset in (segment.base_offset, segment.last_offset):
+            assert goes_the_short_way(way, 13, encoded(13, asked(topic_id, (0, offset)))) is is_later
 
 
 @pytest.mark.parametrize("version", [12, 13, 18])
-def test_what_a_request_has_against_it(tmp_path, version):
-    async def work(serving):
-        topic_id = await serving.topic("a", partitions=2)
-        way = Way(serving, True)
-        serving.fill("a", 3)
-        good = encoded(version, asked(topic_id, (0, 0)))
-        way.ask(version, good)
-        way.ask(version, encoded(version, asked(topic_id, (0, 0), session_epoch=0)))
-        [session] = way.sessions._sessions.values()
-        of_session = {"session_id": session.id, "session_epoch": 1}
-        wrong = [
-            asked(topic_id, (0, 0), session_epoch=0),
-            asked(topic_id, (0, 0), session_id=5),
-            asked(topic_id, (0, 0), session_id=5, session_epoch=1),
-            asked(topic_id, (0, 0), session_id=session.id, session_epoch=2),
-            asked(topic_id, (1, 0), **of_session),
-            asked(topic_id, (0, 0), (0, 0)),
-            asked(topic_id, (2, 0)),
-            asked(topic_id, (0, -1)),
-            asked(topic_id, (0, 4)),
-            asked(topic_id, (0, 3)),
-            asked(topic_id, (0, 0), isolation_level=2),
-            asked(topic_id, (0, 0), rack_id="ä"),
-            asked(topic_id, (0, 0), min_bytes=1 << 20),
-            asked(topic_id, (0, 0), forgotten_topics_data=[m.ForgottenTopic(topic="a", topic_id=topic_id)]),
-            asked(topic_id, (0, 0), cluster_id="x"),
-            asked(topic_id, (0, 0), **follower(version, 1)),
-        ]
-        assert goes_the_short_way(way, version, good)
-        wrong.append(asked(topic_id, (0, 0)))
-        wrong[-1].topics[0].partitions[0].last_fetched_epoch = 0
-        for each in wrong:
-            assert not goes_the_short_way(way, version, encoded(version, each)), each
-        assert session.epoch == 1
-        for length in range(len(good)):
-            assert not goes_the_short_way(way, version, good[:length])
-        assert not goes_the_short_way(way, version, good + b"\0")
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_a_request_has_against_it(serving, /, version):
+    topic_id = await serving.topic("a", partitions=2)
+    way = Way(serving, True)
+    serving.fill("a", 3)
+    good = encoded(version, asked(topic_id, (0, 0)))
+    way.ask(version, good)
+    way.ask(version, encoded(version, asked(topic_id, (0, 0), session_epoch=0)))
+    [session] = way.sessions._sessions.values()
+    of_session = {"session_id": session.id, "session_epoch": 1}
+    wrong = [
+        asked(topic_id, (0, 0), session_epoch=0),
+        asked(topic_id, (0, 0), session_id=5),
+        asked(topic_id, (0, 0), session_id=5, session_epoch=1),
+        asked(topic_id, (0, 0), session_id=session.id, session_epoch=2),
+        asked(topic_id, (1, 0), **of_session),
+        asked(topic_id, (0, 0), (0, 0)),
+        asked(topic_id, (2, 0)),
+        asked(topic_id, (0, -1)),
+        asked(topic_id, (0, 4)),
+        asked(topic_id, (0, 3)),
+        asked(topic_id, (0, 0), isolation_level=2),
+        asked(topic_id, (0, 0), rack_id="ä"),
+        asked(topic_id, (0, 0), min_bytes=1 << 20),
+        asked(topic_id, (0, 0), forgotten_topics_data=[m.ForgottenTopic(topic="a", topic_id=topic_id)]),
+        asked(topic_id, (0, 0), cluster_id="x"),
+        asked(topic_id, (0, 0), **follower(version, 1)),
+    ]
+    assert goes_the_short_way(way, version, good)
+    wrong.append(asked(topic_id, (0, 0)))
+    wrong[-1].topics[0].partitions[0].last_fetched_epoch = 0
+    for each in wrong:
+        assert not goes_the_short_way(way, version, encoded(version, each)), each
+    assert session.epoch == 1
+    for length in range(len(good)):
+        assert not goes_the_short_way(way, version, good[:length])
+    assert not goes_the_short_way(way, version, good + b"\0")
 
 
-def test_a_session_is_as_it_was_after_a_request_that_is_cut_off(tmp_path):
-    async def work(serving):
-        topic_id = await serving.topic("a")
-        way = Way(serving, True)
-        serving.fill("a", 3)
-        way.ask(13, encoded(13, asked(topic_id, (0, 0), session_epoch=0)))
-        [session] = way.sessions._sessions.values()
-        before = way.state()
-        body = encoded(13, asked(topic_id, (0, 2), session_id=session.id, session_epoch=1))
-        for length in range(len(body)):
-            assert isinstance(way.ask(13, body[:length]), str)
-        assert way.state() == before
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_session_is_as_it_was_after_a_request_that_is_cut_off(serving, /):
+    topic_id = await serving.topic("a")
+    way = Way(serving, True)
+    serving.fill("a", 3)
+    way.ask(13, encoded(13, asked(topic_id, (0, 0), session_epoch=0)))
+    [session] = way.sessions._sessions.values()
+    before = way.state()
+    body = encoded(13, asked(topic_id, (0, 2), session_id=session.id, session_epoch=1))
+    for length in range(len(body)):
+        assert isinstance(way.ask(13, body[:length]), str)
+    assert way.state() == before
 
 
-def test_records_of_several_segments_and_topics_lie_where_they_are_announced(tmp_path):
+@run_by(serve)
+async def test_records_of_several_segments_and_topics_lie_where_they_are_announced(serving, /):
     """By a decoder: the answer is whole, and each partition has its own batches."""
-
-    async def work(serving):
-        ids = [await topic(serving, name, 2, 300) for name in ("a", "b")]
-        for number in range(9):
-            for name in ("a", "b"):
-                for index in range(2):
-                    now = serving.runtime.wall_ms()
-                    data = build_batch([(now, b"k", f"{name}{index}{number}".encode() * 9, ())])
-                    serving.replicas.get(name, index).append(data, Origin.CLIENT, now)
+    ids = [await topic(serving, name, 2, 300) for name in ("a", "b")]
+    for number in range(9):
         for name in ("a", "b"):
             for index in range(2):
-                log = serving.replicas.get(name, index).log
-                assert log.segments_count > 2
-                await bring(log)
-        partitions = [m.FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(2)]
-        topics = [m.FetchTopic(topic_id=each, partitions=partitions) for each in ids]
-        way = Way(serving, True)
-        body = encoded(18, m.Request(min_bytes=1, topics=topics))
-        data = way.ask(18, body)
-        assert way.short[18] == 1
-        assert int.from_bytes(data[:4], "big") == len(data) - 4
-        answer, end = APIS[1].response.decoder(18)(memoryview(data), 9)
-        assert end == len(data)
-        for name, told in zip("ab", answer.responses, strict=True):
-            for row in told.partitions:
-                for number in range(9):
-                    assert bytes(row.records).count(f"{name}{row.partition_index}{number}".encode() * 9) == 1
-
-    serve(tmp_path, work)
+                now = serving.runtime.wall_ms()
+                data = build_batch([(now, b"k", f"{name}{index}{number}".encode() * 9, ())])
+                serving.replicas.get(name, index).append(data, Origin.CLIENT, now)
+    for name in ("a", "b"):
+        for index in range(2):
+            log = serving.replicas.get(name, index).log
+            assert log.segments_count > 2
+            await bring(log)
+    partitions = [m.FetchPartition(partition=index, partition_max_bytes=1 << 20) for index in range(2)]
+    topics = [m.FetchTopic(topic_id=each, partitions=partitions) for each in ids]
+    way = Way(serving, True)
+    body = encoded(18, m.Request(min_bytes=1, topics=topics))
+    data = way.ask(18, body)
+    assert way.short[18] == 1
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    answer, end = APIS[1].response.decoder(18)(memoryview(data), 9)
+    assert end == len(data)
+    for name, told in zip("ab", answer.responses, strict=True):
+        for row in told.partitions:
+            for number in range(9):
+                assert bytes(row.records).count(f"{name}{row.partition_index}{number}".encode() * 9) == 1

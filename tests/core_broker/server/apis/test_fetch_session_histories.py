@@ -131,4 +131,4 @@ def test_what_is_learnt_through_a_session_is_what_would_be_learnt_without(tmp_pa
             if client.offsets:
                 assert client.known == await client.without_session()
 
-    serve(tmp_path, work, max_incremental_fetch_session_cache_slots=str(chance.choice([0, 1, 9])))
+    serve(work, tmp_path, max_incremental_fetch_session_cache_slots=str(chance.choice([0, 1, 9])))

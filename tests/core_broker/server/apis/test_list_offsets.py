@@ -60,7 +60,7 @@ def meanwhile(tmp_path, change, timestamp=0):
         found.append(told(await asking))
         assert serving.replicas.offline() == {}
 
-    serve(tmp_path, work, Runtime(random.Random(7), lambda: 1_700_000_000_000, lambda: 0), files)
+    serve(work, tmp_path, Runtime(random.Random(7), lambda: 1_700_000_000_000, lambda: 0), files)
     return found[0]
 
 

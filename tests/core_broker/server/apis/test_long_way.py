@@ -7,9 +7,11 @@ import pytest
 from isthmus.core_broker.server._context import CloseConnection
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.messages import fetch, list_offsets, metadata, produce
+from isthmus.protocol.messages import list_offsets, metadata
 from isthmus.protocol.records import build_batch
+from tests.running import run_by
 
+from ..asking import fetch_of, produce_of
 from .serving import serve
 
 E = ErrorCode
@@ -29,10 +31,8 @@ def end_of(serving, topic="t"):
 # --- Produce ----------------------------------------------------------------------------------------------------------
 
 
-async def produced(serving, records, topic="t", index=0, version=9, topic_id=bytes(16), acks=-1, timeout_ms=5_000):
-    data = produce.PartitionProduceData(index=index, records=memoryview(records))
-    topics = [produce.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])]
-    return await serving.ask(produce.Request(acks=acks, timeout_ms=timeout_ms, topic_data=topics), version)
+async def produced(serving, records, topic="t", index=0, version=9, **fields):
+    return await serving.ask(produce_of((index, records), topic=topic, **fields), version)
 
 
 def only(answer):
@@ -41,16 +41,14 @@ def only(answer):
     return row
 
 
-def test_acks_decide_whether_a_produce_is_answered(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        assert await produced(serving, batch(), acks=0) is None
-        for acks, base_offset in ((1, 2), (-1, 4)):
-            row = only(await produced(serving, batch(), acks=acks))
-            assert (row.index, row.error_code, row.base_offset, row.log_start_offset) == (0, 0, base_offset, 0)
-        assert end_of(serving) == 6
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_acks_decide_whether_a_produce_is_answered(serving, /):
+    await serving.topic("t")
+    assert await produced(serving, batch(), acks=0) is None
+    for acks, base_offset in ((1, 2), (-1, 4)):
+        row = only(await produced(serving, batch(), acks=acks))
+        assert (row.index, row.error_code, row.base_offset, row.log_start_offset) == (0, 0, base_offset, 0)
+    assert end_of(serving) == 6
 
 
 @pytest.mark.parametrize(
@@ -65,44 +63,37 @@ def test_acks_decide_whether_a_produce_is_answered(tmp_path):
         ({"records": batch(200)}, E.MESSAGE_TOO_LARGE),
     ],
 )
-def test_a_produce_that_is_refused_appends_nothing(tmp_path, asked, code):
-    async def work(serving):
-        await serving.topic("t", max_message_bytes="1000")
-        await serving.topic("__consumer_offsets")
-        asked_for = {"records": batch(), **asked}
-        row = only(await produced(serving, asked_for.pop("records"), **asked_for))
-        assert (row.error_code, row.base_offset, row.log_start_offset) == (code, -1, -1)
-        assert end_of(serving) == end_of(serving, "__consumer_offsets") == 0
-        if "acks" not in asked:
-            with pytest.raises(CloseConnection):
-                await produced(serving, asked.get("records", batch()), **{**asked_for, "acks": 0})
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_produce_that_is_refused_appends_nothing(serving, /, asked, code):
+    await serving.topic("t", max_message_bytes="1000")
+    await serving.topic("__consumer_offsets")
+    asked_for = {"records": batch(), **asked}
+    row = only(await produced(serving, asked_for.pop("records"), **asked_for))
+    assert (row.error_code, row.base_offset, row.log_start_offset) == (code, -1, -1)
+    assert end_of(serving) == end_of(serving, "__consumer_offsets") == 0
+    if "acks" not in asked:
+        with pytest.raises(CloseConnection):
+            await produced(serving, asked.get("records", batch()), **{**asked_for, "acks": 0})
 
 
-def test_a_produce_is_answered_when_its_records_are_committed_or_its_time_is_over(tmp_path):
-    async def work(serving):
-        await serving.topic("t", durability="fsync")
-        row = only(await produced(serving, batch(), timeout_ms=0))
-        assert (row.error_code, row.base_offset) == (E.REQUEST_TIMED_OUT, -1)
-        assert end_of(serving) == 2  # it is appended all the same
-        row = only(await produced(serving, batch()))
-        assert (row.error_code, row.base_offset) == (0, 2)
-        assert serving.replicas.get("t", 0).high_watermark == 4
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_produce_is_answered_when_its_records_are_committed_or_its_time_is_over(serving, /):
+    await serving.topic("t", durability="fsync")
+    row = only(await produced(serving, batch(), timeout_ms=0))
+    assert (row.error_code, row.base_offset) == (E.REQUEST_TIMED_OUT, -1)
+    assert end_of(serving) == 2  # it is appended all the same
+    row = only(await produced(serving, batch()))
+    assert (row.error_code, row.base_offset) == (0, 2)
+    assert serving.replicas.get("t", 0).high_watermark == 4
 
 
 # --- Fetch ------------------------------------------------------------------------------------------------------------
 
 
 async def fetched(serving, topic="t", index=0, offset=0, version=11, isolation=0, epoch=-1, wait_ms=0, min_bytes=1):
-    data = fetch.FetchPartition(
-        partition=index, fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20
-    )
-    request = fetch.Request(
-        max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=isolation, session_epoch=-1,
-        topics=[fetch.FetchTopic(topic=topic, partitions=[data])],
+    request = fetch_of(
+        (index, offset), topic=topic, leader_epoch=epoch, max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=1 << 20,
+        isolation_level=isolation,
     )  # fmt: skip
     [topic_row] = (await serving.ask(request, version)).responses
     [row] = topic_row.partitions
@@ -113,21 +104,19 @@ def bytes_of(row):
     return b"".join(piece.read() for piece in row.records or ())
 
 
-def test_a_fetch_gives_what_is_committed_from_an_offset_on(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        for _ in range(2):
-            await produced(serving, batch())
-        size = len(batch())
-        for offset, batches in ((0, 2), (1, 2), (2, 1), (4, 0)):
-            row = await fetched(serving, offset=offset)
-            assert (row.error_code, row.high_watermark, row.last_stable_offset, row.log_start_offset) == (0, 4, 4, 0)
-            assert len(bytes_of(row)) == batches * size
-        for offset in (-1, 5):
-            row = await fetched(serving, offset=offset)
-            assert (row.error_code, row.high_watermark) == (E.OFFSET_OUT_OF_RANGE, -1) and not row.records
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_fetch_gives_what_is_committed_from_an_offset_on(serving, /):
+    await serving.topic("t")
+    for _ in range(2):
+        await produced(serving, batch())
+    size = len(batch())
+    for offset, batches in ((0, 2), (1, 2), (2, 1), (4, 0)):
+        row = await fetched(serving, offset=offset)
+        assert (row.error_code, row.high_watermark, row.last_stable_offset, row.log_start_offset) == (0, 4, 4, 0)
+        assert len(bytes_of(row)) == batches * size
+    for offset in (-1, 5):
+        row = await fetched(serving, offset=offset)
+        assert (row.error_code, row.high_watermark) == (E.OFFSET_OUT_OF_RANGE, -1) and not row.records
 
 
 @pytest.mark.parametrize(
@@ -139,31 +128,27 @@ def test_a_fetch_gives_what_is_committed_from_an_offset_on(tmp_path):
         ({"isolation": 2}, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_fetch_that_is_refused_is_told_so_at_once(tmp_path, asked, code):
-    async def work(serving):
-        await serving.topic("t")
-        row = await asyncio.wait_for(fetched(serving, **asked, wait_ms=600_000), 60)
-        assert (row.error_code, row.high_watermark) == (code, -1) and not row.records
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_fetch_that_is_refused_is_told_so_at_once(serving, /, asked, code):
+    await serving.topic("t")
+    row = await asyncio.wait_for(fetched(serving, **asked, wait_ms=600_000), 60)
+    assert (row.error_code, row.high_watermark) == (code, -1) and not row.records
 
 
-def test_an_open_transaction_is_hidden_from_who_reads_what_is_committed(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        await produced(serving, batch())
-        rows = [(NOW_MS, b"k", b"v", ())] * 2
-        records = build_batch(rows, "none", base_offset=2, **OPEN_TRANSACTION)  # as a leader's follower has it
-        serving.replicas.get("t", 0).append(records, Origin.REPLICATION, NOW_MS)
-        every = await fetched(serving)
-        committed = await fetched(serving, isolation=1)
-        assert len(bytes_of(committed)) == len(batch()) < len(bytes_of(every))
-        assert (committed.high_watermark, committed.last_stable_offset) == (4, 2)
-        assert every.aborted_transactions is None and committed.aborted_transactions == []
-        for isolation, end in ((0, 4), (1, 2)):
-            assert (await listed(serving, list_offsets_of(-1), isolation=isolation))[0][1] == end
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_an_open_transaction_is_hidden_from_who_reads_what_is_committed(serving, /):
+    await serving.topic("t")
+    await produced(serving, batch())
+    rows = [(NOW_MS, b"k", b"v", ())] * 2
+    records = build_batch(rows, "none", base_offset=2, **OPEN_TRANSACTION)  # as a leader's follower has it
+    serving.replicas.get("t", 0).append(records, Origin.REPLICATION, NOW_MS)
+    every = await fetched(serving)
+    committed = await fetched(serving, isolation=1)
+    assert len(bytes_of(committed)) == len(batch()) < len(bytes_of(every))
+    assert (committed.high_watermark, committed.last_stable_offset) == (4, 2)
+    assert every.aborted_transactions is None and committed.aborted_transactions == []
+    for isolation, end in ((0, 4), (1, 2)):
+        assert (await listed(serving, list_offsets_of(-1), isolation=isolation))[0][1] == end
 
 
 # --- ListOffsets ------------------------------------------------------------------------------------------------------
@@ -197,15 +182,13 @@ async def listed(serving, partitions, topic="t", version=7, isolation=0):
         (-7, (E.UNSUPPORTED_VERSION, -1, -1)),
     ],
 )
-def test_offsets_are_listed_by_timestamp(tmp_path, timestamp, told):
-    async def work(serving):
-        await serving.topic("t")
-        for start in (NOW_MS, NOW_MS, NOW_MS + 10):
-            await produced(serving, batch(timestamp=start))
-        serving.replicas.get("t", 0).log.advance_start(1)
-        assert await listed(serving, list_offsets_of(timestamp)) == [told]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_offsets_are_listed_by_timestamp(serving, /, timestamp, told):
+    await serving.topic("t")
+    for start in (NOW_MS, NOW_MS, NOW_MS + 10):
+        await produced(serving, batch(timestamp=start))
+    serving.replicas.get("t", 0).log.advance_start(1)
+    assert await listed(serving, list_offsets_of(timestamp)) == [told]
 
 
 @pytest.mark.parametrize(
@@ -218,12 +201,10 @@ def test_offsets_are_listed_by_timestamp(tmp_path, timestamp, told):
         (list_offsets_of(-1, epoch=1_000), {}, E.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_offsets_that_cannot_be_listed_are_an_error(tmp_path, partitions, more, code):
-    async def work(serving):
-        await serving.topic("t")
-        assert await listed(serving, partitions, **more) == [(code, -1, -1)]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_offsets_that_cannot_be_listed_are_an_error(serving, /, partitions, more, code):
+    await serving.topic("t")
+    assert await listed(serving, partitions, **more) == [(code, -1, -1)]
 
 
 # --- Metadata ---------------------------------------------------------------------------------------------------------
@@ -245,22 +226,20 @@ async def told(serving, topics, version=13, creates=False):
     return answer.error_code, [(row.name, row.error_code) for row in answer.topics]
 
 
-def test_metadata_is_of_all_topics_or_of_those_that_are_asked_for(tmp_path):
-    async def work(serving):
-        topic_id = await serving.topic("u")
-        await serving.topic("t")
-        every = [("t", 0), ("u", 0)]
-        assert await told(serving, None) == (0, every)
-        assert await told(serving, [], version=0) == (0, every)
-        assert await told(serving, []) == (0, [])
-        assert await told(serving, named("u")) == (0, [("u", 0)])
-        assert await told(serving, of_id(topic_id)) == (0, [("u", 0)])
-        assert await told(serving, of_id(topic_id), version=11) == (0, [("", E.INVALID_REQUEST)])
-        assert await told(serving, of_id(UNKNOWN_ID)) == (0, [(None, E.UNKNOWN_TOPIC_ID)])
-        unknown = [("t", 0), ("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("a b", E.INVALID_TOPIC_EXCEPTION)]
-        assert await told(serving, named("none", "a b", "t")) == (0, unknown)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_metadata_is_of_all_topics_or_of_those_that_are_asked_for(serving, /):
+    topic_id = await serving.topic("u")
+    await serving.topic("t")
+    every = [("t", 0), ("u", 0)]
+    assert await told(serving, None) == (0, every)
+    assert await told(serving, [], version=0) == (0, every)
+    assert await told(serving, []) == (0, [])
+    assert await told(serving, named("u")) == (0, [("u", 0)])
+    assert await told(serving, of_id(topic_id)) == (0, [("u", 0)])
+    assert await told(serving, of_id(topic_id), version=11) == (0, [("", E.INVALID_REQUEST)])
+    assert await told(serving, of_id(UNKNOWN_ID)) == (0, [(None, E.UNKNOWN_TOPIC_ID)])
+    unknown = [("t", 0), ("none", E.UNKNOWN_TOPIC_OR_PARTITION), ("a b", E.INVALID_TOPIC_EXCEPTION)]
+    assert await told(serving, named("none", "a b", "t")) == (0, unknown)
 
 
 def test_metadata_creates_a_topic_where_client_and_broker_allow_it(tmp_path):
@@ -275,5 +254,5 @@ def test_metadata_creates_a_topic_where_client_and_broker_allow_it(tmp_path):
         assert await told(serving, named("new"), creates=True) == (0, [("new", 0)])
         assert "new" in serving.image.topics
 
-    serve(tmp_path / "a", refuses, auto_create_topics_enable="false")
-    serve(tmp_path / "b", allows, auto_create_topics_enable="true")
+    serve(refuses, tmp_path / "a", auto_create_topics_enable="false")
+    serve(allows, tmp_path / "b", auto_create_topics_enable="true")

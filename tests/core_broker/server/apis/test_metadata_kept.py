@@ -6,6 +6,7 @@ from isthmus.core_broker.cluster.controller import CreatePartitions, CreateParti
 from isthmus.core_broker.server.encoded_topics import ALL_TOPIC_OPERATIONS, VERSIONS_KEPT
 from isthmus.protocol.messages import metadata
 from isthmus.protocol.messages.metadata import API, TOPIC
+from tests.running import run_by
 
 from .serving import serve
 
@@ -38,81 +39,71 @@ def counts(rows):
     return {name: len(row.partitions) for name, row in rows.items()}
 
 
-def test_a_topic_is_encoded_once_and_again_when_it_has_changed(tmp_path, encoded):
-    async def work(serving):
-        for name in ("a", "b"):
-            await serving.topic(name, partitions=3)
-        assert counts(await told(serving)) == {"a": 3, "b": 3}
-        assert encoded == ["a", "b"]
-        assert counts(await told(serving)) == {"a": 3, "b": 3}
-        assert counts(await told(serving, ["b"])) == {"b": 3}
-        assert encoded == ["a", "b"]
-        more = CreatePartitionsTopic(name="b", count=5, assignments=None)
-        await serving.controller.submit_wait(CreatePartitions([more]))
-        assert counts(await told(serving)) == {"a": 3, "b": 5}
-        assert encoded == ["a", "b", "b"]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_topic_is_encoded_once_and_again_when_it_has_changed(serving, /, encoded):
+    for name in ("a", "b"):
+        await serving.topic(name, partitions=3)
+    assert counts(await told(serving)) == {"a": 3, "b": 3}
+    assert encoded == ["a", "b"]
+    assert counts(await told(serving)) == {"a": 3, "b": 3}
+    assert counts(await told(serving, ["b"])) == {"b": 3}
+    assert encoded == ["a", "b"]
+    more = CreatePartitionsTopic(name="b", count=5, assignments=None)
+    await serving.controller.submit_wait(CreatePartitions([more]))
+    assert counts(await told(serving)) == {"a": 3, "b": 5}
+    assert encoded == ["a", "b", "b"]
 
 
-def test_a_topic_of_the_same_name_is_another_one(tmp_path, encoded):
-    async def work(serving):
-        first = await serving.topic("a")
-        assert (await told(serving))["a"].topic_id == first
-        await serving.controller.submit_wait(DeleteTopics(names=["a"]))
-        assert await told(serving) == {}
-        second = await serving.topic("a")
-        assert first != second == (await told(serving))["a"].topic_id
-        assert encoded == ["a", "a"]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_topic_of_the_same_name_is_another_one(serving, /, encoded):
+    first = await serving.topic("a")
+    assert (await told(serving))["a"].topic_id == first
+    await serving.controller.submit_wait(DeleteTopics(names=["a"]))
+    assert await told(serving) == {}
+    second = await serving.topic("a")
+    assert first != second == (await told(serving))["a"].topic_id
+    assert encoded == ["a", "a"]
 
 
 @pytest.mark.parametrize("version", range(API.max_version + 1))
-def test_what_is_kept_is_what_would_be_encoded_now(tmp_path, version):
-    async def work(serving):
-        await serving.topic("a", partitions=2)
-        asked = {"include_topic_authorized_operations": True} if version >= 8 else {}
-        for _ in range(2):
-            (row,) = (await told(serving, ["a"], version, **asked)).values()
-            expected = metadata.MetadataResponseTopic(
-                name="a",
-                partitions=[
-                    metadata.MetadataResponsePartition(
-                        partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1],
-                        **({"leader_epoch": 0} if version >= 7 else {}),
-                    )
-                    for index in range(2)
-                ],
-                **({"topic_id": serving.image.topics["a"].id} if version >= 10 else {}),
-                **({"topic_authorized_operations": ALL_TOPIC_OPERATIONS} if version >= 8 else {}),
-            )  # fmt: skip
-            assert row == expected
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_is_kept_is_what_would_be_encoded_now(serving, /, version):
+    await serving.topic("a", partitions=2)
+    asked = {"include_topic_authorized_operations": True} if version >= 8 else {}
+    for _ in range(2):
+        (row,) = (await told(serving, ["a"], version, **asked)).values()
+        expected = metadata.MetadataResponseTopic(
+            name="a",
+            partitions=[
+                metadata.MetadataResponsePartition(
+                    partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1],
+                    **({"leader_epoch": 0} if version >= 7 else {}),
+                )
+                for index in range(2)
+            ],
+            **({"topic_id": serving.image.topics["a"].id} if version >= 10 else {}),
+            **({"topic_authorized_operations": ALL_TOPIC_OPERATIONS} if version >= 8 else {}),
+        )  # fmt: skip
+        assert row == expected
 
 
-def test_operations_are_told_to_who_asks_for_them_alone(tmp_path):
-    async def work(serving):
-        await serving.topic("a")
-        for asked in (False, True, False):
-            row = (await told(serving, ["a"], include_topic_authorized_operations=asked))["a"]
-            assert (row.topic_authorized_operations == ALL_TOPIC_OPERATIONS) == asked
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_operations_are_told_to_who_asks_for_them_alone(serving, /):
+    await serving.topic("a")
+    for asked in (False, True, False):
+        row = (await told(serving, ["a"], include_topic_authorized_operations=asked))["a"]
+        assert (row.topic_authorized_operations == ALL_TOPIC_OPERATIONS) == asked
 
 
-def test_what_is_kept_is_bounded(tmp_path):
-    async def work(serving):
-        await serving.topic("stays")
-        for number in range(20):
-            await serving.topic(f"t{number}")
-            await told(serving)
-            await serving.controller.submit_wait(DeleteTopics(names=[f"t{number}"]))
-        kept = serving.context.services.encoded_topics
-        assert len(kept.of_version(API.max_version, False)) <= 5
-        for version in range(API.max_version + 1):
-            await told(serving, version=version)
-        assert len(kept._versions) == VERSIONS_KEPT
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_is_kept_is_bounded(serving, /):
+    await serving.topic("stays")
+    for number in range(20):
+        await serving.topic(f"t{number}")
+        await told(serving)
+        await serving.controller.submit_wait(DeleteTopics(names=[f"t{number}"]))
+    kept = serving.context.services.encoded_topics
+    assert len(kept.of_version(API.max_version, False)) <= 5
+    for version in range(API.max_version + 1):
+        await told(serving, version=version)
+    assert len(kept._versions) == VERSIONS_KEPT

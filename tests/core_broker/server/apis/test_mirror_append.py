@@ -13,6 +13,7 @@ from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import mirror_append as m
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
+from tests.running import run_by
 
 from .serving import serve
 from .test_produce import produced
@@ -83,41 +84,35 @@ TAKEN = [{}, {"previous": 3}, {"link_epoch": 2}, {"epoch": 4}, {"epoch": -1}, {"
 
 
 @pytest.mark.parametrize(("fields", "code", "said"), REFUSED)
-def test_what_does_not_belong_or_does_not_follow_is_refused(tmp_path, fields, code, said):
-    async def work(serving):
-        await copied(serving)
-        answer = await append(serving, batch(5), **{"range_from": 5, **fields})
-        assert answer.error_code == code
-        if said is not None:
-            assert said in (answer.error_message or "")
-        if code == E.OFFSET_OUT_OF_RANGE:
-            assert (answer.next_offset, answer.next_epoch) == (5, EPOCH)
-        assert [log_of(serving, name).log_end_offset for name in ("copy", "plain")] == [5, 0]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_does_not_belong_or_does_not_follow_is_refused(serving, /, fields, code, said):
+    await copied(serving)
+    answer = await append(serving, batch(5), **{"range_from": 5, **fields})
+    assert answer.error_code == code
+    if said is not None:
+        assert said in (answer.error_message or "")
+    if code == E.OFFSET_OUT_OF_RANGE:
+        assert (answer.next_offset, answer.next_epoch) == (5, EPOCH)
+    assert [log_of(serving, name).log_end_offset for name in ("copy", "plain")] == [5, 0]
 
 
 @pytest.mark.parametrize("fields", TAKEN)
-def test_what_follows_is_appended_as_it_is(tmp_path, fields):
-    async def work(serving):
-        await copied(serving)
-        epoch = max(fields.get("epoch", EPOCH), EPOCH)
-        answer = await append(serving, batch(5, epoch=epoch), range_from=5, **fields)
-        assert (answer.error_code, answer.next_offset, answer.next_epoch) == (0, 10, epoch)
-        assert answer.link_epoch == fields.get("link_epoch", 1)
-        assert log_of(serving).log_start_offset == 0
-        assert serving.replicas.get("copy", 0).leader_epoch >= epoch
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_what_follows_is_appended_as_it_is(serving, /, fields):
+    await copied(serving)
+    epoch = max(fields.get("epoch", EPOCH), EPOCH)
+    answer = await append(serving, batch(5, epoch=epoch), range_from=5, **fields)
+    assert (answer.error_code, answer.next_offset, answer.next_epoch) == (0, 10, epoch)
+    assert answer.link_epoch == fields.get("link_epoch", 1)
+    assert log_of(serving).log_start_offset == 0
+    assert serving.replicas.get("copy", 0).leader_epoch >= epoch
 
 
-def test_a_probe_says_where_the_log_ends_and_appends_nothing(tmp_path):
-    async def work(serving):
-        await copied(serving)
-        answer = await append(serving, None, range_from=-1, epoch=-1)
-        assert (answer.error_code, answer.next_offset, answer.next_epoch, answer.link_epoch) == (0, 5, EPOCH, 1)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_probe_says_where_the_log_ends_and_appends_nothing(serving, /):
+    await copied(serving)
+    answer = await append(serving, None, range_from=-1, epoch=-1)
+    assert (answer.error_code, answer.next_offset, answer.next_epoch, answer.link_epoch) == (0, 5, EPOCH, 1)
 
 
 # Records of the request, the source's log start; where the copy begins and ends then.
@@ -133,18 +128,16 @@ BEGINNINGS = [
 
 
 @pytest.mark.parametrize(("records", "start", "begins", "ends"), BEGINNINGS)
-def test_a_log_that_never_held_a_record_begins_where_the_source_does(tmp_path, records, start, begins, ends):
-    async def work(serving):
-        await serving.topic("copy", 1, **OWNED)
-        answer = await append(serving, records, range_from=0, source_log_start_offset=start, previous=-1)
-        assert (answer.error_code, answer.next_offset) == (0, ends)
-        log, partition = log_of(serving), serving.replicas.get("copy", 0)
-        assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (begins, ends, ends)
-        follows = await append(serving, batch(ends), range_from=ends, source_log_start_offset=start)
-        assert (follows.error_code, follows.next_offset) == (0, ends + 5)
-        assert log_of(serving).log_start_offset == begins
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_log_that_never_held_a_record_begins_where_the_source_does(serving, /, records, start, begins, ends):
+    await serving.topic("copy", 1, **OWNED)
+    answer = await append(serving, records, range_from=0, source_log_start_offset=start, previous=-1)
+    assert (answer.error_code, answer.next_offset) == (0, ends)
+    log, partition = log_of(serving), serving.replicas.get("copy", 0)
+    assert (log.log_start_offset, log.log_end_offset, partition.high_watermark) == (begins, ends, ends)
+    follows = await append(serving, batch(ends), range_from=ends, source_log_start_offset=start)
+    assert (follows.error_code, follows.next_offset) == (0, ends + 5)
+    assert log_of(serving).log_start_offset == begins
 
 
 NOT_BEGUN = [
@@ -157,44 +150,38 @@ NOT_BEGUN = [
 
 
 @pytest.mark.parametrize(("fields", "code"), NOT_BEGUN)
-def test_a_request_that_may_not_append_does_not_move_where_a_log_begins(tmp_path, fields, code):
-    async def work(serving):
-        await serving.topic("copy", 1, **OWNED)
-        asked = {"range_from": 0, "source_log_start_offset": 100, **fields}
-        assert (await append(serving, None, **asked)).error_code == code
-        assert log_of(serving).log_start_offset == log_of(serving).log_end_offset == 0
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_request_that_may_not_append_does_not_move_where_a_log_begins(serving, /, fields, code):
+    await serving.topic("copy", 1, **OWNED)
+    asked = {"range_from": 0, "source_log_start_offset": 100, **fields}
+    assert (await append(serving, None, **asked)).error_code == code
+    assert log_of(serving).log_start_offset == log_of(serving).log_end_offset == 0
 
 
-def test_a_log_that_has_begun_or_holds_records_does_not_begin_again(tmp_path):
-    async def work(serving):
-        await serving.topic("copy", 1, **OWNED)
-        # Two workers at once, which saw the source begin at different offsets: one of them is first.
-        first = append(serving, batch(100), range_from=0, source_log_start_offset=100)
-        second = append(serving, None, range_from=0, source_log_start_offset=200)
-        answers = await asyncio.gather(first, second)
-        assert [answer.error_code for answer in answers] == [0, E.OFFSET_OUT_OF_RANGE]
-        assert answers[1].next_offset in (100, 105)
-        late = await append(serving, None, range_from=0, source_log_start_offset=200)
-        assert (late.error_code, late.next_offset) == (E.OFFSET_OUT_OF_RANGE, 105)
-        assert (log_of(serving).log_start_offset, log_of(serving).log_end_offset) == (100, 105)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_log_that_has_begun_or_holds_records_does_not_begin_again(serving, /):
+    await serving.topic("copy", 1, **OWNED)
+    # Two workers at once, which saw the source begin at different offsets: one of them is first.
+    first = append(serving, batch(100), range_from=0, source_log_start_offset=100)
+    second = append(serving, None, range_from=0, source_log_start_offset=200)
+    answers = await asyncio.gather(first, second)
+    assert [answer.error_code for answer in answers] == [0, E.OFFSET_OUT_OF_RANGE]
+    assert answers[1].next_offset in (100, 105)
+    late = await append(serving, None, range_from=0, source_log_start_offset=200)
+    assert (late.error_code, late.next_offset) == (E.OFFSET_OUT_OF_RANGE, 105)
+    assert (log_of(serving).log_start_offset, log_of(serving).log_end_offset) == (100, 105)
 
 
-def test_clients_do_not_write_to_a_mirrors_topic(tmp_path):
-    async def work(serving):
-        await copied(serving)
-        records = build_batch([(serving.runtime.wall_ms(), b"k", b"v", ())])
-        for acks in (1, -1):
-            _, row = await produced(serving, records, "copy", acks=acks)
-            assert (row.error_code, row.base_offset) == (E.POLICY_VIOLATION, -1)
-            assert row.error_message == "copy is written by mirror link a-b; produce to its source"
-        with pytest.raises(CloseConnection):
-            await produced(serving, records, "copy", acks=0)
-        assert log_of(serving).log_end_offset == 5
-        _, row = await produced(serving, records, "plain")
-        assert (row.error_code, row.base_offset) == (0, 0)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_clients_do_not_write_to_a_mirrors_topic(serving, /):
+    await copied(serving)
+    records = build_batch([(serving.runtime.wall_ms(), b"k", b"v", ())])
+    for acks in (1, -1):
+        _, row = await produced(serving, records, "copy", acks=acks)
+        assert (row.error_code, row.base_offset) == (E.POLICY_VIOLATION, -1)
+        assert row.error_message == "copy is written by mirror link a-b; produce to its source"
+    with pytest.raises(CloseConnection):
+        await produced(serving, records, "copy", acks=0)
+    assert log_of(serving).log_end_offset == 5
+    _, row = await produced(serving, records, "plain")
+    assert (row.error_code, row.base_offset) == (0, 0)

@@ -21,7 +21,9 @@ from isthmus.protocol.messages import (
     produce,
 )
 from isthmus.protocol.records import build_batch
+from tests.running import run_by
 
+from ..asking import fetch_of, produce_of
 from .serving import Serving, serve
 
 LOST, SERVED = 0, 1
@@ -30,15 +32,12 @@ Wanted = Callable[[Serving, bytes], Any]
 
 
 def append(serving: Serving, topic_id: bytes) -> produce.Request:
-    data = memoryview(build_batch([(serving.runtime.wall_ms(), b"k", b"v", ())]))
-    rows = [produce.PartitionProduceData(index=index, records=data) for index in BOTH]
-    topic = produce.TopicProduceData(name="t", topic_id=topic_id, partition_data=rows)
-    return produce.Request(acks=-1, timeout_ms=1_000, topic_data=[topic])
+    data = build_batch([(serving.runtime.wall_ms(), b"k", b"v", ())])
+    return produce_of(*((index, data) for index in BOTH), topic="t", topic_id=topic_id)
 
 
 def read(serving: Serving, topic_id: bytes) -> fetch.Request:
-    rows = [fetch.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in BOTH]
-    return fetch.Request(max_bytes=1 << 20, topics=[fetch.FetchTopic(topic_id=topic_id, partitions=rows)])
+    return fetch_of(*((index, 0) for index in BOTH), topic_id=topic_id, max_bytes=1 << 20, min_bytes=0)
 
 
 def offsets(timestamp: int, epoch: int = -1) -> Wanted:
@@ -106,26 +105,22 @@ def codes(answer: Any) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("wanted", WANTED.values(), ids=WANTED)
 @pytest.mark.parametrize("fail", [fail_partition, fail_log])
-def test_a_partition_that_is_offline_is_told_as_that_and_the_next_is_served(tmp_path, fail, wanted):
-    async def work(serving):
-        topic_id = await serving.topic("t", partitions=2)
-        for index in BOTH:
-            serving.fill("t", 3, index)
-        fail(serving)
-        answer = await serving.ask(wanted(serving, topic_id))
-        assert dict(codes(answer)) == {LOST: ErrorCode.KAFKA_STORAGE_ERROR, SERVED: ErrorCode.NONE}
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_partition_that_is_offline_is_told_as_that_and_the_next_is_served(serving, /, fail, wanted):
+    topic_id = await serving.topic("t", partitions=2)
+    for index in BOTH:
+        serving.fill("t", 3, index)
+    fail(serving)
+    answer = await serving.ask(wanted(serving, topic_id))
+    assert dict(codes(answer)) == {LOST: ErrorCode.KAFKA_STORAGE_ERROR, SERVED: ErrorCode.NONE}
 
 
-def test_a_client_of_another_epoch_is_told_that_the_partition_is_offline(tmp_path):
-    async def work(serving):
-        topic_id = await serving.topic("t", partitions=2)
-        fail_log(serving)
-        answer = await serving.ask(offsets(-1, epoch=9)(serving, topic_id))
-        assert dict(codes(answer)) == {LOST: ErrorCode.KAFKA_STORAGE_ERROR, SERVED: ErrorCode.UNKNOWN_LEADER_EPOCH}
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_a_client_of_another_epoch_is_told_that_the_partition_is_offline(serving, /):
+    topic_id = await serving.topic("t", partitions=2)
+    fail_log(serving)
+    answer = await serving.ask(offsets(-1, epoch=9)(serving, topic_id))
+    assert dict(codes(answer)) == {LOST: ErrorCode.KAFKA_STORAGE_ERROR, SERVED: ErrorCode.UNKNOWN_LEADER_EPOCH}
 
 
 def break_disk(serving: Serving) -> None:
@@ -140,34 +135,30 @@ PLACED = [(LOST, -1, [1], [], [1]), (SERVED, 1, [1], [1], [])]
 
 
 @pytest.mark.parametrize("version", [0, 5, metadata.API.max_version])
-def test_metadata_tells_of_no_leader_of_a_partition_that_is_offline(tmp_path, version):
-    async def work(serving):
-        asked = metadata.Request(topics=[metadata.MetadataRequestTopic(name=name) for name in ("t", "u")])
-        await serving.topic("t", partitions=2)
-        await serving.topic("u")
+@run_by(serve)
+async def test_metadata_tells_of_no_leader_of_a_partition_that_is_offline(serving, /, version):
+    asked = metadata.Request(topics=[metadata.MetadataRequestTopic(name=name) for name in ("t", "u")])
+    await serving.topic("t", partitions=2)
+    await serving.topic("u")
 
-        async def rows() -> dict[str, list[Any]]:
-            answer = await serving.ask(asked, version)
-            data = b"".join(map(bytes, metadata.API.encode_response(answer, version)))
-            return {each.name: each.partitions for each in metadata.API.decode_response(data, 0, version).topics}
+    async def rows() -> dict[str, list[Any]]:
+        answer = await serving.ask(asked, version)
+        data = b"".join(map(bytes, metadata.API.encode_response(answer, version)))
+        return {each.name: each.partitions for each in metadata.API.decode_response(data, 0, version).topics}
 
-        assert [row.leader_id for row in (await rows())["t"]] == [1, 1]
-        break_disk(serving)
-        told = await rows()
-        assert [row.error_code for row in told["t"]] == [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE]
-        assert [placed(row)[: 5 if version >= 5 else 4] for row in told["t"]] == [
-            each[: 5 if version >= 5 else 4] for each in PLACED
-        ]
-        assert [row.leader_id for row in told["u"]] == [1]
-
-    serve(tmp_path, work)
+    assert [row.leader_id for row in (await rows())["t"]] == [1, 1]
+    break_disk(serving)
+    told = await rows()
+    assert [row.error_code for row in told["t"]] == [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE]
+    assert [placed(row)[: 5 if version >= 5 else 4] for row in told["t"]] == [
+        each[: 5 if version >= 5 else 4] for each in PLACED
+    ]
+    assert [row.leader_id for row in told["u"]] == [1]
 
 
-def test_pages_tell_of_no_leader_of_a_partition_that_is_offline(tmp_path):
-    async def work(serving):
-        await serving.topic("t", partitions=2)
-        break_disk(serving)
-        answer = await serving.ask(describe_topic_partitions.Request(response_partition_limit=9))
-        assert [placed(row) for row in answer.topics[0].partitions] == PLACED
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_pages_tell_of_no_leader_of_a_partition_that_is_offline(serving, /):
+    await serving.topic("t", partitions=2)
+    break_disk(serving)
+    answer = await serving.ask(describe_topic_partitions.Request(response_partition_limit=9))
+    assert [placed(row) for row in answer.topics[0].partitions] == PLACED

@@ -11,6 +11,7 @@ from isthmus.core_broker.option import ConfigError, Type
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import alter_configs, create_topics, describe_configs, incremental_alter_configs
 from isthmus.protocol.option_notes import NO_EFFECT
+from tests.running import run_by
 
 from .serving import serve
 
@@ -85,65 +86,55 @@ def test_there_are_such_options():
 
 
 @pytest.mark.parametrize("option", OF_TOPICS, ids=lambda option: option.name)
-def test_topics_have_them_as_with_kafka(tmp_path, caplog, option):
+@run_by(serve)
+async def test_topics_have_them_as_with_kafka(serving, /, caplog, option):
     caplog.set_level(logging.INFO, "isthmus.core_broker.broker")
-
-    async def work(serving):
-        serving.controller.subscribe(lambda delta: log_without_effect(delta, serving.image))
-        await serving.topic("t")
-        name, value = option.name, another(option)
-        for topic, request in (
-            ("new", created(name, value)),
-            ("t", changed(TOPIC, "t", name, value)),
-            ("t", replaced(TOPIC, "t", name, value)),
-        ):
-            assert await outcome(serving, request) == (0, None)
-            assert serving.image.topics[topic].configs == {name: value}
-            entry = await described(serving, TOPIC, topic, name)
-            assert (entry.value, entry.config_source) == (value, OF_THE_TOPIC)
-            assert entry.documentation.endswith(NO_EFFECT + option.inert)
-        said = f"options that have no effect here: {name}={value} ({option.inert})"
-        assert caplog.messages == [f"topic new: {said}", f"topic t: {said}"]  # the last request changed nothing
-
-    serve(tmp_path, work)
+    serving.controller.subscribe(lambda delta: log_without_effect(delta, serving.image))
+    await serving.topic("t")
+    name, value = option.name, another(option)
+    for topic, request in (
+        ("new", created(name, value)),
+        ("t", changed(TOPIC, "t", name, value)),
+        ("t", replaced(TOPIC, "t", name, value)),
+    ):
+        assert await outcome(serving, request) == (0, None)
+        assert serving.image.topics[topic].configs == {name: value}
+        entry = await described(serving, TOPIC, topic, name)
+        assert (entry.value, entry.config_source) == (value, OF_THE_TOPIC)
+        assert entry.documentation.endswith(NO_EFFECT + option.inert)
+    said = f"options that have no effect here: {name}={value} ({option.inert})"
+    assert caplog.messages == [f"topic new: {said}", f"topic t: {said}"]  # the last request changed nothing
 
 
-def test_topics_cannot_have_what_cannot_be_honoured(tmp_path):
-    async def work(serving):
-        await serving.topic("t")
-        name = "remote.storage.enable"
-        for request in (
-            created(name, "true"), replaced(TOPIC, "t", name, "true"), changed(TOPIC, "t", name, "true"),
-        ):  # fmt: skip
-            await is_refused(serving, request, name)
-        assert list(serving.image.topics) == ["t"] and serving.image.topics["t"].configs == {}
-        assert await outcome(serving, created(name, "FALSE")) == (0, None)
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_topics_cannot_have_what_cannot_be_honoured(serving, /):
+    await serving.topic("t")
+    name = "remote.storage.enable"
+    for request in (
+        created(name, "true"), replaced(TOPIC, "t", name, "true"), changed(TOPIC, "t", name, "true"),
+    ):  # fmt: skip
+        await is_refused(serving, request, name)
+    assert list(serving.image.topics) == ["t"] and serving.image.topics["t"].configs == {}
+    assert await outcome(serving, created(name, "FALSE")) == (0, None)
 
 
-def test_brokers_have_them_while_they_run(tmp_path):
-    async def work(serving):
-        for option in OF_BROKERS:
-            value = another(option)
-            for broker in ("", "1"):
-                assert await outcome(serving, changed(BROKER, broker, option.name, value)) == (0, None), option.name
-            entry = await described(serving, BROKER, "1", option.name)
-            assert (entry.value, entry.config_source) == (value, OF_THE_BROKER)
-            assert entry.documentation.endswith(NO_EFFECT + option.inert)
-        assert sorted(serving.image.broker_configs["1"]) == [option.name for option in OF_BROKERS]
-
-    serve(tmp_path, work)
+@run_by(serve)
+async def test_brokers_have_them_while_they_run(serving, /):
+    for option in OF_BROKERS:
+        value = another(option)
+        for broker in ("", "1"):
+            assert await outcome(serving, changed(BROKER, broker, option.name, value)) == (0, None), option.name
+        entry = await described(serving, BROKER, "1", option.name)
+        assert (entry.value, entry.config_source) == (value, OF_THE_BROKER)
+        assert entry.documentation.endswith(NO_EFFECT + option.inert)
+    assert sorted(serving.image.broker_configs["1"]) == [option.name for option in OF_BROKERS]
 
 
-def test_brokers_cannot_have_what_cannot_be_honoured(tmp_path):
+@run_by(serve)
+async def test_brokers_cannot_have_what_cannot_be_honoured(serving, /):
     rows = [(option.name, another(option)) for option in REFUSED_OF_BROKERS] + READ_AT_START
-
-    async def work(serving):
-        for name, value in rows:
-            for broker in ("1", ""):
-                await is_refused(serving, changed(BROKER, broker, name, value), name)
-                await is_refused(serving, replaced(BROKER, broker, name, value), name)
-        assert serving.image.broker_configs == {}
-
-    serve(tmp_path, work)
+    for name, value in rows:
+        for broker in ("1", ""):
+            await is_refused(serving, changed(BROKER, broker, name, value), name)
+            await is_refused(serving, replaced(BROKER, broker, name, value), name)
+    assert serving.image.broker_configs == {}

@@ -165,4 +165,4 @@ def test_requests_are_answered_as_ever(tmp_path, work):
         await ask_all(serving, topic_id)
         assert serving.replicas.offline() == {}
 
-    serve(tmp_path, story, files=files)
+    serve(story, tmp_path, files=files)

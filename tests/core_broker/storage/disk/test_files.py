@@ -15,8 +15,9 @@ from isthmus.core_broker.storage.disk._data_file import KNOWN_BYTES, LOOK_BYTES,
 from isthmus.core_broker.storage.disk.errors import TornWrite
 from isthmus.core_broker.storage.disk.files import Descriptor, DirectoryLocked, FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
+from tests.running import in_loop, run_by
 
-from ..support import NO_FILES, files_may_have, run
+from ..support import NO_FILES, files_may_have
 
 CACHESTAT = 451  # the number of the system call, on every architecture
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -315,16 +316,14 @@ def test_descriptors_are_given_back(files, tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_blocking_work_runs_beside_the_loop(files):
-    async def work():
-        done = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        await files.run(lambda: loop.call_soon_threadsafe(done.set))
-        await asyncio.wait_for(done.wait(), 5)
-        with pytest.raises(KeyError):
-            await files.run({}.__getitem__, "x")
-
-    run(work())
+@run_by(in_loop)
+async def test_blocking_work_runs_beside_the_loop(files):
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    await files.run(lambda: loop.call_soon_threadsafe(done.set))
+    await asyncio.wait_for(done.wait(), 5)
+    with pytest.raises(KeyError):
+        await files.run({}.__getitem__, "x")
 
 
 @pytest.mark.parametrize(

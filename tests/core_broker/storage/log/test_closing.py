@@ -15,8 +15,9 @@ from isthmus.core_broker.storage.manager import LogManager, ManagerConfig
 from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.protocol.errors import KafkaError
 from isthmus.runtime import Runtime
+from tests.running import in_loop, run_by
 
-from ..support import NOW_MS, BrokenFiles, append, batch, contents, place, run
+from ..support import NOW_MS, BrokenFiles, append, batch, contents, place
 
 COUNT = 6
 TOPIC_ID = bytes(range(16))
@@ -84,139 +85,123 @@ def waits(calls) -> list[tuple[str, str]]:
     return [(kind, path) for kind, path in calls if kind in kinds and (path.startswith("t-") or not path)]
 
 
-def test_many_logs_wait_for_the_disk_twice_together(tmp_path):
-    async def work():
-        directory = await filled(tmp_path)
-        calls = await directory.close()
-        assert waits(calls) == [("sync_volume", ""), ("sync_volume", "")]
-        order = [kind for kind, path in calls if kind == "sync_volume" or "epoch" in path or path == MARKER]
-        appends = ["open", "append"] * COUNT
-        assert order == [*appends, "sync_volume", *["rename"] * COUNT, "sync_volume", "write_atomic"]
-        again = await directory.open()
-        assert again.was_clean
-        for log in again.logs.values():
-            assert (log.recovery_notes, log.recovery_point, log.epochs.entries()) == ([], 3, [(0, 0)])
-            assert log.producers.get(7).last_sequence == 2
-        again._release()
-
-    run(work())
+@run_by(in_loop)
+async def test_many_logs_wait_for_the_disk_twice_together(tmp_path):
+    directory = await filled(tmp_path)
+    calls = await directory.close()
+    assert waits(calls) == [("sync_volume", ""), ("sync_volume", "")]
+    order = [kind for kind, path in calls if kind == "sync_volume" or "epoch" in path or path == MARKER]
+    appends = ["open", "append"] * COUNT
+    assert order == [*appends, "sync_volume", *["rename"] * COUNT, "sync_volume", "write_atomic"]
+    again = await directory.open()
+    assert again.was_clean
+    for log in again.logs.values():
+        assert (log.recovery_notes, log.recovery_point, log.epochs.entries()) == ([], 3, [(0, 0)])
+        assert log.producers.get(7).last_sequence == 2
+    again._release()
 
 
-def test_logs_whose_epochs_are_on_disk_wait_once(tmp_path):
-    async def work():
-        directory = await filled(tmp_path)
-        for log in directory.manager.logs.values():
-            await log.sync()
-            append(log, batch(1))
-        assert waits(await directory.close()) == [("sync_volume", "")]
-
-    run(work())
+@run_by(in_loop)
+async def test_logs_whose_epochs_are_on_disk_wait_once(tmp_path):
+    directory = await filled(tmp_path)
+    for log in directory.manager.logs.values():
+        await log.sync()
+        append(log, batch(1))
+    assert waits(await directory.close()) == [("sync_volume", "")]
 
 
 @pytest.mark.parametrize(("volume_logs_min", "answers"), [(COUNT, (False,)), (COUNT + 1, ())])
-def test_where_the_volume_cannot_be_synced_or_logs_are_few_each_file_is(tmp_path, volume_logs_min, answers):
-    async def work():
-        directory = await filled(tmp_path, volume_logs_min, answers)
-        calls = await directory.close()
-        name = "00000000000000000000"
-        for index in range(COUNT):
-            place = f"t-{index}"
-            synced = [(kind, path) for kind, path in waits(calls) if path.startswith(place)]
-            assert synced == [
-                ("sync", f"{place}/partition.metadata"), ("sync", f"{place}/{name}.log"),
-                ("sync", f"{place}/{name}.index"), ("sync", f"{place}/{name}.timeindex"),
-                ("sync", f"{place}/{3:020d}.snapshot"), ("sync", f"{place}/leader-epoch-checkpoint.tmp"),
-                ("sync_directory", place),
-            ]  # fmt: skip
-            renamed = calls.index(("rename", f"{place}/leader-epoch-checkpoint.tmp"))
-            assert calls.index(synced[-2]) < renamed < calls.index(synced[-1]) < calls.index(("write_atomic", MARKER))
-        assert directory.answers == []
-
-    run(work())
+@run_by(in_loop)
+async def test_where_the_volume_cannot_be_synced_or_logs_are_few_each_file_is(tmp_path, volume_logs_min, answers):
+    directory = await filled(tmp_path, volume_logs_min, answers)
+    calls = await directory.close()
+    name = "00000000000000000000"
+    for index in range(COUNT):
+        place = f"t-{index}"
+        synced = [(kind, path) for kind, path in waits(calls) if path.startswith(place)]
+        assert synced == [
+            ("sync", f"{place}/partition.metadata"), ("sync", f"{place}/{name}.log"),
+            ("sync", f"{place}/{name}.index"), ("sync", f"{place}/{name}.timeindex"),
+            ("sync", f"{place}/{3:020d}.snapshot"), ("sync", f"{place}/leader-epoch-checkpoint.tmp"),
+            ("sync_directory", place),
+        ]  # fmt: skip
+        renamed = calls.index(("rename", f"{place}/leader-epoch-checkpoint.tmp"))
+        assert calls.index(synced[-2]) < renamed < calls.index(synced[-1]) < calls.index(("write_atomic", MARKER))
+    assert directory.answers == []
 
 
-def test_volume_that_fails_at_the_second_sync_leaves_the_names_to_each_directory(tmp_path):
-    async def work():
-        directory = await filled(tmp_path, answers=(True, False))
-        names = [("sync_directory", f"t-{index}") for index in range(COUNT)]
-        assert waits(await directory.close()) == [("sync_volume", ""), ("sync_volume", ""), *names]
-
-    run(work())
+@run_by(in_loop)
+async def test_volume_that_fails_at_the_second_sync_leaves_the_names_to_each_directory(tmp_path):
+    directory = await filled(tmp_path, answers=(True, False))
+    names = [("sync_directory", f"t-{index}") for index in range(COUNT)]
+    assert waits(await directory.close()) == [("sync_volume", ""), ("sync_volume", ""), *names]
 
 
 @pytest.mark.parametrize("call", [("sync", "t-2/00000000000000000000.index"), ("append", "t-2/leader-epoch"),
                                   ("rename", "t-2/leader-epoch"), ("sync_directory", "t-2")])  # fmt: skip
-def test_log_that_cannot_be_closed_is_noted_and_the_others_are(tmp_path, call, caplog):
+@run_by(in_loop)
+async def test_log_that_cannot_be_closed_is_noted_and_the_others_are(tmp_path, call, caplog):
     def trap(kind, path):
         if kind == call[0] and call[1] in place(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    async def work():
-        directory = await filled(tmp_path, answers=(False,))
-        directory.files.trap = trap
+    directory = await filled(tmp_path, answers=(False,))
+    directory.files.trap = trap
+    await directory.close()
+    directory.files.trap = lambda kind, path: None
+    assert not (tmp_path / MARKER).exists()
+    assert [path.parent.name for path in tmp_path.glob("*/sync-failed")] == ["t-2"]
+    assert "t-2 is offline" in caplog.text and "Input/output error" in caplog.text
+    again = await directory.open()
+    assert {log.log_end_offset for log in again.logs.values()} == {3}
+    assert [log.recovery_point for log in again.logs.values()] == [3, 3, 0, 3, 3, 3]
+    again._release()
+
+
+@run_by(in_loop)
+async def test_logs_that_have_not_changed_are_only_let_go(tmp_path):
+    directory = await filled(tmp_path)
+    await directory.close()
+    directory.answers = []
+    await directory.open()
+    append(directory.manager.logs["t", 4], batch(1))
+    calls = await directory.close()
+    assert {path.split("/")[0] for _, path in calls if path.startswith("t-")} == {"t-4"}
+    assert "sync_volume" not in [kind for kind, _ in calls]
+
+
+@run_by(in_loop)
+async def test_closed_log_takes_no_more_and_one_that_is_offline_is_let_go(tmp_path):
+    directory = await filled(tmp_path)
+    logs = list(directory.manager.logs.values())
+    logs[1].status.fail(OSError(errno.EIO, "Input/output error"), "cannot read from")
+    calls = await directory.close()
+    assert not [path for kind, path in calls if path.startswith("t-1/") or path == MARKER]
+    assert [log.recovery_point for log in logs] == [3, 0, 3, 3, 3, 3]
+    for log in logs:
+        with pytest.raises(KafkaError):
+            append(log, batch(1))
+
+
+@run_by(in_loop)
+async def test_power_cut_before_the_new_epochs_have_their_name_leaves_the_old_ones(tmp_path):
+    directory = await filled(tmp_path)
+
+    def die():
+        raise SystemExit
+
+    directory.manager._lock.sync_volume = die
+    with pytest.raises(SystemExit):
         await directory.close()
-        directory.files.trap = lambda kind, path: None
-        assert not (tmp_path / MARKER).exists()
-        assert [path.parent.name for path in tmp_path.glob("*/sync-failed")] == ["t-2"]
-        assert "t-2 is offline" in caplog.text and "Input/output error" in caplog.text
-        again = await directory.open()
-        assert {log.log_end_offset for log in again.logs.values()} == {3}
-        assert [log.recovery_point for log in again.logs.values()] == [3, 3, 0, 3, 3, 3]
-        again._release()
-
-    run(work())
-
-
-def test_logs_that_have_not_changed_are_only_let_go(tmp_path):
-    async def work():
-        directory = await filled(tmp_path)
-        await directory.close()
-        directory.answers = []
-        await directory.open()
-        append(directory.manager.logs["t", 4], batch(1))
-        calls = await directory.close()
-        assert {path.split("/")[0] for _, path in calls if path.startswith("t-")} == {"t-4"}
-        assert "sync_volume" not in [kind for kind, _ in calls]
-
-    run(work())
-
-
-def test_closed_log_takes_no_more_and_one_that_is_offline_is_let_go(tmp_path):
-    async def work():
-        directory = await filled(tmp_path)
-        logs = list(directory.manager.logs.values())
-        logs[1].status.fail(OSError(errno.EIO, "Input/output error"), "cannot read from")
-        calls = await directory.close()
-        assert not [path for kind, path in calls if path.startswith("t-1/") or path == MARKER]
-        assert [log.recovery_point for log in logs] == [3, 0, 3, 3, 3, 3]
-        for log in logs:
-            with pytest.raises(KafkaError):
-                append(log, batch(1))
-
-    run(work())
-
-
-def test_power_cut_before_the_new_epochs_have_their_name_leaves_the_old_ones(tmp_path):
-    async def work():
-        directory = await filled(tmp_path)
-
-        def die():
-            raise SystemExit
-
-        directory.manager._lock.sync_volume = die
-        with pytest.raises(SystemExit):
-            await directory.close()
-        directory.manager._release()
-        for path in tmp_path.glob("*/leader-epoch-checkpoint.tmp"):
-            path.write_bytes(b"")
-        again = await directory.open()
-        assert not again.was_clean
-        for log in again.logs.values():
-            assert log.epochs.entries() == [(0, 0)] and len(contents(log)) == len(batch(3))
-        assert not list(tmp_path.glob("*/*.tmp"))
-        again._release()
-
-    run(work())
+    directory.manager._release()
+    for path in tmp_path.glob("*/leader-epoch-checkpoint.tmp"):
+        path.write_bytes(b"")
+    again = await directory.open()
+    assert not again.was_clean
+    for log in again.logs.values():
+        assert log.epochs.entries() == [(0, 0)] and len(contents(log)) == len(batch(3))
+    assert not list(tmp_path.glob("*/*.tmp"))
+    again._release()
 
 
 def test_volume_that_would_not_tell_of_errors_is_not_believed(tmp_path, monkeypatch):
@@ -237,20 +222,17 @@ def test_volume_that_would_not_tell_of_errors_is_not_believed(tmp_path, monkeypa
     assert sync_volume(-1) is False
 
 
-def test_a_log_start_that_rose_since_the_last_stop_is_in_the_epochs_file_of_this_one(tmp_path):
+@run_by(in_loop)
+async def test_a_log_start_that_rose_since_the_last_stop_is_in_the_epochs_file_of_this_one(tmp_path):
     """A log without an append since was only let go, and a check missed the epoch's new start."""
-
-    async def work():
-        directory = await filled(tmp_path)
-        await directory.close()
-        await directory.open()
-        directory.manager.logs["t", 1].advance_start(2)
-        await directory.close()
-        for index, start in ((0, 0), (1, 2)):
-            assert (tmp_path / f"t-{index}/leader-epoch-checkpoint").read_text().split()[2:] == ["0", str(start)]
-        again = await directory.open()
-        assert again.was_clean and again.logs["t", 1].log_start_offset == 2
-        assert [log.recovery_notes for log in again.logs.values()] == [[]] * COUNT
-        again._release()
-
-    run(work())
+    directory = await filled(tmp_path)
+    await directory.close()
+    await directory.open()
+    directory.manager.logs["t", 1].advance_start(2)
+    await directory.close()
+    for index, start in ((0, 0), (1, 2)):
+        assert (tmp_path / f"t-{index}/leader-epoch-checkpoint").read_text().split()[2:] == ["0", str(start)]
+    again = await directory.open()
+    assert again.was_clean and again.logs["t", 1].log_start_offset == 2
+    assert [log.recovery_notes for log in again.logs.values()] == [[]] * COUNT
+    again._release()

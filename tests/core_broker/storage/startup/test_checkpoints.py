@@ -10,9 +10,10 @@ import pytest
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.checkpoints import CheckpointFile
 from isthmus.protocol.errors import KafkaError
+from tests.running import in_loop, run_by
 
 from ..directories import TOPIC_ID, killed, manager, opened
-from ..support import BrokenFiles, append, batch, drive, run
+from ..support import BrokenFiles, append, batch, drive
 
 
 def test_save_that_failed_is_made_up_for(tmp_path):
@@ -38,59 +39,51 @@ def test_save_that_failed_is_made_up_for(tmp_path):
     assert (tmp_path / "points").read_text() == "0\n0\n"
 
 
-def test_checkpoint_of_a_directory_that_is_gone_is_forgotten_at_the_start(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path):
-            pass
-        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 500\n")
-        async with opened(files, tmp_path) as made:
-            assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
-            assert (await made.create("t", 0, TOPIC_ID, LogConfig())).recovery_point == 0
-
-    run(work())
+@run_by(in_loop)
+async def test_checkpoint_of_a_directory_that_is_gone_is_forgotten_at_the_start(files, tmp_path):
+    async with opened(files, tmp_path):
+        pass
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 500\n")
+    async with opened(files, tmp_path) as made:
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+        assert (await made.create("t", 0, TOPIC_ID, LogConfig())).recovery_point == 0
 
 
-def test_broken_checkpoint_means_that_logs_are_read_through(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path) as made:
-            append(await made.create("t", 0, TOPIC_ID, LogConfig()), batch(1))
-        (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n7\nt 0 1\n")
-        async with opened(files, tmp_path) as made:
-            assert not made.was_clean
-            assert made.get("t", 0).log_end_offset == 1
-
-    run(work())
+@run_by(in_loop)
+async def test_broken_checkpoint_means_that_logs_are_read_through(files, tmp_path):
+    async with opened(files, tmp_path) as made:
+        append(await made.create("t", 0, TOPIC_ID, LogConfig()), batch(1))
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n7\nt 0 1\n")
+    async with opened(files, tmp_path) as made:
+        assert not made.was_clean
+        assert made.get("t", 0).log_end_offset == 1
 
 
-def test_truncation_lowers_the_checkpoint_on_disk(files, tmp_path):
-    async def work():
-        async with opened(files, tmp_path) as made:
-            log = await made.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=300))
-            for _ in range(9):
-                append(log, batch(1))
-            await log.sync()
-            await made.checkpoints.save()
-            await log.truncate_to(5)
-            assert "t 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
-
-    run(work())
-
-
-def test_checkpoint_ahead_of_its_log_is_lowered_before_anything_is_appended(files, tmp_path):
-    async def history():
-        made = manager(files, tmp_path)
-        await made.open(1)
-        log = await made.create("t", 0, TOPIC_ID, LogConfig())
-        append(log, batch(10))
+@run_by(in_loop)
+async def test_truncation_lowers_the_checkpoint_on_disk(files, tmp_path):
+    async with opened(files, tmp_path) as made:
+        log = await made.create("t", 0, TOPIC_ID, LogConfig(segment_bytes=300))
+        for _ in range(9):
+            append(log, batch(1))
         await log.sync()
-        await made.checkpoints.save_recovery_points()
-        killed(made)
-        (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")  # what was synced is gone all the same
-        again = manager(files, tmp_path)
-        await again.open(1)
-        log = await again.create("t", 0, TOPIC_ID, LogConfig())
-        assert (log.log_end_offset, log.recovery_point) == (0, 0)
-        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
-        await again.close()
+        await made.checkpoints.save()
+        await log.truncate_to(5)
+        assert "t 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
-    run(history())
+
+@run_by(in_loop)
+async def test_checkpoint_ahead_of_its_log_is_lowered_before_anything_is_appended(files, tmp_path):
+    made = manager(files, tmp_path)
+    await made.open(1)
+    log = await made.create("t", 0, TOPIC_ID, LogConfig())
+    append(log, batch(10))
+    await log.sync()
+    await made.checkpoints.save_recovery_points()
+    killed(made)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")  # what was synced is gone all the same
+    again = manager(files, tmp_path)
+    await again.open(1)
+    log = await again.create("t", 0, TOPIC_ID, LogConfig())
+    assert (log.log_end_offset, log.recovery_point) == (0, 0)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+    await again.close()

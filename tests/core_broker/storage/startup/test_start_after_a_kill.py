@@ -12,6 +12,7 @@ from isthmus.core_broker.storage.manager import LogManager
 from isthmus.core_broker.storage.startup import recovery
 from isthmus.core_broker.storage.startup.opening import LogToOpen
 from isthmus.runtime import Runtime
+from tests.running import in_loop, run_by
 
 from ..support import NOW_MS, BrokenFiles, append, batch, contents, open_log, run
 
@@ -156,23 +157,21 @@ def test_index_that_an_earlier_stop_left_does_not_stay_behind(tmp_path):
     assert again.log_end_offset == 3 and index.stat().st_size < before
 
 
-def test_many_partitions_after_a_kill(tmp_path):
-    async def work():
-        files = BrokenFiles()
-        runtime = Runtime(random.Random(1), lambda: NOW_MS, lambda: 0)
-        wanted = [LogToOpen("t", index, TOPIC_ID, LogConfig()) for index in range(20)]
-        manager = LogManager(files, str(tmp_path), runtime)
-        await manager.open(1)
-        await manager.open_logs(wanted)
-        for log in manager.logs.values():
-            append(log, batch(2))
-        manager._release()
-        again = LogManager(files, str(tmp_path), runtime)
-        await again.open(1)
-        since = len(files.calls)
-        await again.open_logs(wanted)
-        assert waits(files, since) == []
-        assert {log.log_end_offset for log in again.logs.values()} == {2}
-        await again.close()
-
-    run(work())
+@run_by(in_loop)
+async def test_many_partitions_after_a_kill(tmp_path):
+    files = BrokenFiles()
+    runtime = Runtime(random.Random(1), lambda: NOW_MS, lambda: 0)
+    wanted = [LogToOpen("t", index, TOPIC_ID, LogConfig()) for index in range(20)]
+    manager = LogManager(files, str(tmp_path), runtime)
+    await manager.open(1)
+    await manager.open_logs(wanted)
+    for log in manager.logs.values():
+        append(log, batch(2))
+    manager._release()
+    again = LogManager(files, str(tmp_path), runtime)
+    await again.open(1)
+    since = len(files.calls)
+    await again.open_logs(wanted)
+    assert waits(files, since) == []
+    assert {log.log_end_offset for log in again.logs.values()} == {2}
+    await again.close()

@@ -1,4 +1,4 @@
-"""A replica manager whose partitions want room, and time that goes on when a test says so."""
+"""A replica manager over a data directory: fed with records, on a disk to break, in time that a test lets go on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class World:
         self.files = BrokenFiles()
         self.image = MetadataImage("cluster")
         self.logs = LogManager(self.files, str(path), system())
-        self.replicas = ReplicaManager(self.image, self.logs, config or BrokerConfig(), system(), 1)
+        self.config = config or BrokerConfig()
+        self.replicas = ReplicaManager(self.image, self.logs, self.config, system(), 1)
         self.pauses = self.replicas._shortage._pauses = TickedPauses()
         self.returned: list[tuple[str, int]] = []
         self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))
@@ -92,6 +93,11 @@ class World:
         return caught.value
 
 
+def in_world(test: Callable[[World], Coroutine[Any, Any, None]], world: World) -> None:
+    """The runner of tests in the fixture's world."""
+    world.run(lambda: test(world))
+
+
 async def heal_in_vain(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The disk is well again, and the partition that it broke waits for a start all the same."""
     world.heal()
@@ -106,10 +112,10 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def partition(index: int, topic_id: bytes = ID) -> r.PartitionRecord:
+def partition(index: int, topic_id: bytes = ID, leader: int = 1) -> r.PartitionRecord:
     return r.PartitionRecord(
-        partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0,
-        directories=[bytes(16)],
+        partition_id=index, topic_id=topic_id, replicas=[leader], isr=[leader], leader=leader, leader_epoch=0,
+        partition_epoch=0, directories=[bytes(16)],
     )  # fmt: skip
 
 
