@@ -61,12 +61,18 @@ def test_what_is_just_allowed_goes_the_short_way(limits, header, tmp_path):
     assert ask_both(tmp_path, 13, [body, body], config=LogConfig(**limits)).short == 2
 
 
+def test_a_log_may_be_filled_to_its_last_offset_on_the_short_way(tmp_path):
+    body = body_of(13, ("t", 1, batch(2)))
+    world = ask_both(tmp_path, 13, [body, body, body], log_start_offset=MAX_INT64 - 4)
+    assert (world.short, world.partitions["t"][1].log.log_end_offset) == (2, MAX_INT64)
+
+
 PAST_LIMITS = {
     "size": ({"max_message_bytes": ONE - 1}, batch(1), 0),
     "segment": ({"segment_bytes": ONE - 1}, batch(1), 0),
     "time": ({"message_timestamp_after_max_ms": 0}, batch(1, timestamp=NOW_MS + 1), 0),
     "no records": ({}, of_many(0), 0),
-    "offsets": ({}, batch(1), MAX_INT64),
+    "offsets": ({}, batch(2), MAX_INT64 - 1),
     **{f"attributes {value}": ({}, with_fields({22: bytes([value])}), 0) for value in (5, 6, 7, 8, 16, 32)},
 }
 
