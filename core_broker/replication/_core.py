@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ...compiled import Public, Readonly
     from ..storage.log._ranges import LogRanges
     from ..storage.log.log import Log
-    from .partition import Partition  # allowed: for a type alone; the other module is built on this one
 
 
 # Bits of `obstacles`, each with its owner:
@@ -38,6 +37,19 @@ NO_APPENDS = _NO_APPENDS
 MIRRORED = _MIRRORED
 IN_LINE = _IN_LINE
 TOO_FEW_IN_SYNC = _TOO_FEW_IN_SYNC
+
+
+class CoreOwner(Protocol):
+    """What a core asks of the partition that holds it."""
+
+    def check_online(self) -> None:
+        """Raise the failure if the partition is not served."""
+
+    def sync_or_advance(self) -> None:
+        """After an append: move the high watermark, or begin the sync that it waits for."""
+
+    def append_failed(self, error: KafkaError, size_bytes: int) -> None:
+        """Count an append that failed, and take the state that follows."""
 
 
 @cython.final
@@ -85,7 +97,7 @@ class PartitionCore:
     sync comes first.
     """
 
-    partition: Readonly[Partition]
+    partition: Readonly[CoreOwner]
     tail: Readonly[LogTail]
     ranges: Readonly[LogRanges]
     traffic: Readonly[Traffic]
@@ -97,7 +109,7 @@ class PartitionCore:
     _data_waiters: dict[int, Callable[[], None]]  # by sequence
     _sequence: cython.longlong
 
-    def __init__(self, partition: Partition, log: Log, traffic: Traffic) -> None:
+    def __init__(self, partition: CoreOwner, log: Log, traffic: Traffic) -> None:
         self.partition = partition
         self.tail = log.tail
         self.ranges = log.ranges

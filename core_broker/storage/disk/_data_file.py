@@ -30,9 +30,7 @@ else:  # only compiled code calls them
 
 if TYPE_CHECKING:
     from ....compiled import Public, Readonly
-    from .files import File  # allowed: for a type alone; the other module is built on this one
-
-Buffer = bytes | bytearray | memoryview
+    from .files import Buffer, File
 
 _C_CODE = """
 #include <errno.h>

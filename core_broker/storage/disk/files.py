@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ._data_file import Buffer as Buffer
-from ._data_file import FileRange as FileRange
 from .descriptor import Descriptor as Descriptor
 
 # Errors of the sync of a directory that is not ours: we may not read it, or its file system has no such call.
 NEVER_SYNCED = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
+Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 

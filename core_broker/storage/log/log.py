@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from ....protocol.batch_layout import CONTROL, TRANSACTIONAL
 from ....protocol.errors import ErrorCode, KafkaError
+from ..disk._data_file import FileRange
 from ..disk.errors import StorageError, fresh_copy
-from ..disk.files import Buffer, FileRange, Files
+from ..disk.files import Buffer, Files
 from ._producers import ProducerStates
 from ._ranges import LogRanges
 from ._segment import Segment

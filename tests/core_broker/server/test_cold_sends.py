@@ -12,7 +12,7 @@ import pytest
 from isthmus.core_broker.server import cold_sends
 from isthmus.core_broker.server._sending import SMALL_RANGE_BYTES, Output, Sender
 from isthmus.core_broker.server.cold_sends import FEW, PIECE_BYTES, WAITS_MAX, ColdSends
-from isthmus.core_broker.storage.disk.files import FileRange
+from isthmus.core_broker.storage.disk._data_file import FileRange
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from tests.running import in_loop, run_by
 

@@ -11,9 +11,9 @@ from types import FunctionType
 
 import pytest
 
-from isthmus.core_broker.storage.disk._data_file import KNOWN_BYTES, LOOK_BYTES, DataFile
+from isthmus.core_broker.storage.disk._data_file import KNOWN_BYTES, LOOK_BYTES, DataFile, FileRange
 from isthmus.core_broker.storage.disk.errors import TornWrite
-from isthmus.core_broker.storage.disk.files import Descriptor, DirectoryLocked, FileRange
+from isthmus.core_broker.storage.disk.files import Descriptor, DirectoryLocked
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from tests.running import in_loop, run_by
 

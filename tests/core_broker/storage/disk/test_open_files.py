@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from isthmus.core_broker.storage.disk.files import FileRange
+from isthmus.core_broker.storage.disk._data_file import FileRange
 from isthmus.core_broker.storage.disk.real_files import OpenFiles, RealFiles
 
 

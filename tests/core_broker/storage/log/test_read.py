@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from isthmus.core_broker.storage.disk.files import FileRange
+from isthmus.core_broker.storage.disk._data_file import FileRange
 from isthmus.core_broker.storage.log._ranges import ANY_OFFSET, NotCached
 from isthmus.core_broker.storage.log._segment import Segment
 from isthmus.core_broker.storage.log.append import Origin
