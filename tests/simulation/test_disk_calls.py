@@ -110,7 +110,7 @@ def test_the_rehearsal_has_every_kind_of_call_in_every_directory(calls: list[Cal
         "removals.py:remove_piece",
         "_recover",
         "retention.py:remove_segments",
-        "_send_ranges",
+        "connection.py:send_ranges",
         "sync_files",
     ):
         assert work in said, f"{work} has called nothing"
