@@ -12,6 +12,8 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.produce import BatchIndexAndErrorMessage
 from ...protocol.records import CorruptBatch, Record, decode_batch
 from ..replication.partition import Partition
+from ..storage.log._batch_check import time_reason
+from ..storage.log.batch_reasons import PLAIN
 from ..storage.log.errors import NullKeys
 
 MAX_BATCH_BYTES = 256 * 1024  # a larger batch is refused without naming its records
@@ -52,8 +54,8 @@ def _out_of_time(record: Record, partition: Partition, wall_ms: int, claims_our_
     if claims_our_clock:
         return f"a record that claims {partition}'s own clock, LogAppendTime"
     config = partition.log.config
+    if time_reason(record.timestamp_ms, record.timestamp_ms, config.limits, wall_ms) == PLAIN:
+        return ""
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
-    if earliest <= record.timestamp_ms <= latest:
-        return ""
     return f"timestamp {record.timestamp_ms} is not between {earliest} and {latest}, as {partition} takes it"
