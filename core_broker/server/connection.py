@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.due.abandon()
         if self._sender is not None:
             self._sender.close()
+            self._sender = None  # else each would keep the other
         self._reader.close()
 
     def pause_writing(self) -> None:

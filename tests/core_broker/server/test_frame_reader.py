@@ -6,11 +6,16 @@ import gc
 import weakref
 from types import SimpleNamespace
 
+import pytest
+
 from isthmus.core_broker.server._context import Context
 from isthmus.core_broker.server._frames import FrameReader
 from isthmus.core_broker.server._sending import Output
+from isthmus.core_broker.server.cold_sends import ColdSends
 from isthmus.core_broker.server.connection import Connection
+from isthmus.core_broker.storage.disk._data_file import FileRange
 
+from .sending_ends import FILES, make_file
 from .test_connection import FakeServer, FakeTransport, answer, frame
 
 
@@ -100,16 +105,25 @@ def test_at_the_end_it_gives_back_the_memory_of_half_a_request():
     assert server.memory.held_bytes == 0 and reader.busy
 
 
-def test_a_connection_that_is_lost_does_not_wait_for_the_garbage_collector():
+@pytest.mark.parametrize("has_sent_ranges", [False, True])
+def test_a_connection_that_is_lost_does_not_wait_for_the_garbage_collector(tmp_path, has_sent_ranges):
     class Listener(SimpleNamespace):
         """Dies with the connection that holds it."""
 
-    listener = Listener(server=FakeServer(), name="PLAINTEXT")
+    server = FakeServer()
+    server.services = SimpleNamespace(cold_sends=ColdSends(FILES))
+    listener = Listener(server=server, name="PLAINTEXT")
     connection, transport = Connection(listener), FakeTransport()
     transport.protocol = connection
     connection.connection_made(transport)
     transport.feed(frame(b"one", 1) + frame(b"two", 2)[:-1])
-    assert transport.data == answer(b"one")
+    sent = answer(b"one")
+    if has_sent_ranges:
+        file, content = make_file(tmp_path, 100)
+        connection._out.parts.append(FileRange(file, 0, 100))
+        connection.send_ranges()
+        sent += content
+    assert transport.data == sent
     alive = weakref.ref(listener)
     gc.disable()
     try:
