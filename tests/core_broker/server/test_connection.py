@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -64,6 +63,13 @@ class FakeTransport(asyncio.Transport):
             data = data[n:]
 
 
+class Served(dict):
+    """A table of routes. As in the product's, looking up what is not served gives None and keeps nothing."""
+
+    def __missing__(self, number):
+        return None
+
+
 class Kind(Pending):
     """A room may have its own kind of Pending."""
 
@@ -84,7 +90,7 @@ class FakeServer:
 
     def __init__(self, *, scratch_bytes=64, buffers=None, memory=None):
         self.memory = memory or RequestMemory(1 << 20)
-        self.routes = defaultdict(lambda: None, {7 << 16: echo_route(self.decode, self.handle)})
+        self.routes = Served({7 << 16: echo_route(self.decode, self.handle)})
         scratch = memoryview(bytearray(scratch_bytes))
         self.shared = Shared(self.routes, scratch, buffers or Buffers(), self.memory, 10_000)
         self.shared.clock = lambda: self.now_ns

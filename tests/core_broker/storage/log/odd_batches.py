@@ -38,6 +38,9 @@ class Header(NamedTuple):
 KNOWN = {7: (1, 5), 8: (0, 0), 9: (2, 2**31 - 2)}  # by producer id: epoch, and the sequence that is next
 
 
+REPEATED = {"producer_id": 8, "producer_epoch": 0, "sequence": 2**31 - 1, "delta": 0}  # producer 8's last batch
+
+
 def known_producers() -> ProducerStates:
     states = ProducerStates()
     states.update(7, 1, 0, 0, 4, NOW_MS, NOW_MS)
@@ -82,9 +85,19 @@ def batches(draw: Any) -> tuple[bytes, Header]:
     data = bytearray(batch(3))
     header = Header(*HEADER.unpack_from(data))._replace(crc=CORRECT, **draw(PRODUCER))
     header = header._replace(**dict(draw(CHANGES)))
-    HEADER.pack_into(data, 0, *header._replace(crc=0))
     if draw(st.integers(0, 9)) == 0:
         data[draw(st.integers(HEADER_SIZE, SIZE - 1))] ^= 0x41
+    return _with_header(data, header)
+
+
+def batch_with(**fields: int) -> tuple[bytes, Header]:
+    """A batch with these fields and the right CRC, and its header."""
+    data = bytearray(batch(3))
+    return _with_header(data, Header(*HEADER.unpack_from(data))._replace(crc=CORRECT, **fields))
+
+
+def _with_header(data: bytearray, header: Header) -> tuple[bytes, Header]:
+    HEADER.pack_into(data, 0, *header._replace(crc=0))
     if header.crc == CORRECT:
         header = header._replace(crc=crc_of(data, header))
     HEADER.pack_into(data, 0, *header)

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.core_broker.storage.log import batch_reasons as why
 from isthmus.core_broker.storage.log._batch_check import reasons_of
-from isthmus.core_broker.storage.log._producers import ProducerStates
+from isthmus.core_broker.storage.log._producers import ProducerBatch, ProducerStates
 from isthmus.core_broker.storage.log.append import RULES, Origin, check
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.protocol.batch_layout import HEADER_SIZE
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
 from ..support import NOW_MS, batch
-from .odd_batches import KNOWN, MAX_INT64, SIZE, Header, batches, crc_of, known_producers
+from .odd_batches import KNOWN, MAX_INT64, REPEATED, SIZE, Header, batch_with, batches, crc_of, known_producers
 
 E = ErrorCode
 
@@ -146,6 +146,9 @@ def test_reasons_are_those_of_the_conditions_one_by_one(made, given_case, positi
 
 
 @settings(max_examples=2000, deadline=None)
+@example(batch_with(**REPEATED), (Origin.COORDINATOR, LogConfig(), 0, 0))
+@example(batch_with(**REPEATED), (Origin.COORDINATOR, LogConfig(), 0, 1))
+@example(batch_with(**REPEATED, count=1), (Origin.CLIENT, LogConfig(), 0, 0))
 @given(batches(), CASES)
 def test_the_long_way_refuses_and_takes_what_the_reasons_say(made, given_case):
     data, header = made
@@ -162,8 +165,8 @@ def test_the_long_way_refuses_and_takes_what_the_reasons_say(made, given_case):
         assert outcome == (E.CORRUPT_MESSAGE if assigns else b"")
     elif assigns and not config.keeps_batches:
         pass  # it is looked into, or its header is made anew: test_append.py
-    elif reasons & why.SEQUENCE and (refusal := _refused_by(producers, header, reasons)) is not None:
-        assert outcome == refusal
+    elif reasons & why.SEQUENCE and (answer := _of_producers(producers, header, reasons)) is not None:
+        assert outcome == answer
     elif not assigns and header.base < next_offset:
         assert outcome == E.OFFSET_OUT_OF_RANGE
     elif reasons & why.TOO_FAR:
@@ -176,23 +179,23 @@ def test_the_long_way_refuses_and_takes_what_the_reasons_say(made, given_case):
         assert outcome == (placed if assigns else whole)
 
 
-def _outcome(data: bytes, origin: Origin, config: LogConfig, next_offset: int) -> ErrorCode | bytes:
-    """The error, or what would be written."""
+def _outcome(data: bytes, origin: Origin, config: LogConfig, next_offset: int) -> ErrorCode | ProducerBatch | bytes:
+    """The error, the batch that is repeated, or what would be written."""
     try:
         parts, *_, repeated = check(memoryview(data), origin, config, known_producers(), "t-0", next_offset, 4, NOW_MS)
     except KafkaError as error:
         return ErrorCode(error.code)
-    assert repeated is None
-    return b"".join(parts)
+    return b"".join(parts) if repeated is None else repeated
 
 
-def _refused_by(producers: ProducerStates, header: Header, reasons: int) -> ErrorCode | None:
+def _of_producers(producers: ProducerStates, header: Header, reasons: int) -> ErrorCode | ProducerBatch | None:
+    """What is known of its producer: the error, or the batch that is repeated; None if it may write this one."""
     last = (header.sequence + header.delta) & (2**31 - 1)
     try:
-        producers.check(header.producer_id, header.producer_epoch, header.sequence, last)
+        repeated = producers.check(header.producer_id, header.producer_epoch, header.sequence, last)
     except KafkaError as error:
         return ErrorCode(error.code)
-    return None
+    return E.OUT_OF_ORDER_SEQUENCE_NUMBER if repeated is not None and reasons & why.FOLLOWED else repeated
 
 
 def test_half_a_batch_of_an_old_format_behind_others_is_left_out():
