@@ -329,4 +329,6 @@ _FOLD: Mapping[type, Any] = {
     r.MirrorLinkRecord: MetadataImage._link,
     r.NoOpRecord: MetadataImage._nothing,
     r.RegisterControllerRecord: MetadataImage._nothing,
+    r.UnregisterControllerRecord: MetadataImage._nothing,
+    r.ClearElrRecord: MetadataImage._nothing,  # there are none here
 }

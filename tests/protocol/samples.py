@@ -2,7 +2,14 @@
 
 from hypothesis import strategies as st
 
-from isthmus.protocol.messages import APIS, consumer_protocol, group_records, metadata_records
+from isthmus.protocol.messages import (
+    APIS,
+    consumer_protocol,
+    control_records,
+    envelope,
+    group_records,
+    metadata_records,
+)
 
 TEXT = st.one_of(st.sampled_from(["", "flights", "ewr.flights", "naïve-✈"]), st.text(max_size=8))
 INTEGERS = {"int8": (1, True), "int16": (2, True), "int32": (4, True), "int64": (8, True)}
@@ -13,7 +20,9 @@ def all_codecs():
     for api in APIS.values():
         yield api.request
         yield api.response
+    yield envelope.PRINCIPAL
     yield from metadata_records.CODECS.values()
+    yield from control_records.CODECS.values()
     yield from group_records.CODECS
     yield from consumer_protocol.CODECS
 
