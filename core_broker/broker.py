@@ -144,7 +144,8 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
+        replicas.came_back.add(groups.host.came_back)
+        replicas.went_offline.add(groups.host.went_offline)
         await groups.host.start()
         logs.start()
         services = Services(
