@@ -18,7 +18,8 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
-from ..cluster.image import Delta, MetadataImage, PartitionImage, TopicImage
+from ..cluster.image import Delta, MetadataImage, TopicImage
+from ..cluster.partition_image import PartitionImage
 from ..config import BrokerConfig, topic_config
 from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
 from ..storage.disk.files import Volume

@@ -56,10 +56,12 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
 
 def in_sync(image: MetadataImage, replicas: list[int]) -> list[int]:
     """The replicas that can be in sync now."""
-    return [broker_id for broker_id in replicas if not image.brokers[broker_id].fenced]
+    return [broker_id for broker_id in replicas if image.is_active(broker_id)]
 
 
-def new_partition(topic_id: bytes, index: int, replicas: list[int], isr: list[int]) -> PartitionRecord:
+def new_partition(image: MetadataImage, topic_id: bytes, index: int, replicas: list[int]) -> PartitionRecord:
+    """The record of a partition of which a replica can be in sync."""
+    isr = in_sync(image, replicas)
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -68,11 +70,8 @@ def new_partition(topic_id: bytes, index: int, replicas: list[int], isr: list[in
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[UNASSIGNED_DIRECTORY] * len(replicas),
+        directories=[image.brokers[each].default_directory for each in replicas],
     )
-
-
-UNASSIGNED_DIRECTORY = bytes(16)
 
 
 def _by_turns(image: MetadataImage) -> list[int]:
