@@ -4,6 +4,7 @@ from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from .alter_configs import AlterConfigs
 from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
+from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
@@ -15,6 +16,7 @@ from .incremental_alter_configs import IncrementalAlterConfigs, Operation
 from .loop import Controller
 from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
+from .reassignments import AlterReassignments, ReassignedPartition, ReassignedTopic
 from .register_broker import RegisterBroker, RegisteredBroker
 from .resources import AlteredResource
 from .sessions import Sessions
@@ -25,9 +27,12 @@ __all__ = [
     "AllocateProducerIds",
     "AlterConfigs",
     "AlterPartition",
+    "AlterReassignments",
     "AlteredPartition",
     "AlteredResource",
     "AlteredTopic",
+    "BalanceLeaders",
+    "Balanced",
     "BrokerHeartbeat",
     "Command",
     "Controller",
@@ -42,6 +47,7 @@ __all__ = [
     "DeleteTopics",
     "DeletedTopic",
     "ElectLeaders",
+    "ElectUncleanLeaders",
     "Election",
     "FenceBroker",
     "GrownTopic",
@@ -51,6 +57,8 @@ __all__ = [
     "Operation",
     "PartitionElection",
     "ProducerIdBlock",
+    "ReassignedPartition",
+    "ReassignedTopic",
     "RegisterBroker",
     "RegisterMirrorLink",
     "RegisteredBroker",

@@ -127,8 +127,9 @@ def directories_lost(view: View, broker: BrokerInfo, offline: Iterable[bytes]) -
     """The partitions in directories of a broker that went offline leave it, as if it were fenced for them."""
     lost = tuple(offline)
     keys = [
-        key
-        for key in view.image.index.in_isr.get(broker.id, ())
-        if view.image.partition_by_key(key)[1].directory_of(broker.id) in lost
+        (topic.id, index)
+        for topic in view.image.topics.values()
+        for index, partition in topic.partitions.items()
+        if any(each in lost for each in partition.directories)
     ]
     return updates(view, keys, removed=broker.id)

@@ -66,12 +66,12 @@ def changed(
     removing = partition.removing_replicas if target.removing is None else tuple(target.removing)
     isr = partition.isr if target.isr is None else tuple(target.isr)
     if adding or removing:
-        ended = _ended_reassignment(replicas, removing, isr)
+        ended = _ended_reassignment(replicas, adding, removing, isr)
         if ended is not None:
             (replicas, isr), adding, removing = ended, (), ()
     elr = partition.elr
     if rules.has_elr:
-        elr = _eligible(partition, isr, target.unclean) if len(isr) < rules.min_isr else ()
+        elr = _eligible(partition, replicas, isr, target.unclean) if len(isr) < rules.min_isr else ()
 
     record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     leader, is_unclean = _elect(partition, replicas, isr, elr, rules)
@@ -94,10 +94,11 @@ def changed(
     if record.isr is None and isr != partition.isr and (isr or rules.has_elr):
         record.isr = list(isr)
     if rules.has_elr:
-        if record.leader == NO_LEADER != partition.leader and not partition.last_known_elr:
+        if partition.last_known_elr:
+            if record.leader >= 0 or partition.last_known_elr[0] not in replicas:
+                record.last_known_elr = []
+        elif record.leader == NO_LEADER and partition.leader in replicas:
             record.last_known_elr = [partition.leader]
-        elif record.leader >= 0 and partition.last_known_elr:
-            record.last_known_elr = []
     if replicas != partition.replicas or target.directories:
         _assign(record, partition, replicas, target.directories or {}, rules)
     if removing != partition.removing_replicas:
@@ -110,20 +111,28 @@ def changed(
 
 
 def _ended_reassignment(
-    replicas: tuple[int, ...], removing: tuple[int, ...], isr: tuple[int, ...]
+    replicas: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], isr: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Replicas and ISR without those to be removed, if all that stay are in sync."""
+    """Replicas and ISR without those to be removed, if the added ones are in sync; if fewer come than go, all that
+    stay."""
     staying = tuple(each for each in replicas if each not in removing)
     in_sync = tuple(each for each in isr if each not in removing)
-    if not staying or not in_sync or any(each not in in_sync for each in staying):
+    if removing and not (staying and in_sync):
         return None
-    return staying, in_sync
+    needed = (*adding, *staying) if len(adding) < len(removing) else adding
+    return (staying, in_sync) if all(each in in_sync for each in needed) else None
 
 
-def _eligible(partition: PartitionImage, isr: tuple[int, ...], unclean: Sequence[int]) -> tuple[int, ...]:
-    """The ELR once the ISR is below its minimum: who was in either, and is not in the ISR now. Ascending."""
+def _eligible(
+    partition: PartitionImage, replicas: tuple[int, ...], isr: tuple[int, ...], unclean: Sequence[int]
+) -> tuple[int, ...]:
+    """The ELR once the ISR is below its minimum: who was in either, and is not in the ISR now. Ascending.
+
+    Kafka 4.4 leaves replicas in it that a reassignment has removed, and so in last_known_elr; its controller then fails
+    where one of them might lead.
+    """
     candidates = {*partition.elr, *partition.isr}
-    return tuple(sorted(each for each in candidates if each not in isr and each not in unclean))
+    return tuple(sorted(each for each in candidates if each in replicas and each not in isr and each not in unclean))
 
 
 def _elect(
@@ -139,7 +148,7 @@ def _elect(
             return each, False
     if rules.has_elr and not in_sync and len(partition.last_known_elr) == 1:
         last = partition.last_known_elr[0]
-        if rules.may_lead(last, partition):
+        if last in replicas and rules.may_lead(last, partition):
             return last, True
     if rules.election is ElectionPolicy.UNCLEAN:
         for each in replicas:

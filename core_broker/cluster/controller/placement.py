@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionRecord
@@ -34,7 +35,7 @@ def place(image: MetadataImage, partitions: int, replication_factor: int, chance
     return placed
 
 
-def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
+def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
     """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) if a manual assignment is not possible."""
     if not replicas:
         raise _wrong("The manual partition assignment includes an empty replica list.")
@@ -43,6 +44,11 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
         if broker_id not in image.brokers:
             raise _wrong(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+        if not image.brokers[broker_id].takes_partitions:
+            raise _wrong(
+                f"The manual partition assignment includes broker {broker_id}, but all its log directories are "
+                "cordoned."
             )
         if broker_id == previous:
             raise _wrong(f"The manual partition assignment includes the broker {broker_id} more than once.")

@@ -43,7 +43,6 @@ class RegisterBroker:
     rack: str | None = None
     features: Mapping[str, Levels] = field(default_factory=dict)
     log_dirs: Sequence[bytes] = ()
-    cordoned_log_dirs: Sequence[bytes] | None = None
     cluster_id: str | None = None
     previous_epoch: int | None = NEVER
 
@@ -78,7 +77,6 @@ class RegisterBroker:
             ],
             rack=self.rack,
             log_dirs=list(self.log_dirs),
-            cordoned_log_dirs=None if self.cordoned_log_dirs is None else list(self.cordoned_log_dirs),
         )
         records: list[Any] = []
         if existing is not None and is_same:
