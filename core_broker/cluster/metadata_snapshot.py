@@ -8,11 +8,11 @@ member that is behind. Kafka can read it, and this broker can read Kafka's.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...protocol import records as batches
+from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
 from .image import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint, Levels, MetadataImage
@@ -21,7 +21,6 @@ from .partition_image import MIGRATING, PartitionImage
 BATCH_RECORDS = 500
 CHECKPOINT = ".checkpoint"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-_HEADER, _FOOTER = 3, 4  # types of control records
 
 
 def snapshot_name(end: int, epoch: int) -> str:
@@ -125,15 +124,15 @@ def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> It
 def framed(values: Sequence[bytes], epoch: int, wall_ms: int) -> bytes:
     """The contents of a snapshot file: encoded records between a header and a footer, which are control batches."""
 
-    def control(kind: int, offset: int, value: bytes) -> bytes:
-        row = (wall_ms, struct.pack(">hh", 0, kind), value, ())
+    def control(offset: int, record: Any) -> bytes:
+        row = (wall_ms, *control_records.encode(record), ())
         return batches.build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
 
-    parts = [control(_HEADER, 0, struct.pack(">hqB", 0, wall_ms, 0))]  # version, newest time, no tagged fields
+    parts = [control(0, control_records.SnapshotHeaderRecord(last_contained_log_timestamp=wall_ms))]
     for start in range(0, len(values), BATCH_RECORDS):
         rows = [(wall_ms, None, value, ()) for value in values[start : start + BATCH_RECORDS]]
         parts.append(batches.build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch))
-    parts.append(control(_FOOTER, 1 + len(values), struct.pack(">hB", 0, 0)))
+    parts.append(control(1 + len(values), control_records.SnapshotFooterRecord()))
     return b"".join(parts)
 
 

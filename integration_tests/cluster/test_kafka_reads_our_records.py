@@ -29,6 +29,7 @@ from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.messages import control_records as c
 from isthmus.protocol.messages import group_records as g
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
@@ -131,6 +132,36 @@ def test_a_snapshot_of_the_metadata(tmp_path):
     topic, partition = records[1]["data"], records[3]["data"]
     assert topic == {"name": "t", "topicId": uuid_to_str(image.topics["t"].id)}
     assert (partition["partitionId"], partition["leader"], partition["replicas"]) == (1, 1, [1])
+
+
+def test_control_records(tmp_path):
+    """KIP-595, KIP-853: each is printed as itself, in the order of its fields."""
+    endpoint = c.VoterEndpoint(name="CONTROLLER", host="h", port=9093)
+    voter = c.Voter(
+        voter_id=2, voter_directory_id=bytes(range(16)), endpoints=[endpoint],
+        kraft_version_feature=c.KRaftVersionFeature(max_supported_version=1),
+    )  # fmt: skip
+    written = (
+        c.LeaderChangeMessage(leader_id=2, voters=[c.LeaderVoter(voter_id=2)]),
+        c.KRaftVersionRecord(kraft_version=1),
+        c.VotersRecord(voters=[voter]),
+    )
+    rows = [(5, *c.encode(each), ()) for each in written]
+    batches = [build_batch([row], control=True, base_offset=n, partition_leader_epoch=3) for n, row in enumerate(rows)]
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    leader, version, voters = printed(folder, "--cluster-metadata-decoder")
+    assert 'LeaderChange: {"version":0,"leaderId":2,"voters":[{"voterId":2}],"grantingVoters":[]}' in leader
+    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in version
+    assert json.loads(voters.partition("KRaftVoters ")[2])["voters"] == [
+        {
+            "voterId": 2,
+            "voterDirectoryId": uuid_to_str(bytes(range(16))),
+            "endpoints": [{"name": "CONTROLLER", "host": "h", "port": 9093}],
+            "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1},
+        }
+    ]
 
 
 def test_group_records(tmp_path):

@@ -158,7 +158,7 @@ class RegisterControllerRecord(Struct):
 
 
 class ClearElrRecord(Struct):
-    """The eligible leader replicas of a topic, or of all if there is no name, are forgotten (KIP-966)."""
+    """A topic has no eligible leader replicas any more; an empty name stands for all topics (KIP-966)."""
 
     topic_name: str = string()
 
