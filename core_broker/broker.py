@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..protocol.errors import KafkaError
 from ..runtime import Runtime
-from .cluster.controller import Controller, RegisterBroker
+from .cluster.controller import BrokerHeartbeat, Controller, RegisterBroker
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -144,6 +144,7 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
+        await controller.submit_wait(BrokerHeartbeat(self.node_id, registered.broker_epoch, image.offset))
         replicas.came_back.add(groups.host.came_back)
         replicas.went_offline.add(groups.host.went_offline)
         await groups.host.start()

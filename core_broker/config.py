@@ -106,7 +106,7 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
     O("segment.jitter.ms", _L, "0", "Random part of segment.ms", 0, broker="log.roll.jitter.ms"),
     O("segment.ms", _L, "604800000", "Age at which a segment is closed", 1, broker="log.roll.ms"),
     O("unclean.leader.election.enable", _B, "false", "Let a replica that is not in sync lead",
-      broker="unclean.leader.election.enable", inert="a partition has one replica"),
+      broker="unclean.leader.election.enable"),
 )  # fmt: skip
 
 # Broker options that are a topic option's default and are written in another unit, or are not set by default: the

@@ -26,8 +26,9 @@ _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _DISK = f"{_BROKER}.storage.disk"
 _LOG = (f"{_BROKER}.storage.log", _DISK, "isthmus.protocol")
 _CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", "isthmus.protocol")
+_IMAGE = (f"{_BROKER}.cluster.image", f"{_BROKER}.cluster.partition_image", f"{_BROKER}.cluster.partition_index")
 _CLUSTER = (
-    f"{_BROKER}.cluster.image",
+    *_IMAGE,
     f"{_BROKER}.config",
     f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
@@ -74,7 +75,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,
-    f"{_BROKER}.cluster.image": ("isthmus.protocol",),
+    f"{_BROKER}.cluster.image": (*_IMAGE, "isthmus.protocol"),
     f"{_BROKER}.replication": _CLUSTER,
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.server": _SERVER,

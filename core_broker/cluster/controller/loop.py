@@ -22,6 +22,7 @@ from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
 from .quorum import Quorum, Voter
+from .sessions import Sessions
 
 MAX_WAITING_COMMANDS = 10_000
 
@@ -43,6 +44,7 @@ class Controller:
         self.log = log
         self.config = config
         self.runtime = runtime
+        self.sessions = Sessions(config["broker.session.timeout.ms"])
         self.failure: KafkaError | None = None
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._reactions: list[React] = []
@@ -157,7 +159,8 @@ class Controller:
     async def _run(self, command: Command) -> Any:
         if self.failure is not None:
             return command.fail(self.failure)
-        view = View(self.image, self.config, self.runtime, self.log.next_offset)
+        now_ms = asyncio.get_running_loop().time() * 1000
+        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.sessions, now_ms)
         try:
             decision = command.decide(view)
         except KafkaError as error:
