@@ -32,6 +32,7 @@ _CLUSTER = (
     f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
+    "isthmus.client.errors",
     *_CONFIG,
 )
 _COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", *_CLUSTER)

@@ -8,11 +8,11 @@ member that is behind. Kafka can read it, and this broker can read Kafka's.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...protocol import records as batches
+from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
 from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
@@ -20,7 +20,6 @@ from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 BATCH_RECORDS = 500
 CHECKPOINT = ".checkpoint"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-_HEADER, _FOOTER = 3, 4  # types of control records
 
 
 def snapshot_name(end: int, epoch: int) -> str:
@@ -91,21 +90,26 @@ def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> It
         yield r.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
 
 
-def framed(values: Sequence[bytes], epoch: int, wall_ms: int) -> bytes:
-    """The contents of a snapshot file: encoded records between a header and a footer, which are control batches."""
+def framed(values: Sequence[bytes], epoch: int, wall_ms: int, controls: Sequence[Any] = ()) -> bytes:
+    """The contents of a snapshot file: encoded records between a header and a footer, which are control batches.
 
-    def control(kind: int, offset: int, value: bytes) -> bytes:
-        row = (wall_ms, struct.pack(">hh", 0, kind), value, ())
-        return batches.build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
+    controls: control records that follow the header in its batch, such as the voters.
+    """
 
-    parts = [control(_HEADER, 0, struct.pack(">hqB", 0, wall_ms, 0))]  # version, newest time, no tagged fields
+    def control(offset: int, *records: Any) -> bytes:
+        rows = [(wall_ms, *control_records.encode(record), ()) for record in records]
+        return batches.build_batch(rows, control=True, base_offset=offset, partition_leader_epoch=epoch)
+
+    header = control_records.SnapshotHeader(last_contained_log_timestamp=wall_ms)
+    parts = [control(0, header, *controls)]
+    first = 1 + len(controls)
     for start in range(0, len(values), BATCH_RECORDS):
         rows = [(wall_ms, None, value, ()) for value in values[start : start + BATCH_RECORDS]]
-        parts.append(batches.build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch))
-    parts.append(control(_FOOTER, 1 + len(values), struct.pack(">hB", 0, 0)))
+        parts.append(batches.build_batch(rows, base_offset=first + start, partition_leader_epoch=epoch))
+    parts.append(control(first + len(values), control_records.SnapshotFooter()))
     return b"".join(parts)
 
 
-def encoded(image: MetadataImage, wall_ms: int) -> bytes:
+def encoded(image: MetadataImage, wall_ms: int, controls: Sequence[Any] = ()) -> bytes:
     """The snapshot of an image, which must not change meanwhile."""
-    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms)
+    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms, controls)
