@@ -512,6 +512,7 @@ class MetadataQuorum:
         logger.info("cutting off the metadata log at offset %d, as the leader's diverges there", offset)
         await self.log.truncate_to(offset)
         self._events.appendleft(m.LogChanged(self.now_ms()))
+        self._flush_soon()  # the cut itself is not on disk yet
 
     async def _write_snapshot(self, effect: m.WriteSnapshot) -> None:
         files, directory = self.log.log.files, self.log.log.directory

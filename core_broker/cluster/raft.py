@@ -45,7 +45,8 @@ from .raft_voters import BEFORE_LOG, Endpoints, ReplicaKey, Voter, VoterHistory,
 
 MAX_BACKOFF_DOUBLINGS = 20
 BACKOFF_BASE_MS = 100
-LOST_LEADER_DELAY_MS = 50  # at most, from the loss of the connection to the leader to the pre-vote
+LOST_LEADER_DELAY_MS = 10  # at most, from the loss of the connection to the leader to the pre-vote of the first voter
+LOST_LEADER_TURN_MS = 30  # later, the next voter, so that they do not ask for each other's votes at once
 FIND_LEADER_MS = 100  # between requests that ask the voters in turn who leads
 UPDATE_VOTER_FETCH_TIMEOUTS = 3  # between requests to correct what the voters' record says of this node
 FIRST_SERVER_ID = -2  # of servers known by address alone; the next is one less
@@ -92,6 +93,7 @@ class Raft:
     _links: Links = field(init=False)
     _next_server: int = 0
     _find_at_ms: int = 0  # when to ask the next one
+    _lost_pre_votes: int = 0  # in this epoch, since this node last heard from a leader
     _log_changes: bool = False  # by an effect of this step
     _effects: list[m.Effect] = field(default_factory=list)
 
@@ -223,7 +225,7 @@ class Raft:
 
     def _enter_epoch(self, epoch: int) -> None:
         if epoch > self.epoch:
-            self.epoch, self.voted = epoch, None
+            self.epoch, self.voted, self._lost_pre_votes = epoch, None, 0
 
     def _become_unattached(self, epoch: int, leader_id: int = NO_NODE) -> None:
         """In a new epoch, or after a pre-vote that was lost. The time to wait goes on, so that an election in which
@@ -365,19 +367,26 @@ class Raft:
             return
         if answer.error != ErrorCode.NONE:
             return
-        role.votes.granted[node_id] = answer.granted
+        role.votes.answered(node_id, answer.granted)
         if role.votes.is_won:
             if isinstance(role, Prospective):
                 self._become_candidate(role.retries)
             else:
                 self._become_leader()
-        elif role.votes.is_lost:
-            if isinstance(role, Prospective):
-                self._lose_pre_vote()
-            elif role.backoff_ms is None:
-                role.backoff_ms = self._now_ms + self._backoff_ms(role.retries)
+        else:
+            self._check_lost(role)
+
+    def _check_lost(self, role: Prospective | Candidate) -> None:
+        """If there can be no majority, try again after a pause. Do not wait for voters that cannot be reached."""
+        if not role.votes.is_lost:
+            return
+        if isinstance(role, Prospective):
+            self._lose_pre_vote()
+        elif role.backoff_ms is None:
+            role.backoff_ms = self._now_ms + self._backoff_ms(role.retries)
 
     def _lose_pre_vote(self) -> None:
+        self._lost_pre_votes += 1
         if self.leader_id not in (NO_NODE, self.me.id) and self.leader_endpoints:
             self._become_follower(self.epoch, self.leader_id, self.leader_endpoints)
         else:
@@ -388,7 +397,13 @@ class Raft:
         pre-vote finds out. If it lives, the next fetch ends the suspicion."""
         if isinstance(self.role, Follower) and node_id == self.leader_id:
             self.role.has_fetched = False
-            self._hurry(self.chance(LOST_LEADER_DELAY_MS))
+            others = [each for each in self.voters.last.ids if each != self.leader_id]
+            turn = others.index(self.me.id) if self.me.id in others else len(others)
+            delay_ms = turn * LOST_LEADER_TURN_MS + self.chance(LOST_LEADER_DELAY_MS)
+            if self._lost_pre_votes:
+                pause_ms = BACKOFF_BASE_MS << min(MAX_BACKOFF_DOUBLINGS, self._lost_pre_votes - 1)
+                delay_ms += min(pause_ms, self.options.election_backoff_max_ms)
+            self._hurry(delay_ms)
 
     def _hurry(self, delay_ms: int) -> None:
         assert isinstance(self.role, Follower)
@@ -608,6 +623,7 @@ class Raft:
 
     def _hear_from_leader(self, role: Follower) -> None:
         role.has_fetched = True
+        self._lost_pre_votes = 0
         role.deadline_ms = self._now_ms + self.options.fetch_timeout_ms
 
     def _diverge(self, leaders: OffsetAndEpoch) -> None:
@@ -703,7 +719,10 @@ class Raft:
         self._links.pause(sent.node_id, self._now_ms)
         if isinstance(sent.request, m.ProbeVoter):
             self._take_probe(request_id, None)
-        if is_lost:
+        if is_lost and isinstance(sent.request, m.Vote) and isinstance(self.role, (Prospective, Candidate)):
+            self.role.votes.not_reached(sent.node_id)
+            self._check_lost(self.role)
+        elif is_lost:
             self._suspect(sent.node_id)
 
     # --- What to do now -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A `Leader` is in `raft_leader.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .raft_leader import Leader
 from .raft_messages import UNKNOWN, OffsetAndEpoch
@@ -21,9 +21,10 @@ class Unattached:
 
 @dataclass(slots=True)
 class Votes:
-    """granted: by voter; None until it has answered."""
+    """granted: by voter; None until it has answered. unreachable: of those, which have no connection to be had."""
 
     granted: dict[int, bool | None]
+    unreachable: dict[int, None] = field(default_factory=dict)
 
     @property
     def _majority(self) -> int:
@@ -35,7 +36,17 @@ class Votes:
 
     @property
     def is_lost(self) -> bool:
-        return sum(vote is not False for vote in self.granted.values()) < self._majority
+        """Whether there cannot be a majority any more, unless somebody who is dead comes back."""
+        possible = [vote is not False and node not in self.unreachable for node, vote in self.granted.items()]
+        return sum(possible) < self._majority
+
+    def answered(self, node_id: int, granted: bool) -> None:
+        self.granted[node_id] = granted
+        self.unreachable.pop(node_id, None)
+
+    def not_reached(self, node_id: int) -> None:
+        if self.granted.get(node_id, False) is None:
+            self.unreachable[node_id] = None
 
 
 @dataclass(slots=True)
