@@ -36,7 +36,8 @@ _CLUSTER = (
     "isthmus.client.errors",
     *_CONFIG,
 )
-_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", *_CLUSTER)
+_CHANNEL = f"{_BROKER}.controller_channel"
+_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", _CHANNEL, *_CLUSTER)
 _SERVER = (
     f"{_BROKER}.coordinators",
     f"{_BROKER}.described",
@@ -62,6 +63,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.loading": (),
     f"{_BROKER}.pauses": (),
+    _CHANNEL: (f"{_BROKER}.pauses", *_OUTSIDE),
     f"{_BROKER}.storage": (f"{_BROKER}.storage.upkeep", f"{_BROKER}.storage.startup", *_LOG),
     f"{_BROKER}.storage.upkeep": (f"{_BROKER}.pauses", *_LOG),
     f"{_BROKER}.storage.startup": _LOG,
@@ -76,7 +78,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,
     f"{_BROKER}.cluster.image": (*_IMAGE, "isthmus.protocol"),
-    f"{_BROKER}.replication": _CLUSTER,
+    f"{_BROKER}.replication": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.server": _SERVER,
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),

@@ -89,7 +89,7 @@ def test_a_broker_starts_on_kafkas_own_file(tmp_path: Path) -> None:
         assert (told.value, told.source) == ("3", 4)  # STATIC_BROKER_CONFIG
         assert (tmp_path / "kraft-combined-logs" / "meta.properties").exists()
         with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", controller)) != 0
+            assert probe.connect_ex(("127.0.0.1", controller)) == 0
     finally:
         broker.kill()
 

@@ -47,7 +47,8 @@ class FakeLog:
 
 def make(**options):
     log = FakeLog()
-    partition = Partition("t", b"\0" * 16, 0, log, leadership=Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0))
+    leadership = Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0)
+    partition = Partition("t", b"\0" * 16, 0, log, leadership=leadership)
     partition.configure(topic_config({name.replace("_", "."): text for name, text in options.items()}, BrokerConfig()))
     return partition, log
 

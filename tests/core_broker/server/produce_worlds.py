@@ -75,9 +75,8 @@ class World:
                 place = f"{folder}/{topic}-{index}"
                 log = drive(open_log(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
                 log.status.hooks = LogHooks(on_change=lambda status: self.notes.append(status.name))
-                partition = Partition(
-                    topic, id_of(topic), index, log, leadership=Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0)
-                )
+                leadership = Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0)
+                partition = Partition(topic, id_of(topic), index, log, leadership=leadership)
                 partition.configure(parsed)
                 partition.place(1, [1, 2] if options else [1], [1])
                 partition.begin_epoch(4)
