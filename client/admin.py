@@ -192,7 +192,7 @@ class Admin:
             by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
         for node, tps in by_node.items():
             try:
-                answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)
+                answer = await self.client.request(self._offsets_request(tps, wanted, isolation), node)
             except ConnectionLost as error:
                 problem = error
                 continue
@@ -213,6 +213,23 @@ class Admin:
                 else:
                     found[tp] = (one.offset, one.timestamp, one.leader_epoch)
         return problem
+
+    def _offsets_request(
+        self, tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int
+    ) -> Any:
+        topics: dict[str, Any] = {}
+        for tp in tps:
+            spec = wanted[tp]
+            partition = list_offsets.ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=self.client.leader_epoch(tp),
+                timestamp=SPECIAL[spec] if isinstance(spec, str) else spec,
+            )
+            topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(partition)
+        return list_offsets.Request(
+            replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
+        )
 
     # --- Groups -------------------------------------------------------------------------------------
 
@@ -286,18 +303,6 @@ def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | 
 def _offsets_of(wanted: Iterable[TopicPartition]) -> str:
     names = [f"{tp.topic}-{tp.partition}" for tp in wanted]
     return f"offsets of {', '.join(names[:NAMES_SHOWN])}{', …' * (len(names) > NAMES_SHOWN)}"
-
-
-def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int) -> Any:
-    topics: dict[str, Any] = {}
-    for tp in tps:
-        spec = wanted[tp]
-        timestamp = SPECIAL[spec] if isinstance(spec, str) else spec
-        topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
-        topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
-    return list_offsets.Request(
-        replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
-    )
 
 
 def _raise_first(results: Iterable[tuple[str, int, str | None]]) -> None:

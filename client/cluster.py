@@ -22,7 +22,7 @@ from .types import TopicPartition
 
 CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
 TOPICS_MAX = 10_000  # kept in the metadata
@@ -257,6 +257,21 @@ class Client:
             else:
                 found.leaders[index], found.epochs[index] = each.leader_id, each.leader_epoch
 
+    def learn_leader(self, tp: TopicPartition, told: Any, endpoints: Iterable[Any]) -> bool:
+        """Take in what a refusal says about the leader (KIP-951), if that is newer than what is known: then True.
+
+        told: the answer's `LeaderIdAndEpoch` or None. endpoints: the answer's `NodeEndpoint`s."""
+        topic = self.topics.get(tp[0])
+        if told is None or topic is None or told.leader_id < 0 or told.leader_epoch <= topic.epochs.get(tp[1], -1):
+            return False
+        address = next((f"{each.host}:{each.port}" for each in endpoints if each.node_id == told.leader_id), None)
+        if address is not None:
+            self.nodes[told.leader_id] = address
+        elif told.leader_id not in self.nodes:
+            return False
+        topic.leaders[tp[1]], topic.epochs[tp[1]] = told.leader_id, told.leader_epoch
+        return True
+
     async def wait_for_topics(self, topics: Sequence[str], timeout_ms: float = 5_000) -> list[str]:
         """Refresh until each of these has partitions with leaders; those that have not when the time is over."""
         missing = list(topics)
@@ -290,6 +305,7 @@ class Client:
         return node if node in self.nodes else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
+        """Epoch of that leader; -1 if it is not known."""
         found = self.topics.get(tp[0])
         return found.epochs.get(tp[1], -1) if found else -1
 

@@ -58,6 +58,7 @@ class Position:
         "buffered",
         "epoch",
         "error",
+        "failed_node",
         "failures",
         "fetch_offset",
         "high_watermark",
@@ -79,7 +80,8 @@ class Position:
         self.high_watermark = -1
         self.paused_until = 0.0
         self.served = 0  # when it last got data, as a counter: the one that has waited longest is fetched first
-        self.failures = 0  # in a row, after which the leader was looked up
+        self.failures = 0  # in a row
+        self.failed_node: int | None = None  # of the last one; `paused_until` counts for it alone
         self.topic_id: bytes | None = None
         self.error: KafkaError | None = None  # what the user must be told
         self.invalid: str | None = None  # OUT_OF_RANGE, RECREATED or TRUNCATED
@@ -107,7 +109,7 @@ class Fetcher:
         self._served = 0  # counts the times that a partition got data
         self._loops: dict[int, asyncio.Task[None]] = {}
         self._work: dict[int, asyncio.Event] = {}
-        self._refresher = Refresher(client, "consumer", lambda tp: tp in self.positions, self._refreshed)
+        self._refresher = Refresher(client, "consumer", self._is_failing, self._refreshed)
         self._closed = False
 
     def assign(self, positions: dict[TopicPartition, int | None]) -> None:
@@ -205,7 +207,7 @@ class Fetcher:
                 for tp, position in sorted(self.positions.items(), key=lambda each: each[1].served)
                 if position.fetch_offset is not None
                 and not position.buffered
-                and position.paused_until <= now
+                and (position.paused_until <= now or position.failed_node != node)
                 and self.client.leader(tp) == node
                 and self._is_of_its_topic(tp, position)
             }
@@ -219,7 +221,7 @@ class Fetcher:
             try:
                 answers = await fetch_raw(
                     self.client,
-                    {tp: (offset, position.epoch, -1) for tp, (position, offset) in asked.items()},
+                    {tp: (offset, position.epoch) for tp, (position, offset) in asked.items()},
                     node_id=node,
                     max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
                     max_bytes=FETCH_MAX_BYTES,
@@ -231,18 +233,20 @@ class Fetcher:
                 self.arrived.set()  # for a poll under way, which raises that
                 return
             except (ClientError, KafkaError):
+                for position, _ in asked.values():
+                    position.failures += 1
+                self._refresher.need(asked)
                 await self.client.back_off(attempt)
                 attempt += 1
-                await self._refresh_now()
                 continue
             attempt = 0
             for answer in answers:
                 position, offset = asked[answer.tp]
                 if self.positions.get(answer.tp) is position and position.fetch_offset == offset:
                     try:
-                        self._take_in(answer, position, offset)
+                        self._take_in(answer, position, offset, node)
                     except KafkaError as error:  # invalid headers
-                        self._tell(error, answer.tp, position)
+                        self._tell(error, answer.tp, position, node)
 
     def _is_of_its_topic(self, tp: TopicPartition, position: Position) -> bool:
         """False if the topic was deleted and created again: then the position's offset is meaningless."""
@@ -262,9 +266,9 @@ class Fetcher:
         """Whether data of the node waits for the user."""
         return any(p.buffered and self.client.leader(tp) == node for tp, p in self.positions.items())
 
-    def _take_in(self, answer: RawFetch, position: Position, asked_offset: int) -> None:
+    def _take_in(self, answer: RawFetch, position: Position, asked_offset: int, node: int) -> None:
         if answer.error_code:
-            self._failed(answer, position)
+            self._failed(answer, position, node)
             return
         position.failures = 0
         if answer.diverging_epoch is not None:
@@ -294,25 +298,31 @@ class Fetcher:
         self.ready.append(fetched)
         self.arrived.set()
 
-    def _failed(self, answer: RawFetch, position: Position) -> None:
+    def _failed(self, answer: RawFetch, position: Position, node: int) -> None:
         code = answer.error_code
         error = KafkaError.of(code, "the broker refused the fetch")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._invalidate(answer.tp, position, OUT_OF_RANGE)
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-            pause_ms = self.client.back_off_ms(position.failures + 1)
+            if self.client.leader(answer.tp) not in (None, node):
+                self.wake()  # the answer has told who leads it now
+                return
+            self._pause(position, self.client.back_off_ms(position.failures) / 1000, node)
             position.failures += 1
-            position.paused_until = asyncio.get_running_loop().time() + pause_ms / 1000
             self._refresher.need([answer.tp])
         else:
-            self._tell(error, answer.tp, position)
+            self._tell(error, answer.tp, position, node)
 
-    def _tell(self, error: KafkaError, tp: TopicPartition, position: Position) -> None:
+    def _pause(self, position: Position, seconds: float, node: int) -> None:
+        """Ask this node no more for a while; another one that leads the partition by then is asked at once."""
+        position.paused_until, position.failed_node = asyncio.get_running_loop().time() + seconds, node
+
+    def _tell(self, error: KafkaError, tp: TopicPartition, position: Position, node: int) -> None:
         """The user's next poll raises the error. After a while the partition is tried again."""
         position.error = KafkaError.of(
             error.code, f"{tp.topic}-{tp.partition}, fetch at offset {position.fetch_offset}: {error.message}"
         )
-        position.paused_until = asyncio.get_running_loop().time() + REFUSED_PAUSE_S
+        self._pause(position, REFUSED_PAUSE_S, node)
         self._unsettle(tp, position)
 
     def _invalidate(self, tp: TopicPartition, position: Position, why: str) -> None:
@@ -326,12 +336,9 @@ class Fetcher:
 
     # --- Metadata -----------------------------------------------------------------------------------
 
-    async def _refresh_now(self) -> None:
-        try:
-            await self.client.refresh_metadata(sorted({tp.topic for tp in self.positions}))
-        except (ClientError, KafkaError):
-            pass  # the next user asks again
-        self._refreshed()
+    def _is_failing(self, tp: TopicPartition) -> bool | None:
+        position = self.positions.get(tp)
+        return None if position is None else position.failures > 0
 
     def _refreshed(self) -> None:
         self.wake()

@@ -33,7 +33,7 @@ class RawFetch(NamedTuple):
 
 async def fetch_raw(
     client: Client,
-    positions: Mapping[TopicPartition, tuple[int, int, int]],
+    positions: Mapping[TopicPartition, tuple[int, int]],
     *,
     node_id: int,
     max_wait_ms: int = 500,
@@ -45,15 +45,16 @@ async def fetch_raw(
     timeout_ms: float = REQUEST_TIMEOUT_MS,
 ) -> list[RawFetch]:
     """One Fetch to one node, within max_wait_ms + timeout_ms, including connecting. positions: partition -> (offset,
-    epoch of the last batch or -1, current leader epoch or -1). The request keeps their order, which matters if
-    max_bytes leaves some out: a topic is named once for each run of its partitions, as in Kafka's consumer. Answers are
-    in the order of `positions`, with partition errors; errors of the request raise KafkaError."""
+    leader epoch of the batch before it or -1). The request keeps their order, which matters if max_bytes leaves some
+    out: a topic is named once for each run of its partitions, as in Kafka's consumer. Answers are in the order of
+    `positions`, with partition errors; errors of the request raise KafkaError. Leader epochs are those of the client's
+    metadata, which learns of a newer leader that an answer names (KIP-951)."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (max_wait_ms + timeout_ms) / 1000
     connection = await client.connection(node_id, lane, timeout_ms)
     version = connection.version_of(fetch.API)
     topics: list[Any] = []
-    for tp, (offset, last_epoch, leader_epoch) in positions.items():
+    for tp, (offset, last_epoch) in positions.items():
         if not topics or topics[-1].topic != tp.topic:
             topic_id = client.topic_id(tp.topic)
             if topic_id is None:
@@ -64,7 +65,7 @@ async def fetch_raw(
                 partition=tp.partition,
                 fetch_offset=offset,
                 last_fetched_epoch=last_epoch,
-                current_leader_epoch=leader_epoch,
+                current_leader_epoch=client.leader_epoch(tp),
                 partition_max_bytes=partition_max_bytes,
             )
         )
@@ -85,6 +86,7 @@ async def fetch_raw(
         name = names[topic.topic_id] if version >= IDS_FROM else topic.topic
         for each in topic.partitions:
             tp = TopicPartition(name, each.partition_index)
+            client.learn_leader(tp, each.current_leader, answer.node_endpoints)
             found[tp] = _one(tp, each)
     return [found[tp] for tp in positions if tp in found]
 
@@ -126,6 +128,7 @@ async def append_raw(
     answer = await connection.request(produce.API, request, (deadline - loop.time()) * 1000, version)
     [one] = answer.responses[0].partition_responses
     if one.error_code:
+        client.learn_leader(tp, one.current_leader, answer.node_endpoints)
         raise KafkaError.of(
             one.error_code, f"{tp.topic}-{tp.partition}: {one.error_message or KafkaError.of(one.error_code).name}"
         )

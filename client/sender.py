@@ -27,7 +27,6 @@ log = logging.getLogger("isthmus.client")
 
 REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
 REQUESTS_IN_FLIGHT_MAX = 5  # to one node
-RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
 TIMER_SLACK_S = 0.0005  # some loops have timers with a resolution of 1 ms
 LANE = "produce"
 CLOSED = "the producer was closed before this was delivered"
@@ -61,7 +60,7 @@ class Sender:
         self._under_way: dict[int, int] = {}  # node -> requests not yet answered
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._refresher = Refresher(client, "producer", lambda tp: tp in self.active, self.wake)
+        self._refresher = Refresher(client, "producer", self._is_failing, self.wake)
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -123,6 +122,8 @@ class Sender:
             if each.first_deadline() <= now:
                 self._expire(each, now)
             self._seal_due(each, now)
+            if each.retry_at > now:
+                each.led_by(self._leader(each))
             if each.sendable(now):
                 node = self._leader(each)
                 if node is None:
@@ -189,11 +190,9 @@ class Sender:
             connection = await self.client.connection(node, LANE)
             await connection.writable()
         except (ClientError, KafkaError, OSError):
-            retry_at = self._retry_at(1)
             led = [each for each in self.active.values() if self.client.leader(each.tp) == node]
             for each in led:
-                each.backed_off(self._retry_at(each.failures))
-            self.wake_at(retry_at)
+                self._back_off(each)
             self._refresher.need(each.tp for each in led)
         finally:
             self._connecting.pop(node, None)
@@ -255,14 +254,17 @@ class Sender:
             for topic in done.result().responses
             for p in topic.partition_responses
         }
+        endpoints = done.result().node_endpoints
         for each, batch in batches:
             answer = answers.get(each.tp)
+            if answer is not None:
+                self.client.learn_leader(each.tp, answer.current_leader, endpoints)
             if answer is None:
                 self._try_again(each, batch, ClientError(f"the broker left {each.where} out of its answer"))
             elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(each, batch, answer)
             else:
-                self._refused(each, batch, answer)
+                self._refused(each, batch, answer, node)
 
     def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:
         base_offset = answer.base_offset if not answer.error_code else -1  # unknown for a duplicate
@@ -275,17 +277,18 @@ class Sender:
         else:
             self._give_up(each, batch, error)
 
-    def _refused(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+    def _refused(self, each: Accumulator, batch: Batch, answer: Any, node: int) -> None:
         error = each.refused(batch, answer.error_code, answer.error_message, answer.log_start_offset)
         if batch.done:
             self._settle(each)
         elif error is not None:
             self._give_up(each, batch, error)
         elif answer.error_code not in OUT_OF_TURN:
-            each.backed_off(self._retry_at(each.failures))
-            self._refresher.need([each.tp])
+            if self.client.leader(each.tp) in (None, node):  # otherwise the answer has told who leads it now
+                self._back_off(each)
+                self._refresher.need([each.tp])
         elif batch.epoch == each.epoch:  # otherwise it is sent at once with new numbers
-            each.retry_at = max(each.retry_at, self._retry_at(0))
+            each.hold(self._retry_at(0), self.client.leader(each.tp))
         if each.asking and each.tp not in self._asking:
             self._asking[each.tp] = self._task(self._ask(each, answer.log_start_offset), f"ask about {each.where}")
 
@@ -305,7 +308,7 @@ class Sender:
                 self._give_up(each, each.ready.popleft(), error)
         except (ClientError, KafkaError, ProtocolError, OSError):
             # The batch is sent again; if it is refused again, the question is repeated.
-            each.backed_off(self._retry_at(each.failures))
+            self._back_off(each)
             self._refresher.need([each.tp])
         finally:
             each.asking = False
@@ -343,11 +346,18 @@ class Sender:
         elif each.error is not None:
             self._give_up(each, batch, each.error)
         else:
-            each.backed_off(self._retry_at(each.failures))
+            self._back_off(each)
+
+    def _back_off(self, each: Accumulator) -> None:
+        each.hold(self._retry_at(each.failures), self.client.leader(each.tp))
+        each.failures += 1
 
     def _retry_at(self, failures: int) -> float:
-        ms = min(RETRY_MIN_MS * 2 ** min(failures, 8), RETRY_MAX_MS)
-        return self._loop.time() + self.client.runtime.jittered(ms) / 1000
+        return self._loop.time() + self.client.back_off_ms(failures) / 1000
+
+    def _is_failing(self, tp: TopicPartition) -> bool | None:
+        each = self.active.get(tp)
+        return None if each is None else each.failures > 0
 
     def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
         """Resolve the futures of a batch with an error; if nothing more may be written, of all later ones too."""

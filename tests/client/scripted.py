@@ -32,6 +32,8 @@ PORT = 9092
 SILENCE = object()  # a script's answer: say nothing, and go on with the next request
 HANG_UP = object()  # close the connection instead of answering
 
+TELL_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
 Answer = Callable[[Any], Any]
 
 
@@ -117,6 +119,7 @@ class ScriptedBroker:
         self.pieces_bytes = 0  # answers in pieces of so many bytes, each on a turn of its own
         self.producer_ids = 100
         self.hangs = False  # takes requests and answers none, as a stopped process does
+        self.tells_leaders = False  # says who leads the partitions that it does not lead (KIP-951)
         world.brokers[node_id] = self
 
     async def start(self) -> ScriptedBroker:
@@ -203,6 +206,7 @@ class ScriptedBroker:
                     code = refuse(name, part.index, read_header(data))
                 if not code and self.world.leaders[name, part.index][0] != self.node_id:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                leader = self._told(produce.LeaderIdAndEpoch, code, name, part.index)
                 if not code:
                     code, base = self.world.log(name, part.index).append(data)
                 parts.append(
@@ -211,10 +215,11 @@ class ScriptedBroker:
                         error_code=code,
                         base_offset=base,
                         log_start_offset=self.world.log(name, part.index).start,
+                        current_leader=leader,
                     )
                 )
             topics.append(produce.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=parts))
-        return produce.Response(responses=topics)
+        return produce.Response(responses=topics, node_endpoints=self._endpoints(produce.NodeEndpoint))
 
     def on_describe_producers(self, message: Any) -> Any:
         topics = []
@@ -242,8 +247,8 @@ class ScriptedBroker:
                 code, records = 0, b""
                 if not name:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
-                elif self.world.leaders[name, part.partition][0] != self.node_id:
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif code := self._checked(name, part.partition, part.current_leader_epoch):
+                    pass
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
                 else:
@@ -258,11 +263,12 @@ class ScriptedBroker:
                         last_stable_offset=log.end,
                         log_start_offset=log.start,
                         diverging_epoch=diverging,
+                        current_leader=self._told(fetch.LeaderIdAndEpoch, code, name, part.partition),
                         records=b"" if diverging else records,
                     )
                 )
             responses.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
-        return fetch.Response(responses=responses)
+        return fetch.Response(responses=responses, node_endpoints=self._endpoints(fetch.NodeEndpoint))
 
     def on_find_coordinator(self, _: Any) -> Any:
         return SILENCE  # it has no groups
@@ -273,15 +279,35 @@ class ScriptedBroker:
             parts = []
             for part in topic.partitions:
                 log = self.world.log(topic.name, part.partition_index)
+                code = self._checked(topic.name, part.partition_index, part.current_leader_epoch)
                 end = log.end
                 if message.isolation_level == READ_COMMITTED and log.last_stable_offset is not None:
                     end = log.last_stable_offset
                 offset = end if part.timestamp == -1 else log.start
                 parts.append(
-                    list_offsets.ListOffsetsPartitionResponse(partition_index=part.partition_index, offset=offset)
+                    list_offsets.ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, error_code=code, offset=-1 if code else offset
+                    )
                 )
             topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=parts))
         return list_offsets.Response(topics=topics)
+
+    def _checked(self, name: str, index: int, epoch: int) -> int:
+        """The code for a request of somebody who knows this leader epoch, -1 if none (KIP-320)."""
+        leader, current = self.world.leaders.get((name, index), (-1, -1))
+        if epoch >= 0 and epoch != current:
+            return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return 0 if leader == self.node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _told(self, kind: Any, code: int, name: str | None, index: int) -> Any:
+        if name is None or not self.tells_leaders or code not in TELL_LEADER:
+            return None
+        leader, epoch = self.world.leaders[name, index]
+        return kind(leader_id=leader, leader_epoch=epoch)
+
+    def _endpoints(self, kind: Any) -> list[Any]:
+        brokers = self.world.brokers.values() if self.tells_leaders else ()
+        return [kind(node_id=each.node_id, host=each.host, port=PORT) for each in brokers]
 
     def _name(self, topic_id: bytes) -> str | None:
         return next((name for name, each in self.world.topics.items() if each == topic_id), None)
