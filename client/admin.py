@@ -255,7 +255,8 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        return await fetch_committed(self._member(group), None, self.timeout_ms)
+        found = await fetch_committed(self._member(group), None, self.timeout_ms)
+        return {tp: each.offset for tp, each in found.items()}
 
     async def delete_groups(self, names: Sequence[str]) -> None:
         async with self.client.operation("deletion of groups", self.timeout_ms):

@@ -94,6 +94,10 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
+    def supports(self, api: Api, version: int) -> bool:
+        """Whether both sides support this version of a request, or a later one."""
+        return min(api.max_version, self.versions.get(api.key, (0, -1))[1]) >= version
+
     async def request(self, api: Api, message: Any, timeout_ms: float, version: int | None = None) -> Any:
         """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion."""
         deadline = self._loop.time() + timeout_ms / 1000

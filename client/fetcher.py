@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
 from .cluster import Client
 from .errors import ClientClosed, ClientError
-from .raw import READ_COMMITTED, RawFetch, fetch_raw
+from .raw import READ_COMMITTED, RawFetch, diverging, fetch_raw
 from .refresher import Refresher
 from .types import TopicPartition
 
@@ -33,7 +34,7 @@ LEADERS_S = 1.0  # and, without anything to fetch, for leaders that another user
 @dataclass(frozen=True)
 class FetchedBatches:
     """Raw batches of one partition. records: whole batches; the first may begin before the position; next_offset: the
-    position after them."""
+    position after them. from_epoch, next_epoch: leader epochs of the batches before these offsets; -1 if not known."""
 
     tp: TopicPartition
     records: memoryview
@@ -41,6 +42,8 @@ class FetchedBatches:
     next_offset: int
     high_watermark: int
     last_stable_offset: int
+    from_epoch: int = -1
+    next_epoch: int = -1
 
 
 # Why a position's offset is invalid.
@@ -50,9 +53,10 @@ TRUNCATED = "was truncated"  # below what was read: KIP-320
 
 
 class Position:
-    """The position in one assigned partition. offset None: still to be looked up. topic_id: of the offset's topic, from
-    the first fetch on; None if the cluster has no ids. A seek or another assignment replaces the object, so an answer
-    or a look-up that was in progress is recognized as outdated and dropped."""
+    """The position in one assigned partition. offset None: still to be looked up. epoch: leader epoch of the batch
+    before the offset; -1 if not known. topic_id: of the offset's topic, from the first fetch on; None if the cluster
+    has no ids. A seek or another assignment replaces the object, so an answer or a look-up that was in progress is
+    recognized as outdated and dropped."""
 
     __slots__ = (
         "buffered",
@@ -60,21 +64,26 @@ class Position:
         "error",
         "failed_node",
         "failures",
+        "fetch_epoch",
         "fetch_offset",
         "high_watermark",
         "invalid",
+        "is_doubted",
         "log_end",
+        "log_end_epoch",
         "max_bytes",
         "offset",
         "paused_until",
         "served",
         "topic_id",
+        "valid_under",
     )
 
-    def __init__(self, offset: int | None, max_bytes: int) -> None:
-        self.offset = offset  # of the next record for the user
-        self.fetch_offset = offset  # of the next fetch
-        self.epoch = -1
+    def __init__(self, offset: int | None, max_bytes: int, epoch: int = -1) -> None:
+        self.offset, self.epoch = offset, epoch  # of the next record for the user
+        self.fetch_offset, self.fetch_epoch = offset, epoch  # of the next fetch
+        self.valid_under = -1  # leader epoch whose log is known to contain the offset with its epoch
+        self.is_doubted = False  # a leader said otherwise that may have been outdated itself
         self.buffered = False
         self.max_bytes = max_bytes
         self.high_watermark = -1
@@ -85,7 +94,7 @@ class Position:
         self.topic_id: bytes | None = None
         self.error: KafkaError | None = None  # what the user must be told
         self.invalid: str | None = None  # OUT_OF_RANGE, RECREATED or TRUNCATED
-        self.log_end = -1  # of a TRUNCATED one: where the log ends that once went further
+        self.log_end = self.log_end_epoch = -1  # of a TRUNCATED one: where the log parts from what was read
 
     @property
     def is_settled(self) -> bool:
@@ -130,17 +139,17 @@ class Fetcher:
         self.unsettled = {tp: position for tp, position in self.positions.items() if not position.is_settled}
         self.wake()
 
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        self.positions[tp] = Position(offset, self.partition_max_bytes)
+    def seek(self, tp: TopicPartition, offset: int, epoch: int = -1) -> None:
+        self.positions[tp] = Position(offset, self.partition_max_bytes, epoch)
         self.ready = deque(each for each in self.ready if each.tp != tp)
         self.unsettled.pop(tp, None)
         self.wake()
 
-    def settle(self, tp: TopicPartition, position: Position, offset: int) -> bool:
+    def settle(self, tp: TopicPartition, position: Position, offset: int, epoch: int = -1) -> bool:
         """Seek to the result of a look-up of `position`; False if it was replaced meanwhile."""
         if self.positions.get(tp) is not position:
             return False
-        self.seek(tp, offset)
+        self.seek(tp, offset, epoch)
         return True
 
     def raise_error(self) -> None:
@@ -159,7 +168,7 @@ class Fetcher:
         self.arrived.clear()
         for each in taken:
             position = self.positions[each.tp]
-            position.offset = each.next_offset
+            position.offset, position.epoch = each.next_offset, each.next_epoch
             position.buffered = False
         if taken:
             self.wake()
@@ -219,9 +228,9 @@ class Fetcher:
                     self.wake()
                 continue
             try:
-                answers = await fetch_raw(
+                answers = await self._diverging(node, asked) or await fetch_raw(
                     self.client,
-                    {tp: (offset, position.epoch) for tp, (position, offset) in asked.items()},
+                    {tp: (offset, position.fetch_epoch) for tp, (position, offset) in asked.items()},
                     node_id=node,
                     max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
                     max_bytes=FETCH_MAX_BYTES,
@@ -272,9 +281,9 @@ class Fetcher:
             return
         position.failures = 0
         if answer.diverging_epoch is not None:
-            position.log_end = answer.diverging_epoch[1]
-            self._invalidate(answer.tp, position, TRUNCATED)
+            self._parted(answer, position, node)
             return
+        position.is_doubted = False
         position.high_watermark = (
             answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
         )
@@ -291,27 +300,71 @@ class Fetcher:
         if self.isolation == READ_COMMITTED and answer.aborted:
             data = without_aborted(data, answer.aborted)
         fetched = FetchedBatches(
-            answer.tp, data, asked_offset, next_offset, answer.high_watermark, answer.last_stable_offset
+            answer.tp,
+            data,
+            asked_offset,
+            next_offset,
+            answer.high_watermark,
+            answer.last_stable_offset,
+            position.fetch_epoch,
+            epoch,
         )
-        position.fetch_offset, position.epoch = next_offset, epoch
+        position.fetch_offset, position.fetch_epoch = next_offset, epoch
         position.buffered = True
         self.ready.append(fetched)
         self.arrived.set()
+
+    async def _diverging(self, node: int, asked: Mapping[TopicPartition, tuple[Position, int]]) -> list[RawFetch]:
+        """What parts from the leader's log, or could not be compared with it. Only for brokers whose answers to a Fetch
+        do not say that: a position is compared once under each leader epoch, as Kafka's consumer does."""
+        unsure = {
+            tp: (offset, position.fetch_epoch)
+            for tp, (position, offset) in asked.items()
+            if position.fetch_epoch >= 0 and -1 < self.client.leader_epoch(tp) != position.valid_under
+        }
+        if not unsure:
+            return []
+        epochs = {tp: self.client.leader_epoch(tp) for tp in unsure}
+        found = await diverging(self.client, unsure, node_id=node, lane=self.lane)
+        for tp, epoch in epochs.items():
+            asked[tp][0].valid_under = epoch
+        for answer in found:
+            asked[answer.tp][0].valid_under = -1
+        return found
+
+    def _parted(self, answer: RawFetch, position: Position, node: int) -> None:
+        """The leader's log parts from what was read, or does not have the offset. A leader whose own epoch is older
+        than what was read may be outdated, so it is asked again after a refresh of the metadata. (The epochs of a
+        mirror's copy are those of another cluster.)"""
+        if position.fetch_epoch > self.client.leader_epoch(answer.tp) and not position.is_doubted:
+            position.is_doubted = True
+            self._pause_longer(answer.tp, position, node)
+        elif answer.diverging_epoch is None:
+            self._invalidate(answer.tp, position, OUT_OF_RANGE)
+        else:
+            assert position.fetch_offset is not None
+            position.log_end_epoch, end_offset = answer.diverging_epoch
+            position.log_end = min(end_offset, position.fetch_offset)
+            self._invalidate(answer.tp, position, TRUNCATED)
 
     def _failed(self, answer: RawFetch, position: Position, node: int) -> None:
         code = answer.error_code
         error = KafkaError.of(code, "the broker refused the fetch")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._invalidate(answer.tp, position, OUT_OF_RANGE)
+            self._parted(answer, position, node)
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
             if self.client.leader(answer.tp) not in (None, node):
                 self.wake()  # the answer has told who leads it now
                 return
-            self._pause(position, self.client.back_off_ms(position.failures) / 1000, node)
-            position.failures += 1
-            self._refresher.need([answer.tp])
+            self._pause_longer(answer.tp, position, node)
         else:
             self._tell(error, answer.tp, position, node)
+
+    def _pause_longer(self, tp: TopicPartition, position: Position, node: int) -> None:
+        """Pause after a failure, and refresh the metadata meanwhile."""
+        self._pause(position, self.client.back_off_ms(position.failures) / 1000, node)
+        position.failures += 1
+        self._refresher.need([tp])
 
     def _pause(self, position: Position, seconds: float, node: int) -> None:
         """Ask this node no more for a while; another one that leads the partition by then is asked at once."""

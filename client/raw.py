@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..protocol.errors import KafkaError
-from ..protocol.messages import fetch, produce
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import fetch, offset_for_leader_epoch, produce
 from ..protocol.primitives import ZERO_UUID
 from .cluster import REQUEST_TIMEOUT_MS, Client
 from .types import TopicPartition
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+CONSUMER = -1  # as replica_id
 IDS_FROM = 13  # versions of Fetch and Produce that name topics by id
+DIVERGING_FROM = 12  # versions of Fetch whose answers tell where logs part
+EPOCH_ENDS_FROM = 3  # versions of OffsetForLeaderEpoch that consumers may ask: before, it took rights on the cluster
 
 
 class RawFetch(NamedTuple):
@@ -64,7 +67,7 @@ async def fetch_raw(
             fetch.FetchPartition(
                 partition=tp.partition,
                 fetch_offset=offset,
-                last_fetched_epoch=last_epoch,
+                last_fetched_epoch=last_epoch if version >= DIVERGING_FROM else -1,
                 current_leader_epoch=client.leader_epoch(tp),
                 partition_max_bytes=partition_max_bytes,
             )
@@ -104,6 +107,46 @@ def _one(tp: TopicPartition, each: Any) -> RawFetch:
         each.records if each.records is not None else memoryview(b""),
         tuple((aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()),
     )
+
+
+async def diverging(
+    client: Client,
+    positions: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    node_id: int,
+    lane: str = "fetch",
+    timeout_ms: float = REQUEST_TIMEOUT_MS,
+) -> list[RawFetch]:
+    """Those positions that part from the leader's log, or that it refuses to compare, as a Fetch of version 12 would
+    answer them (OffsetForLeaderEpoch, KIP-320). Nothing is asked of a broker whose Fetch tells that, or of one too old.
+    positions: partition -> (offset, leader epoch of the batch before it). OFFSET_OUT_OF_RANGE: the leader cannot
+    tell."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    connection = await client.connection(node_id, lane, timeout_ms)
+    api = offset_for_leader_epoch.API
+    if connection.version_of(fetch.API) >= DIVERGING_FROM or not connection.supports(api, EPOCH_ENDS_FROM):
+        return []
+    topics: dict[str, Any] = {}
+    for tp, (_, epoch) in positions.items():
+        topic = topics.setdefault(tp.topic, offset_for_leader_epoch.OffsetForLeaderTopic(topic=tp.topic))
+        topic.partitions.append(
+            offset_for_leader_epoch.OffsetForLeaderPartition(
+                partition=tp.partition, current_leader_epoch=client.leader_epoch(tp), leader_epoch=epoch
+            )
+        )
+    request = offset_for_leader_epoch.Request(replica_id=CONSUMER, topics=list(topics.values()))
+    answer = await connection.request(api, request, (deadline - loop.time()) * 1000)
+    found = []
+    for topic in answer.topics:
+        for each in topic.partitions:
+            tp = TopicPartition(topic.topic, each.partition)
+            code, parts = each.error_code, (each.leader_epoch, each.end_offset)
+            if not code and min(parts) < 0:
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+            if code or each.end_offset < positions[tp][0]:
+                found.append(RawFetch(tp, code, -1, -1, -1, None if code else parts, memoryview(b"")))
+    return found
 
 
 async def append_raw(

@@ -21,6 +21,7 @@ from isthmus.protocol.messages import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 from isthmus.protocol.records import read_header
@@ -67,14 +68,14 @@ class Log:
         self.end += header.records_count
         return 0, base
 
-    def diverging(self, epoch: int, offset: int) -> Any:
-        """Where this log parts from one that has `offset` after records of `epoch` (KIP-320); None: nowhere."""
-        if epoch < 0:
-            return None
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """The newest epoch up to this one and its end, as LeaderEpochFileCache; -1, -1 for one that is newer."""
         headers = [read_header(batch) for batch in self.batches]
         later = [h.base_offset for h in headers if h.partition_leader_epoch > epoch]
-        end = later[0] if later else self.end
-        return fetch.EpochEndOffset(epoch=epoch, end_offset=end) if end < offset else None
+        known = [h.partition_leader_epoch for h in headers if h.partition_leader_epoch <= epoch]
+        if not later:
+            return (epoch, self.end) if epoch in known else (-1, -1)
+        return max(known, default=epoch), later[0]
 
     def read(self, offset: int) -> bytes:
         return b"".join(batch for batch in self.batches if read_header(batch).last_offset >= offset)
@@ -254,7 +255,13 @@ class ScriptedBroker:
                 else:
                     records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, left)]
                     left -= len(records)
-                diverging = None if code else log.diverging(part.last_fetched_epoch, part.fetch_offset)
+                diverging = None
+                if not code and (epoch := part.last_fetched_epoch) >= 0:
+                    end_epoch, end = log.end_of(epoch)
+                    if end < 0:
+                        code, records = ErrorCode.OFFSET_OUT_OF_RANGE, b""
+                    elif end_epoch < epoch or end < part.fetch_offset:
+                        diverging = fetch.EpochEndOffset(epoch=end_epoch, end_offset=end)
                 parts.append(
                     fetch.PartitionData(
                         partition_index=part.partition,
@@ -269,6 +276,21 @@ class ScriptedBroker:
                 )
             responses.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
         return fetch.Response(responses=responses, node_endpoints=self._endpoints(fetch.NodeEndpoint))
+
+    def on_offset_for_leader_epoch(self, message: Any) -> Any:
+        topics = []
+        for topic in message.topics:
+            parts = []
+            for part in topic.partitions:
+                code = self._checked(topic.topic, part.partition, part.current_leader_epoch)
+                epoch, end = (-1, -1) if code else self.world.log(topic.topic, part.partition).end_of(part.leader_epoch)
+                parts.append(
+                    offset_for_leader_epoch.EpochEndOffset(
+                        error_code=code, partition=part.partition, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(offset_for_leader_epoch.OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts))
+        return offset_for_leader_epoch.Response(topics=topics)
 
     def on_find_coordinator(self, _: Any) -> Any:
         return SILENCE  # it has no groups
