@@ -37,6 +37,8 @@ class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or if the offset
     is out of range: earliest, latest, or none, which raises NoOffset. Only `commit` commits offsets. decode_max_bytes:
     limit for one record of a compressed batch; a batch is decompressed in pieces, so a larger batch needs no more.
+    client_rack: where the consumer is; it reads from a replica there if the cluster names one (KIP-392), else from the
+    leader.
 
     `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
     that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
@@ -56,6 +58,7 @@ class Consumer:
         assignors: Sequence[str] = ("range", "roundrobin"),
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         decode_max_bytes: int = DECODE_BYTES_MAX,
+        client_rack: str = "",
     ) -> None:
         if auto_offset_reset not in RESETS:
             raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but must be one of {', '.join(RESETS)}")
@@ -67,7 +70,7 @@ class Consumer:
         self._decode_max_bytes = decode_max_bytes
         self._isolation = ISOLATIONS[isolation]
         self._lane = client.new_lane("fetch")
-        self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
+        self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane, client_rack)
         self._membership = (
             Membership(
                 client,

@@ -3,6 +3,9 @@
 This limits memory: `FETCH_MAX_BYTES` for each node's answer, and a partition is fetched again only after its last
 answer was taken. As in Kafka's consumer, a partition that returned data is fetched after all others, so that partitions
 beyond the size limit of an answer get their turn.
+
+A leader may name a replica in the reader's rack (KIP-392), which is asked from then on: until it fails, there is
+another leader, or METADATA_MAX_AGE_S is over. What a replica refuses the leader decides.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from .cluster import Client
+from .cluster import METADATA_MAX_AGE_S, Client
 from .errors import ClientClosed, ClientError
 from .raw import READ_COMMITTED, RawFetch, diverging, fetch_raw
 from .refresher import Refresher
@@ -27,6 +30,7 @@ FETCH_MAX_BYTES = 32 << 20
 PARTITION_MAX_BYTES = 4 << 20
 PARTITION_MAX_BYTES_LIMIT = 128 << 20  # limit of growth for a batch that does not fit
 REFUSED_PAUSE_S = 1.0  # for a partition whose error was raised
+REPLICA_PAUSE_S = 10.0  # after a replica failed, its partition is read from the leader
 IDLE_S = 0.05  # how often a node's loop looks for partitions whose pause is over
 LEADERS_S = 1.0  # and, without anything to fetch, for leaders that another user of the client has found
 
@@ -69,11 +73,15 @@ class Position:
         "high_watermark",
         "invalid",
         "is_doubted",
+        "leader_only_until",
         "log_end",
         "log_end_epoch",
         "max_bytes",
         "offset",
         "paused_until",
+        "replica",
+        "replica_epoch",
+        "replica_until",
         "served",
         "topic_id",
         "valid_under",
@@ -88,6 +96,10 @@ class Position:
         self.max_bytes = max_bytes
         self.high_watermark = -1
         self.paused_until = 0.0
+        self.replica: int | None = None  # asked instead of the leader, which named it under replica_epoch
+        self.replica_epoch = -1
+        self.replica_until = 0.0
+        self.leader_only_until = 0.0  # loop time
         self.served = 0  # when it last got data, as a counter: the one that has waited longest is fetched first
         self.failures = 0  # in a row
         self.failed_node: int | None = None  # of the last one; `paused_until` counts for it alone
@@ -106,11 +118,12 @@ class Fetcher:
     """Fetches for all positions. `ready`: what was fetched. `unsettled`: positions that the consumer must look up or
     reset, or for which it must raise an error; they stay until that is done."""
 
-    def __init__(self, client: Client, isolation: int, partition_max_bytes: int, lane: str) -> None:
+    def __init__(self, client: Client, isolation: int, partition_max_bytes: int, lane: str, rack: str = "") -> None:
         self.client = client
         self.isolation = isolation
         self.partition_max_bytes = partition_max_bytes
         self.lane = lane
+        self.rack = rack
         self.positions: dict[TopicPartition, Position] = {}
         self.ready: deque[FetchedBatches] = deque()
         self.arrived = asyncio.Event()
@@ -175,13 +188,13 @@ class Fetcher:
         return taken
 
     def wake(self) -> None:
-        """Start a loop for each node that leads a partition, and wake all loops."""
+        """Start a loop for each node of which a partition is read, and wake all loops."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
         leaderless = []
-        for tp in self.positions:
-            node = self.client.leader(tp)
+        for tp, position in self.positions.items():
+            node = self._node(tp, position)
             if node is None:
                 leaderless.append(tp)
             elif node not in self._loops or self._loops[node].done():
@@ -202,6 +215,17 @@ class Fetcher:
         self._loops.clear()
         await self._refresher.close()
 
+    def _node(self, tp: TopicPartition, position: Position) -> int | None:
+        """Whom to ask for a partition: a replica, while that counts, or the leader."""
+        replica = position.replica
+        if replica is not None and (
+            replica in self.client.nodes
+            and position.replica_epoch == self.client.leader_epoch(tp)
+            and asyncio.get_running_loop().time() < position.replica_until
+        ):
+            return replica
+        return self.client.leader(tp)
+
     # --- One node -----------------------------------------------------------------------------------
 
     async def _fetch_loop(self, node: int) -> None:
@@ -217,7 +241,7 @@ class Fetcher:
                 if position.fetch_offset is not None
                 and not position.buffered
                 and (position.paused_until <= now or position.failed_node != node)
-                and self.client.leader(tp) == node
+                and self._node(tp, position) == node
                 and self._is_of_its_topic(tp, position)
             }
             if not asked:
@@ -236,6 +260,7 @@ class Fetcher:
                     max_bytes=FETCH_MAX_BYTES,
                     partition_max_bytes=max(position.max_bytes for position, _ in asked.values()),
                     isolation=self.isolation,
+                    rack="" if any(now < position.leader_only_until for position, _ in asked.values()) else self.rack,
                     lane=self.lane,
                 )
             except ClientClosed:
@@ -244,7 +269,9 @@ class Fetcher:
             except (ClientError, KafkaError):
                 for position, _ in asked.values():
                     position.failures += 1
+                    self._leave(position, node)
                 self._refresher.need(asked)
+                self.wake()
                 await self.client.back_off(attempt)
                 attempt += 1
                 continue
@@ -269,13 +296,18 @@ class Fetcher:
 
     def _waiting(self, node: int, now: float) -> bool:
         """Whether a partition of the node waits for time to pass."""
-        return any(p.paused_until > now and self.client.leader(tp) == node for tp, p in self.positions.items())
+        return any(p.paused_until > now and self._node(tp, p) == node for tp, p in self.positions.items())
 
     def _holds(self, node: int) -> bool:
         """Whether data of the node waits for the user."""
-        return any(p.buffered and self.client.leader(tp) == node for tp, p in self.positions.items())
+        return any(p.buffered and self._node(tp, p) == node for tp, p in self.positions.items())
 
     def _take_in(self, answer: RawFetch, position: Position, asked_offset: int, node: int) -> None:
+        if (answer.error_code or answer.diverging_epoch is not None) and self.client.leader(answer.tp) != node:
+            if self._leave(position, node):
+                self._refresher.need([answer.tp])
+            self.wake()  # the leader decides, whom the answer may have told
+            return
         if answer.error_code:
             self._failed(answer, position, node)
             return
@@ -284,6 +316,12 @@ class Fetcher:
             self._parted(answer, position, node)
             return
         position.is_doubted = False
+        if answer.preferred_read_replica >= 0:
+            self._turn_to(answer.preferred_read_replica, answer.tp, position)
+            return
+        if position.replica is not None and self._node(answer.tp, position) != position.replica:
+            position.replica = None
+            self.wake()  # the leader is to be asked again
         position.high_watermark = (
             answer.last_stable_offset if self.isolation == READ_COMMITTED else answer.high_watermark
         )
@@ -313,6 +351,24 @@ class Fetcher:
         position.buffered = True
         self.ready.append(fetched)
         self.arrived.set()
+
+    def _turn_to(self, replica: int, tp: TopicPartition, position: Position) -> None:
+        now = asyncio.get_running_loop().time()
+        if replica in self.client.nodes:
+            position.replica, position.replica_epoch = replica, self.client.leader_epoch(tp)
+            position.replica_until = now + METADATA_MAX_AGE_S
+        else:
+            position.leader_only_until = now + REPLICA_PAUSE_S
+            self._refresher.need([tp])
+        self.wake()
+
+    def _leave(self, position: Position, node: int) -> bool:
+        """Read from the leader again for a while, if `node` was a replica that was read from."""
+        if position.replica != node:
+            return False
+        position.replica = None
+        position.leader_only_until = asyncio.get_running_loop().time() + REPLICA_PAUSE_S
+        return True
 
     async def _diverging(self, node: int, asked: Mapping[TopicPartition, tuple[Position, int]]) -> list[RawFetch]:
         """What parts from the leader's log, or could not be compared with it. Only for brokers whose answers to a Fetch
@@ -353,9 +409,6 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._parted(answer, position, node)
         elif error.retriable or code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
-            if self.client.leader(answer.tp) not in (None, node):
-                self.wake()  # the answer has told who leads it now
-                return
             self._pause_longer(answer.tp, position, node)
         else:
             self._tell(error, answer.tp, position, node)

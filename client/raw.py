@@ -22,7 +22,7 @@ EPOCH_ENDS_FROM = 3  # versions of OffsetForLeaderEpoch that consumers may ask: 
 class RawFetch(NamedTuple):
     """One partition of a fetch answer. records: whole batches, perhaps with an incomplete one at the end, as a view of
     the answer. diverging_epoch: (epoch, end offset) where the log differs from the client's, KIP-595. aborted:
-    (producer id, first offset) pairs, for read_committed."""
+    (producer id, first offset) pairs, for read_committed. preferred_read_replica: the node to ask instead, -1: none."""
 
     tp: TopicPartition
     error_code: int
@@ -32,6 +32,7 @@ class RawFetch(NamedTuple):
     diverging_epoch: tuple[int, int] | None
     records: memoryview
     aborted: tuple[tuple[int, int], ...] = ()
+    preferred_read_replica: int = -1
 
 
 async def fetch_raw(
@@ -44,13 +45,15 @@ async def fetch_raw(
     max_bytes: int = 16 << 20,
     partition_max_bytes: int = 4 << 20,
     isolation: int = READ_UNCOMMITTED,
+    rack: str = "",
     lane: str = "fetch",
     timeout_ms: float = REQUEST_TIMEOUT_MS,
 ) -> list[RawFetch]:
     """One Fetch to one node, within max_wait_ms + timeout_ms, including connecting. positions: partition -> (offset,
     leader epoch of the batch before it or -1). The request keeps their order, which matters if max_bytes leaves some
     out: a topic is named once for each run of its partitions, as in Kafka's consumer. Answers are in the order of
-    `positions`, with partition errors; errors of the request raise KafkaError. Leader epochs are those of the client's
+    `positions`, with partition errors; errors of the request raise KafkaError. rack: the reader's,
+    for which a leader may name a replica to ask instead (KIP-392); "" for none. Leader epochs are those of the client's
     metadata, which learns of a newer leader that an answer names (KIP-951)."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (max_wait_ms + timeout_ms) / 1000
@@ -80,6 +83,7 @@ async def fetch_raw(
         isolation_level=isolation,
         session_epoch=-1,  # no fetch session
         topics=topics,
+        rack_id=rack,
     )
     answer = await connection.request(fetch.API, request, (deadline - loop.time()) * 1000, version)
     if answer.error_code:
@@ -106,6 +110,7 @@ def _one(tp: TopicPartition, each: Any) -> RawFetch:
         parts,
         each.records if each.records is not None else memoryview(b""),
         tuple((aborted.producer_id, aborted.first_offset) for aborted in each.aborted_transactions or ()),
+        each.preferred_read_replica,
     )
 
 

@@ -89,6 +89,7 @@ class World:
         self.brokers: dict[int, ScriptedBroker] = {}
         self.topics: dict[str, bytes] = {}  # name -> id
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> node, epoch
+        self.followers: dict[tuple[str, int], list[int]] = defaultdict(list)  # nodes that answer fetches, too
         self.logs: dict[tuple[str, int], Log] = defaultdict(Log)
         self.client: Client  # of `started_client`
         self.to_close: list[Callable[[], Awaitable[None]]] = []  # at the end of a test that holds, the last one first
@@ -120,6 +121,7 @@ class ScriptedBroker:
         self.pieces_bytes = 0  # answers in pieces of so many bytes, each on a turn of its own
         self.producer_ids = 100
         self.hangs = False  # takes requests and answers none, as a stopped process does
+        self.rack: str | None = None
         self.tells_leaders = False  # says who leads the partitions that it does not lead (KIP-951)
         world.brokers[node_id] = self
 
@@ -246,13 +248,14 @@ class ScriptedBroker:
             for part in topic.partitions:
                 log = self.world.log(name, part.partition)
                 code, records = 0, b""
+                replica = -1 if not name else self._preferred(name, part.partition, message.rack_id)
                 if not name:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
-                elif code := self._checked(name, part.partition, part.current_leader_epoch):
+                elif code := self._checked(name, part.partition, part.current_leader_epoch, by_followers=True):
                     pass
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
-                else:
+                elif replica < 0:
                     records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, left)]
                     left -= len(records)
                 diverging = None
@@ -270,6 +273,7 @@ class ScriptedBroker:
                         last_stable_offset=log.end,
                         log_start_offset=log.start,
                         diverging_epoch=diverging,
+                        preferred_read_replica=replica,
                         current_leader=self._told(fetch.LeaderIdAndEpoch, code, name, part.partition),
                         records=b"" if diverging else records,
                     )
@@ -314,12 +318,20 @@ class ScriptedBroker:
             topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=parts))
         return list_offsets.Response(topics=topics)
 
-    def _checked(self, name: str, index: int, epoch: int) -> int:
+    def _preferred(self, name: str, index: int, rack: str) -> int:
+        """The replica in this rack, as RackAwareReplicaSelector: -1 if it is the leader itself, or there is none."""
+        nodes = [self.node_id, *self.world.followers[name, index]]
+        found = [node for node in nodes if rack and self.world.brokers[node].rack == rack]
+        is_leader = self.world.leaders[name, index][0] == self.node_id
+        return found[0] if is_leader and found and found[0] != self.node_id else -1
+
+    def _checked(self, name: str, index: int, epoch: int, by_followers: bool = False) -> int:
         """The code for a request of somebody who knows this leader epoch, -1 if none (KIP-320)."""
         leader, current = self.world.leaders.get((name, index), (-1, -1))
         if epoch >= 0 and epoch != current:
             return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
-        return 0 if leader == self.node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        is_ours = leader == self.node_id or (by_followers and self.node_id in self.world.followers[name, index])
+        return 0 if is_ours else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _told(self, kind: Any, code: int, name: str | None, index: int) -> Any:
         if name is None or not self.tells_leaders or code not in TELL_LEADER:
@@ -400,7 +412,9 @@ class Link(asyncio.Protocol):
 
 def _is_empty(said: Any) -> bool:
     return not any(
-        part.records or part.error_code or part.diverging_epoch for topic in said.responses for part in topic.partitions
+        part.records or part.error_code or part.diverging_epoch or part.preferred_read_replica >= 0
+        for topic in said.responses
+        for part in topic.partitions
     )
 
 
