@@ -18,7 +18,7 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from .cluster import METADATA_MAX_AGE_S, Client
+from .cluster import METADATA_MAX_AGE_S, SILENT_S, Client
 from .errors import ClientClosed, ClientError
 from .raw import READ_COMMITTED, RawFetch, diverging, fetch_raw
 from .refresher import Refresher
@@ -252,17 +252,7 @@ class Fetcher:
                     self.wake()
                 continue
             try:
-                answers = await self._diverging(node, asked) or await fetch_raw(
-                    self.client,
-                    {tp: (offset, position.fetch_epoch) for tp, (position, offset) in asked.items()},
-                    node_id=node,
-                    max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
-                    max_bytes=FETCH_MAX_BYTES,
-                    partition_max_bytes=max(position.max_bytes for position, _ in asked.values()),
-                    isolation=self.isolation,
-                    rack="" if any(now < position.leader_only_until for position, _ in asked.values()) else self.rack,
-                    lane=self.lane,
-                )
+                answers = await self._fetch(node, asked)
             except ClientClosed:
                 self.arrived.set()  # for a poll under way, which raises that
                 return
@@ -284,6 +274,25 @@ class Fetcher:
                     except KafkaError as error:  # invalid headers
                         self._tell(error, answer.tp, position, node)
 
+    async def _fetch(self, node: int, asked: Mapping[TopicPartition, tuple[Position, int]]) -> list[RawFetch]:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        silent = loop.call_later(FETCH_MAX_WAIT_MS / 1000 + SILENT_S, self._is_silent, node, asked)
+        try:
+            return await self._diverging(node, asked) or await fetch_raw(
+                self.client,
+                {tp: (offset, position.fetch_epoch) for tp, (position, offset) in asked.items()},
+                node_id=node,
+                max_wait_ms=HELD_MAX_WAIT_MS if self._holds(node) else FETCH_MAX_WAIT_MS,
+                max_bytes=FETCH_MAX_BYTES,
+                partition_max_bytes=max(position.max_bytes for position, _ in asked.values()),
+                isolation=self.isolation,
+                rack="" if any(now < position.leader_only_until for position, _ in asked.values()) else self.rack,
+                lane=self.lane,
+            )
+        finally:
+            silent.cancel()
+
     def _is_of_its_topic(self, tp: TopicPartition, position: Position) -> bool:
         """False if the topic was deleted and created again: then the position's offset is meaningless."""
         topic_id = self.client.topic_id(tp.topic)
@@ -293,6 +302,14 @@ class Fetcher:
             self._invalidate(tp, position, RECREATED)
             return False
         return True
+
+    def _is_silent(self, node: int, asked: Mapping[TopicPartition, tuple[Position, int]]) -> None:
+        """The answer is late: the metadata tells whether another node leads a partition by now, which is then asked."""
+        for position, _ in asked.values():
+            position.failures += 1
+            self._leave(position, node)
+        self._refresher.need(asked)
+        self.wake()
 
     def _waiting(self, node: int, now: float) -> bool:
         """Whether a partition of the node waits for time to pass."""

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import describe_producers, produce
 from ..protocol.primitives import ZERO_UUID
 from .accumulator import OUT_OF_TURN, Accumulator, Batch
-from .cluster import Client
+from .cluster import SILENT_S, Client
 from .connection import Connection
-from .errors import ClientError, DeliveryTimeout, UnsupportedVersion
+from .errors import ClientError, ConnectionLost, DeliveryTimeout, UnsupportedVersion
 from .partitioner import ProducerTopic
 from .raw import IDS_FROM
 from .refresher import Refresher
@@ -31,6 +31,27 @@ TIMER_SLACK_S = 0.0005  # some loops have timers with a resolution of 1 ms
 LANE = "produce"
 CLOSED = "the producer was closed before this was delivered"
 ASK_S = 5.0  # for a broker to answer what it has of a producer
+
+
+class Sent:
+    """A request that was not answered yet."""
+
+    __slots__ = ("at", "batches", "connection", "is_silent", "names", "node")
+
+    def __init__(
+        self,
+        node: int,
+        connection: Connection,
+        batches: list[tuple[Accumulator, Batch]],
+        names: dict[bytes, str] | None,
+        at: float,
+    ) -> None:
+        self.node = node
+        self.connection = connection
+        self.batches = batches
+        self.names = names  # topics by id; None where they stand in the answer
+        self.at = at
+        self.is_silent = False  # the answer is late
 
 
 class Sender:
@@ -57,7 +78,7 @@ class Sender:
         self._topics = topics
         self._released = released
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, int] = {}  # node -> requests not yet answered
+        self._sent: dict[int, dict[asyncio.Future[Any], Sent]] = {}  # node -> requests not yet answered, in order
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
         self._refresher = Refresher(client, "producer", self._is_failing, self.wake)
@@ -116,6 +137,7 @@ class Sender:
         if not self._open:
             return
         now = self._loop.time()
+        self._look_at_silent(now)
         by_node: dict[int, list[Accumulator]] = {}
         leaderless: list[TopicPartition] = []
         for each in list(self.active.values()):
@@ -135,8 +157,29 @@ class Sender:
         if leaderless:
             self._refresher.need(leaderless)
         next_at = min((self._next_at(each, now) for each in self.active.values()), default=float("inf"))
-        if next_at < float("inf"):
+        late_at = min((sent.at + SILENT_S for sent in self._first_sent() if not sent.is_silent), default=float("inf"))
+        if (next_at := min(next_at, late_at)) < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
+
+    def _first_sent(self) -> Iterator[Sent]:
+        """The requests that are answered next."""
+        return (next(iter(sent.values())) for sent in self._sent.values() if sent)
+
+    def _look_at_silent(self, now: float) -> None:
+        """Where an answer is late, the metadata tells whether another node leads a partition by now. Then nothing is
+        waited for any more: the connection is closed, and all its batches are sent again."""
+        for sent in list(self._first_sent()):
+            if now - sent.at < SILENT_S:
+                continue
+            if not sent.is_silent:
+                sent.is_silent = True
+                for each, _ in sent.batches:
+                    each.failures += 1
+                self._refresher.need(each.tp for each, _ in sent.batches)
+            moved = [each.where for each, _ in sent.batches if self.client.leader(each.tp) not in (None, sent.node)]
+            if moved:
+                what = f"{sent.connection.address} did not answer Produce for {now - sent.at:.1f} s"
+                sent.connection.close(ConnectionLost(f"{what}, and another node leads {moved[0]} now"))
 
     def _seal_due(self, each: Accumulator, now: float) -> None:
         """A lingered batch may be sent, but takes records as long as it cannot be sent anyway."""
@@ -169,7 +212,7 @@ class Sender:
             if node not in self._connecting:
                 self._connecting[node] = self._task(self._connect(node), f"connect {node}")
             return
-        while self._under_way.get(node, 0) < REQUESTS_IN_FLIGHT_MAX:
+        while len(self._sent.get(node, ())) < REQUESTS_IN_FLIGHT_MAX:
             batches: list[tuple[Accumulator, Batch]] = []
             size = 0
             for each in accumulators:
@@ -224,20 +267,15 @@ class Sender:
                 self._try_again(each, batch, error)
             return False
         names = {topic.topic_id: name for name, topic in topics.items()} if version >= IDS_FROM else None
-        self._under_way[node] = self._under_way.get(node, 0) + 1
-        future.add_done_callback(lambda done: self._answered(done, node, batches, names))
+        self._sent.setdefault(node, {})[future] = Sent(node, connection, batches, names, self._loop.time())
+        future.add_done_callback(lambda done: self._answered(done, node))
         return True
 
     # --- Answers ------------------------------------------------------------------------------------
 
-    def _answered(
-        self,
-        done: asyncio.Future[Any],
-        node: int,
-        batches: list[tuple[Accumulator, Batch]],
-        names: dict[bytes, str] | None,
-    ) -> None:
-        self._under_way[node] -= 1
+    def _answered(self, done: asyncio.Future[Any], node: int) -> None:
+        sent = self._sent[node].pop(done)
+        batches, names = sent.batches, sent.names
         if done.cancelled():
             return
         problem = done.exception()  # always retrieved, or the loop logs that it never was
