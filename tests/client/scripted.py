@@ -88,6 +88,7 @@ class World:
         self.sim = sim
         self.brokers: dict[int, ScriptedBroker] = {}
         self.topics: dict[str, bytes] = {}  # name -> id
+        self.controller = 1
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> node, epoch
         self.followers: dict[tuple[str, int], list[int]] = defaultdict(list)  # nodes that answer fetches, too
         self.logs: dict[tuple[str, int], Log] = defaultdict(Log)
@@ -184,7 +185,9 @@ class ScriptedBroker:
                     error_code=code, name=name, topic_id=topic_id or bytes(16), partitions=partitions
                 )
             )
-        return metadata.Response(brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics)
+        return metadata.Response(
+            brokers=brokers, cluster_id="scripted", controller_id=self.world.controller, topics=topics
+        )
 
     def on_init_producer_id(self, _: Any) -> Any:
         self.producer_ids += 1
