@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..protocol.errors import KafkaError
 from ..runtime import Runtime
-from .cluster.controller import Controller, RegisterBroker
+from .cluster.controller import BrokerHeartbeat, Controller, RegisterBroker
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
+from .cluster.quorum import MetadataQuorum, alone
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .coordinators.groups import GroupCoordinator
 from .loading import Loading
@@ -111,8 +112,8 @@ class Broker:
         self.doing = "it reads the cluster's metadata"
         image = MetadataImage(logs.cluster_id)
         metadata_log = await MetadataLog.open(files, data_dir, runtime)
-        self._controller = controller = Controller(image, metadata_log, config, runtime)
-        logs.removed = await metadata_log.replay(image)
+        metadata = MetadataQuorum(metadata_log, image, runtime, alone(self.node_id))
+        self._controller = controller = Controller(metadata, config, runtime)
         if metadata_log.is_new and (found := logs.found()):
             # A topic's record is synced before its partitions are created. Without records all would be set aside.
             raise StartError(
@@ -120,6 +121,8 @@ class Broker:
                 f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): restore it from a backup (of a Kafka with a "
                 "metadata.log.dir: from there), or choose an empty directory"
             )
+        await metadata.start()
+        logs.removed = metadata.take_removed()
         self._take_options(image)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
@@ -144,7 +147,9 @@ class Broker:
         )  # fmt: skip
         if registered.error_code:
             raise StartError(registered.error_message or "the broker could not be registered")
-        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
+        await controller.submit_wait(BrokerHeartbeat(self.node_id, registered.broker_epoch, image.offset))
+        replicas.came_back.add(groups.host.came_back)
+        replicas.went_offline.add(groups.host.went_offline)
         await groups.host.start()
         logs.start()
         services = Services(

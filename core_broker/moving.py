@@ -21,9 +21,10 @@ from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
-from .cluster.image import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
+from .cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
+from .cluster.partition_image import NO_LEADER
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS
 from .storage.disk.files import DirectoryLocked, Files
 from .storage.disk.real_files import RealFiles
@@ -98,7 +99,7 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
             await log.close()
         left_out: list[str] = []
         records = list(_records(files, data_dir, image, identity, left_out))
-        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, max(log.epoch - 1, 0), clocks.wall_ms())
+        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, log.last_epoch, clocks.wall_ms())
         files.write_atomic(path, render_properties({k: v for k, v in identity.items() if k != FORMAT}))
     except CheckpointError as error:
         raise CannotMove(str(error)) from None

@@ -32,12 +32,14 @@ _CONFIG = (
     f"{_BROKER}.membership",
     "isthmus.protocol",
 )
+_IMAGE = (f"{_BROKER}.cluster.image", f"{_BROKER}.cluster.partition_image", f"{_BROKER}.cluster.partition_index")
 _CLUSTER = (
-    f"{_BROKER}.cluster.image",
+    *_IMAGE,
     f"{_BROKER}.config",
     f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
+    "isthmus.client.errors",
     *_CONFIG,
 )
 _CHANNEL = f"{_BROKER}.controller_channel"
@@ -82,7 +84,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,
-    f"{_BROKER}.cluster.image": ("isthmus.protocol",),
+    f"{_BROKER}.cluster.image": (*_IMAGE, "isthmus.protocol"),
     f"{_BROKER}.replication": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.server": _SERVER,

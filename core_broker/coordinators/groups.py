@@ -22,7 +22,7 @@ from ...runtime import Runtime
 from ..cluster.controller import Controller
 from ..config import BrokerConfig
 from ..purgatory import Purgatory
-from ..replication.waiting import when_reached
+from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
 from .find import CoordinatorFinder
 from .group_host import GroupHost
@@ -84,7 +84,7 @@ class GroupCoordinator:
             return response
 
         ends = ((partition, end) for partition, end, _ in waits)
-        return when_reached(ends, answer, self._purgatory, self.host.commit_timeout_ms)
+        return when_acknowledged(ends, ALL, answer, self._purgatory, self.host.commit_timeout_ms)
 
     def _delete(self, group_id: str) -> tuple[Shard[GroupShard] | None, dlg.DeletableGroupResult]:
         result = dlg.DeletableGroupResult(group_id=group_id)

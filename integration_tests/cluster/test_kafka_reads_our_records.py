@@ -6,12 +6,14 @@ import asyncio
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from integration_tests.peers.peers import run
 from isthmus.core_broker.cluster.controller import (
     AllocateProducerIds,
+    BrokerHeartbeat,
     Controller,
     CreatePartitions,
     CreatePartitionsTopic,
@@ -22,6 +24,7 @@ from isthmus.core_broker.cluster.controller import (
 )
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
@@ -39,7 +42,10 @@ REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)
 async def started(folder: Path) -> tuple[MetadataLog, Controller]:
     runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
     log = await MetadataLog.open(RealFiles(1), str(folder), runtime)
-    return log, Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+    metadata = MetadataQuorum(log, MetadataImage("cluster"), runtime, alone(1))
+    controller = Controller(metadata, BrokerConfig(), runtime)
+    await metadata.start()
+    return log, controller
 
 
 def printed(folder: Path, *options: str, suffix: str = ".log") -> list[str]:
@@ -68,8 +74,9 @@ def test_the_metadata_log(tmp_path):
     async def write() -> bytes:
         _, controller = await started(tmp_path)
         submit = controller.submit_wait
-        for _ in range(2):
-            await submit(REGISTER)
+        for incarnation in range(2):
+            registered = await submit(replace(REGISTER, incarnation_id=incarnation.to_bytes(16)))
+            await submit(BrokerHeartbeat(1, registered.broker_epoch, controller.image.offset))
             await submit(CreateTopics([new_topic("t", 1, configs={"retention.ms": "5"})]))
         await submit(CreatePartitions([CreatePartitionsTopic(name="t", count=2, assignments=None)]))
         await submit(AllocateProducerIds())
@@ -79,17 +86,26 @@ def test_the_metadata_log(tmp_path):
         return topic_id
 
     topic = uuid_to_str(asyncio.run(write()))
-    records = [each["value"] for each in dump(tmp_path / "__cluster_metadata-0", "--cluster-metadata-decoder")]
+    begin, *lines = printed(tmp_path / "__cluster_metadata-0", "--cluster-metadata-decoder")
+    assert begin.endswith(
+        'LeaderChange: {"version":0,"leaderId":1,"voters":[{"voterId":1}],"grantingVoters":[{"voterId":1}]}'
+    )
+    records = [each["value"] for each in decoded(lines)]
     assert [record["type"] for record in records] == [
-        "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD", "REGISTER_BROKER_RECORD",
+        "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "TOPIC_RECORD", "CONFIG_RECORD",
+        "PARTITION_RECORD", "PARTITION_CHANGE_RECORD", "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD",
         "PARTITION_CHANGE_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
     ]  # fmt: skip
-    broker, first, option, partition, _, change, _, ids, removed = (record["data"] for record in records)
-    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", False)
+    broker, unfenced, first, option, partition, lost, _, _, change, _, ids, removed = (
+        record["data"] for record in records
+    )
+    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", True)
+    assert (unfenced["brokerId"], unfenced["brokerEpoch"], unfenced["fenced"]) == (1, broker["brokerEpoch"], -1)
     assert broker["endPoints"] == [{"name": "PLAINTEXT", "host": "h", "port": 9092, "securityProtocol": 0}]
     assert first == {"name": "t", "topicId": topic} and removed == {"topicId": topic}
     assert option == {"resourceType": 2, "resourceName": "t", "name": "retention.ms", "value": "5"}
     assert (partition["replicas"], partition["isr"], partition["leader"], partition["leaderEpoch"]) == ([1], [1], 1, 0)
+    assert (lost["partitionId"], lost["topicId"], lost["leader"]) == (0, topic, -1)
     assert (change["partitionId"], change["topicId"], change["leader"]) == (0, topic, 1)
     assert ids["nextProducerId"] > 0
 
@@ -100,11 +116,12 @@ def test_a_snapshot_of_the_metadata(tmp_path):
     async def write() -> MetadataImage:
         log, controller = await started(tmp_path)
         submit = controller.submit_wait
-        await submit(REGISTER)
+        registered = await submit(REGISTER)
+        await submit(BrokerHeartbeat(1, registered.broker_epoch, controller.image.offset))
         await submit(CreateTopics([new_topic("t", 2, configs={"retention.ms": "5"}), new_topic("gone")]))
         await submit(AllocateProducerIds())
         await submit(DeleteTopics(names=["gone"]))
-        await log.snapshot(controller.image)
+        await controller.metadata.snapshot_if_due(1, 0)
         await controller.close()
         return controller.image
 

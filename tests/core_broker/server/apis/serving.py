@@ -9,9 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from isthmus.core_broker.cluster.controller import Controller, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
@@ -44,15 +45,17 @@ class Serving:
     async def start(self) -> None:
         await self.logs.open(1)
         metadata_log = await MetadataLog.open(self.files, self.logs.data_dir, self.runtime)
-        self.controller = Controller(self.image, metadata_log, self.config, self.runtime)
-        await metadata_log.replay(self.image)
+        metadata = MetadataQuorum(metadata_log, self.image, self.runtime, alone(1))
+        self.controller = Controller(metadata, self.config, self.runtime)
+        await metadata.start()
         self._take_options()
         self.replicas = ReplicaManager(self.image, self.logs, self.config, self.runtime, 1)
         await self.replicas.apply(self.image.everything())
         self.controller.subscribe(lambda delta: self._take_options())
         self.controller.subscribe(self.replicas.apply)
         endpoint = {LISTENER: Endpoint("broker-1", 9092)}
-        await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        registered = await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        await self.controller.submit_wait(BrokerHeartbeat(1, registered.broker_epoch, self.image.offset))
         services = Services(
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
