@@ -25,7 +25,13 @@ _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _DISK = f"{_BROKER}.storage.disk"
 _LOG = (f"{_BROKER}.storage.log", _DISK, "isthmus.protocol")
-_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", "isthmus.protocol")
+_CONFIG = (
+    f"{_BROKER}.storage",
+    f"{_BROKER}.option",
+    f"{_BROKER}.kafka_only",
+    f"{_BROKER}.membership",
+    "isthmus.protocol",
+)
 _IMAGE = (f"{_BROKER}.cluster.image", f"{_BROKER}.cluster.partition_image", f"{_BROKER}.cluster.partition_index")
 _CLUSTER = (
     *_IMAGE,
@@ -72,6 +78,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     _DISK: ("isthmus.protocol",),
     f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.kafka_only": (f"{_BROKER}.option", "isthmus.protocol"),
+    f"{_BROKER}.membership": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.properties": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,

@@ -50,13 +50,9 @@ log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
 NOT_NEEDED = [
-    "controller.listener.names",
-    "controller.quorum.bootstrap.servers",
-    "inter.broker.listener.name",
     "num.io.threads",
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
-    "process.roles",
     "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.replication.factor",
     "socket.receive.buffer.bytes",
