@@ -174,6 +174,11 @@ class MetadataQuorum:
         """
         self._reactions.append(react)
 
+    async def publish(self, take: Callable[[], Awaitable[None]]) -> None:
+        """Await `take()` while the image does not change: whoever takes it in and subscribes there misses nothing."""
+        async with self._image_use:
+            await take()
+
     async def changed(self) -> None:
         """Wait until something was applied, or the leader has changed."""
         await self._progress.wait()

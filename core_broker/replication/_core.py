@@ -2,8 +2,8 @@
 """The part of a partition that every Produce and Fetch request uses: fields that are C variables when compiled.
 
 `Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, the requests that
-wait on it or on this broker's own disk, and the short way of an append. The conditions that rule out the short way are one set of bits, `obstacles`:
-the owner of each condition sets and clears its own bit.
+wait on it or on this broker's own disk, and the short way of an append. The conditions that rule out the short way are
+one set of bits, `obstacles`: the owner of each condition sets and clears its own bit.
 """
 
 from __future__ import annotations

@@ -274,9 +274,7 @@ class Fetcher:
         if next_resume is not None:
             wait_ms = min(wait_ms, max(1, round((next_resume - now) * 1000)))
         return fetch.Request(
-            replica_state=fetch.ReplicaState(
-                replica_id=self._owner.node_id, replica_epoch=self._owner.broker_epoch()
-            ),
+            replica_state=fetch.ReplicaState(replica_id=self._owner.node_id, replica_epoch=self._owner.broker_epoch()),
             max_wait_ms=wait_ms,
             min_bytes=config["replica.fetch.min.bytes"],
             max_bytes=config["replica.fetch.response.max.bytes"],

@@ -172,6 +172,10 @@ class Leadership:
         self._change = IsrChange(isr, leader_epoch, self.partition_epoch)
         return self._change
 
+    def is_asked_for(self, change: IsrChange) -> bool:
+        """Whether no newer metadata has come since a change was asked for."""
+        return self._change is change
+
     def refused(self, change: IsrChange) -> None:
         """The controller has certainly not made a change, or will not: another may be asked for."""
         if self._change is change:

@@ -5,8 +5,8 @@ whoever waits for an append is told when its leader is none any more, whatever c
 
 The high watermark decides what clients see. On a leader it is what all in-sync replicas have (`leadership.py`); a sole
 replica has only itself to ask. On a follower it is the leader's, as far as the log goes. With `durability=page_cache`
-this broker's part of it is the log's end. With `fsync` it moves only after a sync, and all appends that arrive while one
-sync runs share the next (group commit). The states are in `states.py`. What every request uses is in the core
+this broker's part of it is the log's end. With `fsync` it moves only after a sync, and all appends that arrive while
+one sync runs share the next (group commit). The states are in `states.py`. What every request uses is in the core
 (`_core.py`), which alone moves the high watermark.
 """
 
@@ -380,7 +380,7 @@ class Partition:
     def follower_fetched(
         self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int
     ) -> IsrChange | None:
-        """A follower has the log up to an offset. Returns a change of the in-sync replicas to ask the controller for."""
+        """A follower has the log up to an offset. Returns a change of the in-sync replicas to be asked for."""
         leadership = self.leadership
         if leadership is None:
             return None
@@ -389,6 +389,12 @@ class Partition:
         if broker_id in self.isr:
             return None
         return leadership.joins(broker_id, self.high_watermark, self.leader_epoch)
+
+    def lagging(self) -> IsrChange | None:
+        """A change that takes out followers that lag; None if there are none, or this broker does not lead."""
+        if self.leadership is None or len(self.isr) <= 1:
+            return None
+        return self.leadership.leave(self.log.log_end_offset, self.leader_epoch)
 
     async def truncate_to(self, offset: int) -> None:
         """Cut off what this follower has and its leader has not. Raises StorageError."""

@@ -8,7 +8,6 @@ from typing import Any
 from ..purgatory import Answer, Pending, Purgatory
 from .partition import Partition
 
-
 ALL = -1  # acks: of all in-sync replicas
 
 

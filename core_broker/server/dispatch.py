@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.messages import APIS
 from ._route import Route
 from .latency import Latency
+
+if TYPE_CHECKING:
+    from ._route import Handler
 
 
 class Scope(Enum):
@@ -65,6 +68,7 @@ SERVED: dict[int, tuple[int, int]] = {
 
 # The same for listeners of controllers. Where a key has another meaning there, its module has a `handle_controller`.
 SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
+    1: (4, 18),
     18: (0, 5),
     19: (2, 7),
     20: (1, 6),
@@ -75,8 +79,15 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     44: (0, 1),
     45: (0, 1),
     46: (0, 0),
+    52: (0, 2),
+    53: (0, 1),
+    54: (0, 1),
     55: (0, 2),
+    56: (2, 3),
+    59: (0, 1),
     60: (0, 2),
+    62: (0, 4),
+    63: (0, 2),
 }
 
 # What a client can notice, by key. The versions are Kafka's throughout.
@@ -141,6 +152,15 @@ def handler_modules() -> list[str]:
     return [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
 
 
+def handler(key: int, scope: Scope) -> Handler:
+    """What handles an API's requests on listeners of a scope."""
+    from ...protocol.messages import MODULES
+
+    module = import_module(f".apis.{MODULES[key]}", __package__)
+    found: Handler = module.handle
+    return getattr(module, "handle_controller", found) if scope is Scope.CONTROLLER else found
+
+
 class Routes(dict[int, Any]):
     """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start."""
 
@@ -157,13 +177,10 @@ class Routes(dict[int, Any]):
             first = PRODUCE_FIRST
         if not first <= version <= last:
             return None
-        from ...protocol.messages import MODULES
-
-        module = import_module(f".apis.{MODULES[key]}", __package__)
-        handle, short_way = module.handle, None
-        if self._scope is Scope.CONTROLLER:
-            handle = getattr(module, "handle_controller", handle)
-        elif hasattr(module, "short_way"):
+        handle = handler(key, self._scope)
+        module = import_module(handle.__module__)
+        short_way = None
+        if self._scope is Scope.BROKER and hasattr(module, "short_way"):
             short_way = module.short_way(version)
         latency = self._latencies.setdefault(key, Latency())
         route = self[number] = Route(APIS[key], version, handle, latency, short_way)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
+    from ..cluster.quorum import MetadataQuorum
     from ..config import BrokerConfig
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
@@ -42,6 +43,7 @@ class Services:
     fetch_sessions: FetchSessions
     cold_sends: ColdSends
     preparing: Preparing
+    quorum: MetadataQuorum
     cluster_id: str
     node_id: int
     loggers: Loggers = field(default_factory=Loggers)

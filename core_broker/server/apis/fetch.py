@@ -95,6 +95,11 @@ def handle(request: Request, context: Context) -> Any:
     return fetch.wait()
 
 
+def handle_controller(request: Request, context: Context) -> Any:
+    """On a listener of controllers: the metadata log alone, for the members of its quorum (KIP-595)."""
+    return context.services.quorum.handle(request)
+
+
 def short_way(version: int) -> AtOnce | None:
     """What answers a request of this version from its bytes, where it can; see `_fetch.py`."""
     if not COMPILED or version < FLEXIBLE_SINCE:
@@ -178,9 +183,9 @@ class _Fetch:
     """One request while it is answered or waits."""
 
     __slots__ = (
+        "_broker_epoch",
         "_committed",
         "_context",
-        "_broker_epoch",
         "_epoch",
         "_follows",
         "_idle",

@@ -101,7 +101,9 @@ def _answer(
     else:
         upper = partition.last_stable_offset if request.isolation_level == 1 else partition.high_watermark
     if request.replica_id == CONSUMER and timestamp != EARLIEST and partition.is_behind_epoch:
-        code = ErrorCode.OFFSET_NOT_AVAILABLE if context.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        code = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if context.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        )
         raise KafkaError(code, f"{partition}: its new leader does not know what is committed")
     if timestamp == LATEST:
         answer.offset, answer.leader_epoch = upper, partition.leader_epoch

@@ -3,9 +3,10 @@
 v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v8: which records
 were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
 acks=0 is never answered; where it fails the connection ends. acks=-1 waits for the high watermark, acks=1 for this
-broker's disk as far as the option durability asks for that. A batch of an unknown format, or of a transaction that is not named, fails the
-whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
-checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is appended at once.
+broker's disk as far as the option durability asks for that. A batch of an unknown format, or of a transaction that is
+not named, fails the whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches
+that must be checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is
+appended at once.
 """
 
 from __future__ import annotations
