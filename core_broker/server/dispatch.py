@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.messages import APIS
 from ._route import Route
 from .latency import Latency
+
+if TYPE_CHECKING:
+    from .forwarding import Handler
 
 
 class Scope(Enum):
@@ -76,8 +79,14 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     45: (0, 1),
     46: (0, 0),
     55: (0, 2),
+    58: (0, 0),
     60: (0, 2),
 }
+
+# Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
+# what is its own by itself.
+FORWARDED = (19, 20, 37, 43, 45, 46, 55)
+FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
@@ -138,7 +147,21 @@ def handler_modules() -> list[str]:
     """The modules of all handlers, by their keys. Each is loaded by its first request, or earlier by `loading.py`."""
     from ...protocol.messages import MODULES
 
-    return [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
+    modules = [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
+    return [*modules, f"{__package__}.forwarding"]
+
+
+def handler(key: int, scope: Scope) -> Handler:
+    """How a request of this key is handled at a listener of this scope."""
+    module = _module(key)
+    handle: Handler = module.handle
+    return getattr(module, "handle_controller", handle) if scope is Scope.CONTROLLER else handle
+
+
+def _module(key: int) -> Any:
+    from ...protocol.messages import MODULES
+
+    return import_module(f".apis.{MODULES[key]}", __package__)
 
 
 class Routes(dict[int, Any]):
@@ -157,14 +180,13 @@ class Routes(dict[int, Any]):
             first = PRODUCE_FIRST
         if not first <= version <= last:
             return None
-        from ...protocol.messages import MODULES
-
-        module = import_module(f".apis.{MODULES[key]}", __package__)
-        handle, short_way = module.handle, None
-        if self._scope is Scope.CONTROLLER:
-            handle = getattr(module, "handle_controller", handle)
-        elif hasattr(module, "short_way"):
+        handle, short_way = handler(key, self._scope), None
+        if self._scope is Scope.BROKER and hasattr(module := _module(key), "short_way"):
             short_way = module.short_way(version)
         latency = self._latencies.setdefault(key, Latency())
         route = self[number] = Route(APIS[key], version, handle, latency, short_way)
+        if self._scope is Scope.BROKER and key in FORWARDED:
+            from .forwarding import encoding, forwarding
+
+            route.handle, route.encode = forwarding(route.api, handle), encoding(route.encode)
         return route
