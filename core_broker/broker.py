@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..protocol.errors import KafkaError
@@ -35,16 +35,17 @@ from .lifecycle import Lifecycle
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
 from .membership import is_alone, servers, voters
-from .purgatory import Pending, Purgatory
+from .purgatory import Purgatory
 from .replication.fetching import Fetching
 from .replication.isr_changes import IsrChanges
 from .replication.manager import ReplicaManager
 from .server._context import Context
 from .server._route import Route
 from .server.cold_sends import ColdSends
-from .server.dispatch import Scope, handler, handler_modules
+from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, host_and_port, parse_address
+from .server.local_controller import LocalController
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
@@ -189,7 +190,8 @@ class Broker:
             return alone(self.node_id)
         listener = config["controller.listener.names"][0].upper()
         own = tuple(
-            QuorumEndpoint(each.name, each.advertised.host, each.advertised.port) for each in server.controller_listeners
+            QuorumEndpoint(each.name, each.advertised.host, each.advertised.port)
+            for each in server.controller_listeners
         )
 
         def option(name: str) -> int:
@@ -221,15 +223,16 @@ class Broker:
         config, runtime, image = self.config, self.runtime, metadata.image
         self._controller = controller = Controller(metadata, config, runtime)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
-        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
-        replicas.came_back.add(groups.host.came_back)
-        replicas.went_offline.add(groups.host.went_offline)
-        channels = [
-            ControllerChannel(name, self.node_id, partial(_active_controller, metadata), self._answer_locally)
+        local = LocalController(self._server.between_brokers)
+        # Heartbeats must not stand behind other requests.
+        heartbeats, requests = self._channels = [
+            ControllerChannel(name, self.node_id, partial(_active_controller, metadata), local)
             for name in ("heartbeats", "requests")
         ]
-        self._channels = channels
-        heartbeats, requests = channels
+        channel = None if is_alone(config) else requests
+        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
+        replicas.came_back.add(groups.host.came_back)
+        replicas.went_offline.add(groups.host.went_offline)
         self._lifecycle = Lifecycle(
             self.node_id,
             image,
@@ -252,7 +255,7 @@ class Broker:
             config["replica.lag.time.max.ms"],
         )  # fmt: skip
         replicas.begun, replicas.ended, replicas.isr_changes = fetching.begun, fetching.ended, isr_changes.want
-        services = Services(
+        local.services = services = Services(
             config=config,
             runtime=runtime,
             image=image,
@@ -260,7 +263,7 @@ class Broker:
             replicas=replicas,
             groups=groups,
             purgatory=self._purgatory,
-            producer_ids=ProducerIds(controller, self.node_id),
+            producer_ids=ProducerIds(controller, self.node_id, channel),
             fetch_sessions=FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
                 config["max.incremental.fetch.session.partitions"],
@@ -271,6 +274,7 @@ class Broker:
             quorum=metadata,
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
+            channel=channel,
             loggers=Loggers(self._follow_levels),
         )
         return services
@@ -317,18 +321,6 @@ class Broker:
                 for channel in self._channels:
                     channel.leader_changed()
             await metadata.changed()
-
-    async def _answer_locally(self, message: Any) -> Any:
-        """The answer of this node as the active controller to a request of its own."""
-        api = type(message).API
-        context = Context(self._server.services, self._server.between_brokers, "")
-        context.version = api.max_version
-        answer = handler(api.key, Scope.CONTROLLER)(message, context)
-        if not isinstance(answer, Pending):
-            return answer
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        answer.when_done(lambda found: None if done.done() else done.set_result(found))
-        return await done
 
     async def _start_monitor(self) -> Sources | None:
         """Serve metrics and health if configured. Returns the sources of the metrics."""

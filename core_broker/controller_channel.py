@@ -57,6 +57,10 @@ class ControllerChannel:
         leader = self._leader()
         return leader is not None and leader[0] == self._node_id
 
+    @property
+    def is_closed(self) -> bool:
+        return self._pauses.is_stopping
+
     async def request(self, message: Any, timeout_ms: float) -> Any:
         """The active controller's answer to a request message, in the highest version that it supports.
 

@@ -119,9 +119,7 @@ class IsrChanges:
                 )
             )
         own_epoch = self._broker_epoch_of(self._node_id)
-        request = alter_partition.Request(
-            broker_id=self._node_id, broker_epoch=own_epoch, topics=list(topics.values())
-        )
+        request = alter_partition.Request(broker_id=self._node_id, broker_epoch=own_epoch, topics=list(topics.values()))
         try:
             answer = await self._ask(request, ANSWER_TIMEOUT_MS)
             code = answer.error_code
@@ -132,9 +130,7 @@ class IsrChanges:
             self._again(asked)
             await self._pauses.pause(RETRY_S)
             return
-        rows = {
-            (topic.topic_id, row.partition_index): row for topic in answer.topics for row in topic.partitions
-        }
+        rows = {(topic.topic_id, row.partition_index): row for topic in answer.topics for row in topic.partitions}
         given_up = []
         for partition, change in asked.items():
             row = rows.get((partition.topic_id, partition.index))

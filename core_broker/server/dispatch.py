@@ -16,7 +16,7 @@ from ._route import Route
 from .latency import Latency
 
 if TYPE_CHECKING:
-    from ._route import Handler
+    from .forwarding import Handler
 
 
 class Scope(Enum):
@@ -84,11 +84,19 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     54: (0, 1),
     55: (0, 2),
     56: (2, 3),
+    58: (0, 0),
     59: (0, 1),
     60: (0, 2),
     62: (0, 4),
     63: (0, 2),
+    64: (0, 0),
+    67: (0, 0),
 }
+
+# Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
+# what is its own by itself.
+FORWARDED = (19, 20, 37, 43, 45, 46, 55)
+FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
@@ -149,16 +157,21 @@ def handler_modules() -> list[str]:
     """The modules of all handlers, by their keys. Each is loaded by its first request, or earlier by `loading.py`."""
     from ...protocol.messages import MODULES
 
-    return [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
+    modules = [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
+    return [*modules, f"{__package__}.forwarding"]
 
 
 def handler(key: int, scope: Scope) -> Handler:
-    """What handles an API's requests on listeners of a scope."""
+    """How a request of this key is handled at a listener of this scope."""
+    module = _module(key)
+    handle: Handler = module.handle
+    return getattr(module, "handle_controller", handle) if scope is Scope.CONTROLLER else handle
+
+
+def _module(key: int) -> Any:
     from ...protocol.messages import MODULES
 
-    module = import_module(f".apis.{MODULES[key]}", __package__)
-    found: Handler = module.handle
-    return getattr(module, "handle_controller", found) if scope is Scope.CONTROLLER else found
+    return import_module(f".apis.{MODULES[key]}", __package__)
 
 
 class Routes(dict[int, Any]):
@@ -177,11 +190,13 @@ class Routes(dict[int, Any]):
             first = PRODUCE_FIRST
         if not first <= version <= last:
             return None
-        handle = handler(key, self._scope)
-        module = import_module(handle.__module__)
-        short_way = None
-        if self._scope is Scope.BROKER and hasattr(module, "short_way"):
+        handle, short_way = handler(key, self._scope), None
+        if self._scope is Scope.BROKER and hasattr(module := _module(key), "short_way"):
             short_way = module.short_way(version)
         latency = self._latencies.setdefault(key, Latency())
         route = self[number] = Route(APIS[key], version, handle, latency, short_way)
+        if self._scope is Scope.BROKER and key in FORWARDED:
+            from .forwarding import encoding, forwarding
+
+            route.handle, route.encode = forwarding(route.api, handle), encoding(route.encode)
         return route

@@ -473,7 +473,9 @@ class LogManager:
         try:
             await self.checkpoints.save()
             if clean:
-                await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), clean_marker(self.broker_epoch))
+                await self.files.run(
+                    self.files.write_atomic, self._path(CLEAN_SHUTDOWN), clean_marker(self.broker_epoch)
+                )
         except KafkaError as error:
             failures.append(error)
         except OSError as error:
