@@ -189,10 +189,8 @@ class Broker:
         if is_alone(config):
             return alone(self.node_id)
         listener = config["controller.listener.names"][0].upper()
-        own = tuple(
-            QuorumEndpoint(each.name, each.advertised.host, each.advertised.port)
-            for each in server.controller_listeners
-        )
+        named = [(each.name, each.advertised) for each in server.controller_listeners]
+        own = tuple(QuorumEndpoint(name, address.host, address.port) for name, address in named)
 
         def option(name: str) -> int:
             value: int = config[f"controller.quorum.{name}"]
@@ -320,6 +318,8 @@ class Broker:
                     watch.start() if metadata.is_leader else watch.stop()
                 for channel in self._channels:
                     channel.leader_changed()
+                if self._lifecycle is not None:
+                    self._lifecycle.controller_changed()
             await metadata.changed()
 
     async def _start_monitor(self) -> Sources | None:

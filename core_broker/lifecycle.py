@@ -1,7 +1,7 @@
-"""How this broker belongs to its cluster: it registers, says that it lives, and gives away what it leads before it stops.
+"""How this broker belongs to its cluster: it registers, says that it lives, and gives its leaderships away when it stops.
 
-The controller gives each process of a broker an epoch of its own, by which all know an earlier process from it. A broker
-is fenced, so that it leads nothing, until it serves and knows the cluster's state. Then heartbeats keep its session
+The controller gives each process of a broker an epoch of its own, by which all know an earlier process from it. It is
+fenced, so that it leads nothing, until it serves and knows the cluster's state. Then heartbeats keep its session
 (KIP-631). As long as nothing changes there is one in each broker.heartbeat.interval.ms.
 """
 
@@ -138,6 +138,10 @@ class Lifecycle:
     def ready(self) -> None:
         """This broker serves, and knows the cluster's state: it may lead."""
         self._wants_fence = False
+        self._pauses.wake()
+
+    def controller_changed(self) -> None:
+        """Another node is the active controller: it does not know yet that this broker lives."""
         self._pauses.wake()
 
     async def unfenced(self) -> None:

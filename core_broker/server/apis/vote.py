@@ -1,4 +1,4 @@
-"""Vote (key 52): a member of the metadata quorum asks for this one's vote, or whether it would have it (KIP-595, KIP-996)."""
+"""Vote (key 52): a member of the metadata quorum asks for this one's vote, or if it would have it (KIP-595, 996)."""
 
 from __future__ import annotations
 
