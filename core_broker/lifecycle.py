@@ -1,4 +1,4 @@
-"""How this broker belongs to its cluster: it registers, says that it lives, and gives its leaderships away when it stops.
+"""How this broker belongs to its cluster: it registers, says that it lives, and leads no more before it stops.
 
 The controller gives each process of a broker an epoch of its own, by which all know an earlier process from it. It is
 fenced, so that it leads nothing, until it serves and knows the cluster's state. Then heartbeats keep its session

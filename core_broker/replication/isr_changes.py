@@ -110,7 +110,6 @@ class IsrChanges:
                 alter_partition.PartitionData(
                     partition_index=partition.index,
                     leader_epoch=change.leader_epoch,
-                    new_isr=list(change.isr),
                     new_isr_with_epochs=[
                         alter_partition.BrokerState(broker_id=each, broker_epoch=self._epoch_of(partition, each))
                         for each in change.isr

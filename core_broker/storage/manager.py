@@ -66,8 +66,8 @@ class LogManager:
     A log reports its changes by `on_change`. The periodic work looks only at logs that have changed.
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: from meta.properties.
-    previous_broker_epoch: of the process that stopped cleanly here, NO_EPOCH if the last one did not. broker_epoch: set by
-    the owner, for the next start.
+    previous_broker_epoch: of the process that stopped cleanly here, NO_EPOCH if the last one did not. broker_epoch: set
+    by the owner, for the next start.
     high_watermark_of: set by the owner of the partitions; returns a partition's high watermark, None if unknown.
     is_broken: set by the owner; called for a log that is offline until the next start.
     on_shortage: set by the owner; called for a log that is offline for lack of disk space, descriptors or memory. The
