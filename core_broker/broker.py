@@ -243,6 +243,7 @@ class Broker:
             },
             features={},
             previous_epoch=logs.previous_broker_epoch,
+            keep_epoch=logs.note_broker_epoch,
         )
         lifecycle = self._lifecycle
         self._fetching = fetching = Fetching(
@@ -403,8 +404,6 @@ class Broker:
             await self._fetching.close()
             self._fetching = None
         if self._lifecycle is not None:
-            if self._logs is not None:
-                self._logs.broker_epoch = self._lifecycle.broker_epoch
             await self._lifecycle.close()
             self._lifecycle = None
         if self._quorum_task is not None:
