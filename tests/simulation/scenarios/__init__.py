@@ -24,6 +24,7 @@ SCENARIOS = (
     "mirror",
     "offset-expiry",
     "producers",
+    "quorum",
     "retention",
     "streams",
     "wire-mirror",
