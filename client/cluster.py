@@ -7,6 +7,7 @@ at the broker have their own connection, since a broker answers the requests of 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +17,19 @@ from ..protocol.messages import metadata
 from ..protocol.primitives import ZERO_UUID
 from ..runtime import Runtime, system
 from .connection import Connection, close_all, connect
-from .errors import ClientClosed, ClientError, ConnectionLost, no_topic
+from .errors import ClientClosed, ClientError, ConnectionLost, RequestTimeout, no_topic
 from .operation import API_TIMEOUT_MS, Operation
 from .types import TopicPartition
 
+log = logging.getLogger("isthmus.client")
+
 CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
+REBOOTSTRAP_MS = 300_000  # Kafka's metadata.recovery.rebootstrap.trigger.ms
+SILENT_S = 2.0  # a broker that owes an answer for this long may hang: if there is another one, it is asked instead
 TOPICS_MAX = 10_000  # kept in the metadata
 NAMES_SHOWN = 5  # topics named in an error
 
@@ -39,9 +44,19 @@ class TopicMetadata:
 
 
 class Client:
-    """A cluster, given by bootstrap addresses: comma-separated `HOST:PORT`."""
+    """A cluster, given by bootstrap addresses: comma-separated `HOST:PORT`.
 
-    def __init__(self, bootstrap: str, client_id: str = "isthmus", runtime: Runtime | None = None) -> None:
+    It starts again from these addresses, with their names resolved anew, when no broker that it knows can be reached
+    (KIP-899), when none has answered a metadata request for rebootstrap_ms, or one says so (KIP-1102)."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str = "isthmus",
+        runtime: Runtime | None = None,
+        *,
+        rebootstrap_ms: float = REBOOTSTRAP_MS,
+    ) -> None:
         self.bootstrap = [address.strip() for address in bootstrap.split(",") if address.strip()]
         for address in self.bootstrap:
             host, _, port = address.rpartition(":")
@@ -51,6 +66,8 @@ class Client:
             raise ClientError("no bootstrap address was given: write HOST:PORT")
         self.client_id = client_id
         self.runtime = runtime or system()
+        self._rebootstrap_s = rebootstrap_ms / 1000
+        self._unanswered_since: float | None = None  # loop time of the first metadata request since the last answer
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, str] = {}
@@ -125,49 +142,82 @@ class Client:
         """A live connection to a node; None: to any. `lane` separates requests that wait from those that must not.
         Raises ConnectionLost if there is none within the time."""
         self.check_open()
-        key = (-1 if node_id is None else node_id, lane)
-        if (found := self._connections.get(key)) and found.alive:
+        if found := self._least_silent(lane) if node_id is None else self.open_connection(node_id, lane):
             return found
-        if node_id is None:
-            for (_, other_lane), found in self._connections.items():
-                if other_lane == lane and found.alive:
-                    return found
         node = f"node {node_id} ({self.nodes.get(node_id, 'unknown')})" if node_id is not None else "any broker"
-        what = f"connecting to {node}"
-        async with self.operation(what, timeout_ms) as operation:
-            async with self._connecting.setdefault(key, asyncio.Lock()):
-                if (found := self._connections.get(key)) and found.alive:
-                    return found
-                made = await self._connect(node_id, operation)
-                if self._closed:  # closed meanwhile
-                    made.close()
-                    self.check_open()
-                self._connections[key] = made
-                return made
+        async with self.operation(f"connecting to {node}", timeout_ms) as operation:
+            if node_id is not None:
+                return await self._connection(node_id, lane, operation)
+            return await self._any_connection(lane, operation)
+
+    def _least_silent(self, lane: str, most_s: float = SILENT_S) -> Connection | None:
+        """The connection whose broker is the least behind with its answers, if that is less than most_s."""
+        silent: dict[str, float] = {}
+        for each in self._connections.values():
+            silent[each.address] = max(silent.get(each.address, 0.0), each.silent_s)
+        alive = [each for (_, other), each in self._connections.items() if other == lane and each.alive]
+        found = min(alive, key=lambda each: silent[each.address], default=None)
+        return found if found is not None and silent[found.address] < most_s else None
 
     def open_connection(self, node_id: int, lane: str = "main") -> Connection | None:
         """The connection to a node if there is one now."""
         found = self._connections.get((node_id, lane))
         return found if found is not None and found.alive else None
 
-    async def _connect(self, node_id: int | None, operation: Operation) -> Connection:
-        """Each address gets its share of the time, because any of them may hang."""
-        if node_id is not None:
+    async def _any_connection(self, lane: str, operation: Operation) -> Connection:
+        """To a node that is known, or to a bootstrap address if none of these can be reached (KIP-899). Each gets its
+        share of the time, because any of them may hang."""
+        async with self._connecting.setdefault((-1, lane), asyncio.Lock()):
+            if found := self._least_silent(lane):
+                return found
+            nodes = [node for node in sorted(self.nodes) if self.open_connection(node, lane) is None]
+            self.runtime.random.shuffle(nodes)
+            known = list(self.nodes.values())
+            bootstrap = [address for address in dict.fromkeys(self.bootstrap) if address not in known]
+            left = len(nodes) + len(bootstrap)
+            error: Exception = ConnectionLost("no address")
+            for node in nodes:
+                try:
+                    return await self._connection(node, lane, operation, operation.remaining_ms / left)
+                except ClientError as failed:
+                    error, left = failed, left - 1
+            if found := self._least_silent(lane, float("inf")):
+                return found
+            for address in bootstrap:
+                try:
+                    return await self._connect((-1, lane), address, operation.remaining_ms / left)
+                except ClientError as failed:
+                    error, left = failed, left - 1
+            raise error
+
+    async def _connection(
+        self, node_id: int, lane: str, operation: Operation, most_ms: float = CONNECT_TIMEOUT_MS
+    ) -> Connection:
+        async with self._connecting.setdefault((node_id, lane), asyncio.Lock()):
+            if found := self.open_connection(node_id, lane):
+                return found
             address = self.nodes.get(node_id)
             if address is None:
                 raise ConnectionLost(f"node {node_id} is not in the cluster's metadata")
-            addresses = [address]
-        else:
-            known = [self.nodes[node] for node in sorted(self.nodes)]
-            self.runtime.random.shuffle(known)
-            addresses = list(dict.fromkeys([*known, *self.bootstrap]))
-        error: Exception = ConnectionLost("no address")
-        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            try:
-                return await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, operation.remaining_ms / left))
-            except ClientError as failed:
-                error = failed
-        raise error
+            return await self._connect((node_id, lane), address, min(most_ms, operation.remaining_ms))
+
+    async def _connect(self, key: tuple[int, str], address: str, most_ms: float) -> Connection:
+        made = await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, most_ms))
+        if self._closed:  # closed meanwhile
+            made.close()
+            self.check_open()
+        self._connections[key] = made
+        return made
+
+    def _rebootstrap(self, why: str) -> None:
+        """Forget all nodes and close all connections, so that the bootstrap addresses are asked."""
+        log.warning("client %s starts again from %s: %s", self.client_id, ", ".join(self.bootstrap), why)
+        self._unanswered_since = None
+        self.nodes = {}
+        connections = list(self._connections.values())
+        self._connections.clear()
+        for each in connections:
+            each.close(ConnectionLost(f"connection to {each.address} was closed: {why}"))
 
     async def request(
         self,
@@ -206,15 +256,39 @@ class Client:
         )
         what = f"metadata of {', '.join(names[:NAMES_SHOWN]) or 'the cluster'}{', …' * (len(names) > NAMES_SHOWN)}"
         async with self.operation(what, timeout_ms) as operation:
+            patience_s = SILENT_S
             while True:
                 try:
-                    answer = await self.request(message)
+                    answer = await self._ask_any(message, patience_s)
                     break
                 except ClientError as error:
                     await operation.again(error)
+                    patience_s = min(2 * patience_s, REQUEST_TIMEOUT_MS / 1000)
         if answer.error_code:
             raise KafkaError.of(answer.error_code, what)
         self.learn(answer)
+
+    async def _ask_any(self, message: Any, patience_s: float) -> Any:
+        """One attempt of a metadata request. A broker that lets it wait for longer than `patience_s` is left alone, and
+        the next attempt goes to another one."""
+        now = asyncio.get_running_loop().time()
+        if self._unanswered_since is not None and now - self._unanswered_since >= self._rebootstrap_s:
+            self._rebootstrap(f"no broker has answered a metadata request for {self._rebootstrap_s:.0f} s")
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        try:
+            async with asyncio.timeout(patience_s):
+                connection = await self.connection(timeout_ms=patience_s * 1000)
+                answer = await connection.request(metadata.API, message, REQUEST_TIMEOUT_MS)
+        except TimeoutError:
+            raise RequestTimeout(
+                f"no metadata came within {patience_s:.0f} s: is a broker overloaded or hung?"
+            ) from None
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
+            raise ConnectionLost("a broker answered REBOOTSTRAP_REQUIRED")
+        self._unanswered_since = None
+        return answer
 
     def _aged(self) -> None:
         async def refresh() -> None:
@@ -257,6 +331,21 @@ class Client:
             else:
                 found.leaders[index], found.epochs[index] = each.leader_id, each.leader_epoch
 
+    def learn_leader(self, tp: TopicPartition, told: Any, endpoints: Iterable[Any]) -> bool:
+        """Take in what a refusal says about the leader (KIP-951), if that is newer than what is known: then True.
+
+        told: the answer's `LeaderIdAndEpoch` or None. endpoints: the answer's `NodeEndpoint`s."""
+        topic = self.topics.get(tp[0])
+        if told is None or topic is None or told.leader_id < 0 or told.leader_epoch <= topic.epochs.get(tp[1], -1):
+            return False
+        address = next((f"{each.host}:{each.port}" for each in endpoints if each.node_id == told.leader_id), None)
+        if address is not None:
+            self.nodes[told.leader_id] = address
+        elif told.leader_id not in self.nodes:
+            return False
+        topic.leaders[tp[1]], topic.epochs[tp[1]] = told.leader_id, told.leader_epoch
+        return True
+
     async def wait_for_topics(self, topics: Sequence[str], timeout_ms: float = 5_000) -> list[str]:
         """Refresh until each of these has partitions with leaders; those that have not when the time is over."""
         missing = list(topics)
@@ -290,6 +379,7 @@ class Client:
         return node if node in self.nodes else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
+        """Epoch of that leader; -1 if it is not known."""
         found = self.topics.get(tp[0])
         return found.epochs.get(tp[1], -1) if found else -1
 

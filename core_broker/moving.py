@@ -21,9 +21,10 @@ from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
-from .cluster.image import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
+from .cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
+from .cluster.partition_image import NO_LEADER
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS
 from .storage.disk.files import DirectoryLocked, Files
 from .storage.disk.real_files import RealFiles

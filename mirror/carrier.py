@@ -131,7 +131,7 @@ class Carrier:
         asked = {TopicPartition(each.topic, each.index): (each, each.doubts) for each in ready}
         answers = await fetch_raw(
             self.source,
-            {tp: (each.fetch_offset, each.fetch_epoch, -1) for tp, (each, _) in asked.items()},
+            {tp: (each.fetch_offset, each.fetch_epoch) for tp, (each, _) in asked.items()},
             node_id=node,
             max_wait_ms=limits.fetch_max_wait_ms,
             min_bytes=1,

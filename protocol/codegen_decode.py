@@ -80,6 +80,8 @@ class DecoderSource(Source):
     def default(self, field: Field) -> str:
         if field.kind == "array":
             return "[]" if field.default == () else "None"
+        if field.kind == "struct" and field.default == ():
+            return f"{self.constant('C', field.struct)}()"
         return "ZERO_UUID" if field.kind == "uuid" else repr(field.default)
 
     def value(self, field: Field, target: str, name: str) -> None:

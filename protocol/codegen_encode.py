@@ -65,6 +65,8 @@ class EncoderSource(Source):
         value = f"{var}.{field.name}"
         if field.default is None:
             return f"{value} is not None"
+        if field.kind == "struct":
+            return f"{value} != {self.constant('C', field.struct)}()"
         if field.kind in ("array", "string", "bytes", "bool") and not field.default:
             return value if field.nullable == NEVER else f"{value} is None or {value}"
         return f"{value} != {self.constant('D', field.default) if field.kind == 'uuid' else repr(field.default)}"

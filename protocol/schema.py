@@ -124,8 +124,13 @@ def nested(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """One struct. None stands for its absence: a null, or a tagged struct at Kafka's defaults."""
-    return Field("struct", Versions.of(versions), Versions.of(nullable), None, tag, ignorable, None, struct)
+    """One struct. None stands for its absence: a null, or a tagged struct at Kafka's defaults.
+
+    One that can be neither is at its defaults unless given.
+    """
+    nullables = Versions.of(nullable)
+    default = None if tag is not None or nullables != NEVER else ()
+    return Field("struct", Versions.of(versions), nullables, default, tag, ignorable, None, struct)
 
 
 class _StructType(type):
@@ -144,15 +149,17 @@ class _StructType(type):
 
 class _Unset:
     def __repr__(self) -> str:
-        return "[]"
+        return "..."
 
 
 def _make_init(fields: Sequence[Field]) -> Callable[..., None]:
     scope: dict[str, Any] = {"UNSET": _Unset()}
     arguments, body = ["self"], []
     for field in fields:
-        if field.default == () and field.kind == "array":
-            default, value = "UNSET", f"[] if {field.name} is UNSET else {field.name}"
+        if field.default == () and field.kind in ("array", "struct"):
+            new = "[]" if field.kind == "array" else f"s_{field.name}()"
+            default, value = "UNSET", f"{new} if {field.name} is UNSET else {field.name}"
+            scope[f"s_{field.name}"] = field.struct
         else:
             default, value = f"d_{field.name}", field.name
             scope[default] = field.default

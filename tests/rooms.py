@@ -37,7 +37,9 @@ ROOMS: dict[str, Room] = {
         "protocol/: codec, records, compression",
         _unit("protocol"),
         (),
-        _integration("clients/test_codec_matrix.py", "clients/test_framings.py", "cluster", "bad_input/test_java.py"),
+        _integration(
+            "protocol", "clients/test_codec_matrix.py", "clients/test_framings.py", "cluster", "bad_input/test_java.py"
+        ),
     ),
     "client": Room(
         "client/: connections, producer, consumer, groups, admin",

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...protocol.messages import metadata_records as r
+from .partition_image import LOST, MIGRATING, UNASSIGNED, PartitionImage, known_directories
+from .partition_index import Key, PartitionIndex
 
-NO_LEADER = -1
-LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+
+METADATA_VERSION = "metadata.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 
 
 class InconsistentRecord(Exception):
@@ -30,27 +33,60 @@ class Endpoint:
     security_protocol: int = 0  # 0 is PLAINTEXT
 
 
+Levels = tuple[int, int]  # the lowest and the highest level of a feature
+
+
 @dataclass(slots=True, frozen=True)
 class BrokerInfo:
+    """A registered broker. fenced: it may not lead, nor be in an ISR. log_dirs: ids of the directories online.
+
+    cordoned_log_dirs: directories that get no new partitions; None where nobody has said.
+    """
+
     id: int
     epoch: int  # offset of its registration in the metadata log
     incarnation_id: bytes
     endpoints: Mapping[str, Endpoint]  # by listener name
     rack: str | None = None
     fenced: bool = False
+    in_controlled_shutdown: bool = False
+    features: Mapping[str, Levels] = field(default_factory=dict)
+    log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead, and be in an ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def takes_partitions(self) -> bool:
+        """Whether a directory of it is not cordoned."""
+        cordoned = self.cordoned_log_dirs
+        return not self.log_dirs or cordoned is None or any(each not in cordoned for each in self.log_dirs)
+
+    @property
+    def default_directory(self) -> bytes:
+        """Where a new replica goes."""
+        if not self.log_dirs:
+            return MIGRATING
+        return self.log_dirs[0] if len(self.log_dirs) == 1 else UNASSIGNED
+
+    def has_online(self, directory: bytes) -> bool:
+        """Whether replicas in this directory can be used."""
+        if directory in (UNASSIGNED, MIGRATING):
+            return True
+        return directory != LOST and (not self.log_dirs or directory in self.log_dirs)
 
 
 @dataclass(slots=True, frozen=True)
-class PartitionImage:
-    """`partition_epoch` counts all changes of the partition, `leader_epoch` changes of the leader."""
+class ControllerInfo:
+    """A registered controller (KIP-919)."""
 
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-    partition_epoch: int
-    adding_replicas: tuple[int, ...] = ()
-    removing_replicas: tuple[int, ...] = ()
+    id: int
+    incarnation_id: bytes
+    endpoints: Mapping[str, Endpoint]
+    features: Mapping[str, Levels] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,24 +119,31 @@ class Delta:
     changed: dict[str, dict[int, None]] = field(default_factory=dict)
     reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, except new ones
     brokers: dict[int, None] = field(default_factory=dict)
+    controllers: dict[int, None] = field(default_factory=dict)
+    features: dict[str, None] = field(default_factory=dict)
     broker_options: dict[str, None] = field(default_factory=dict)  # broker ids as text, "" for all
     links: dict[str, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(
             self.created or self.deleted or self.changed or self.reconfigured or self.brokers or self.broker_options
-            or self.links
+            or self.links or self.controllers or self.features
         )  # fmt: skip
 
 
 class MetadataImage:
-    """See the module. `offset` and `epoch`: of the last applied record, -1 before the first."""
+    """See the module. `offset` and `epoch`: of the last applied record, -1 before the first.
+
+    index: the partitions by broker.
+    """
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.offset = -1
         self.epoch = -1
         self.brokers: dict[int, BrokerInfo] = {}
+        self.controllers: dict[int, ControllerInfo] = {}
+        self.index = PartitionIndex()
         self.topics: dict[str, TopicImage] = {}
         self.links: dict[str, LinkImage] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}  # by broker id as text, "" for all
@@ -125,6 +168,16 @@ class MetadataImage:
         image = self.topics.get(topic)
         return None if image is None else image.partitions.get(index)
 
+    def partition_by_key(self, key: Key) -> tuple[TopicImage, PartitionImage]:
+        """A partition that is in the index, and its topic."""
+        topic = self.topics[self.names_by_id[key[0]]]
+        return topic, topic.partitions[key[1]]
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may lead, and be in an ISR."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
     def similar_topics(self, name: str) -> list[str]:
         """Existing names, sorted, that differ from `name` at most in "." and "_"."""
         return list(self._similar.get(_unified(name), ()))
@@ -135,6 +188,8 @@ class MetadataImage:
         delta.created.update(self.topics)
         delta.changed.update({name: dict.fromkeys(topic.partitions) for name, topic in self.topics.items()})
         delta.brokers.update(dict.fromkeys(self.brokers))
+        delta.controllers.update(dict.fromkeys(self.controllers))
+        delta.features.update(dict.fromkeys(self.features))
         delta.broker_options.update(dict.fromkeys(self.broker_configs))
         delta.links.update(dict.fromkeys(self.links))
         return delta
@@ -165,30 +220,51 @@ class MetadataImage:
             record.broker_id,
             record.broker_epoch,
             record.incarnation_id,
-            {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in record.end_points},
+            _endpoints(record.end_points),
             record.rack,
             record.fenced,
+            record.in_controlled_shutdown,
+            _features(record.features),
+            tuple(sorted(record.log_dirs)),
+            None if record.cordoned_log_dirs is None else tuple(sorted(record.cordoned_log_dirs)),
         )
         delta.brokers[record.broker_id] = None
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord, delta: Delta) -> None:
-        self._broker(record.broker_id)
+        self._broker(record.broker_id, record.broker_epoch)
         del self.brokers[record.broker_id]
         delta.brokers[record.broker_id] = None
 
-    def _fence(self, broker_id: int, fenced: bool, delta: Delta) -> None:
-        self.brokers[broker_id] = replace(self._broker(broker_id), fenced=fenced)
-        delta.brokers[broker_id] = None
-
     def _fence_broker(self, record: r.FenceBrokerRecord, delta: Delta) -> None:
-        self._fence(record.id, True, delta)
+        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=True)
+        delta.brokers[record.id] = None
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord, delta: Delta) -> None:
-        self._fence(record.id, False, delta)
+        self.brokers[record.id] = replace(self._broker(record.id, record.epoch), fenced=False)
+        delta.brokers[record.id] = None
 
     def _change_broker(self, record: r.BrokerRegistrationChangeRecord, delta: Delta) -> None:
-        if record.fenced:
-            self._fence(record.broker_id, record.fenced == 1, delta)
+        old = self._broker(record.broker_id, record.broker_epoch)
+        cordoned = record.cordoned_log_dirs
+        self.brokers[record.broker_id] = replace(
+            old,
+            fenced=record.fenced == 1 if record.fenced else old.fenced,
+            in_controlled_shutdown=old.in_controlled_shutdown or record.in_controlled_shutdown == 1,
+            log_dirs=tuple(sorted(record.log_dirs)) or old.log_dirs,
+            cordoned_log_dirs=old.cordoned_log_dirs if cordoned is None else tuple(sorted(cordoned)),
+        )
+        delta.brokers[record.broker_id] = None
+
+    def _register_controller(self, record: r.RegisterControllerRecord, delta: Delta) -> None:
+        self.controllers[record.controller_id] = ControllerInfo(
+            record.controller_id, record.incarnation_id, _endpoints(record.end_points), _features(record.features)
+        )
+        delta.controllers[record.controller_id] = None
+
+    def _unregister_controller(self, record: r.UnregisterControllerRecord, delta: Delta) -> None:
+        if self.controllers.pop(record.controller_id, None) is None:
+            raise InconsistentRecord(f"controller {record.controller_id} leaves, but is not registered")
+        delta.controllers[record.controller_id] = None
 
     def _create_topic(self, record: r.TopicRecord, delta: Delta) -> None:
         if record.name in self.topics or record.topic_id in self.names_by_id:
@@ -201,6 +277,8 @@ class MetadataImage:
 
     def _remove_topic(self, record: r.RemoveTopicRecord, delta: Delta) -> None:
         topic = self._topic(record.topic_id)
+        for index, partition in topic.partitions.items():
+            self.index.replace((topic.id, index), partition, None)
         del self.topics[topic.name]
         del self.names_by_id[topic.id]
         self._fresh.pop(topic.name, None)
@@ -219,18 +297,24 @@ class MetadataImage:
         if partitions is None:
             partitions = self._fresh[topic.name] = dict(topic.partitions)
             self.topics[topic.name] = replace(topic, partitions=partitions)
+        self.index.replace((topic.id, index), partitions.get(index), partition)
         partitions[index] = partition
         delta.changed.setdefault(topic.name, {})[index] = None
 
     def _create_partition(self, record: r.PartitionRecord, delta: Delta) -> None:
+        replicas = tuple(record.replicas)
         partition = PartitionImage(
             record.leader,
             record.leader_epoch,
-            tuple(record.isr),
-            tuple(record.replicas),
+            replicas if record.isr == record.replicas else tuple(record.isr),
+            replicas,
             record.partition_epoch,
             tuple(record.adding_replicas),
             tuple(record.removing_replicas),
+            record.leader_recovery_state,
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+            known_directories(record.directories),
         )
         self._set_partition(self._topic(record.topic_id), record.partition_id, partition, delta)
 
@@ -239,17 +323,19 @@ class MetadataImage:
         old = topic.partitions.get(record.partition_id)
         if old is None:
             raise InconsistentRecord(f"partition {topic.name}-{record.partition_id} changes, but does not exist")
-        new_leader = record.leader != LEADER_UNCHANGED
-        new = PartitionImage(
-            record.leader if new_leader else old.leader,
-            old.leader_epoch + 1 if new_leader else old.leader_epoch,
-            old.isr if record.isr is None else tuple(record.isr),
-            old.replicas if record.replicas is None else tuple(record.replicas),
-            old.partition_epoch + 1,
-            old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
-            old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
-        )
-        self._set_partition(topic, record.partition_id, new, delta)
+        self._set_partition(topic, record.partition_id, old.merged(record), delta)
+
+    def _clear_elr(self, record: r.ClearElrRecord, delta: Delta) -> None:
+        """Of a topic, or of all without a name: min.insync.replicas changed, and with it the ELR's meaning."""
+        if record.topic_name and record.topic_name not in self.topics:
+            raise InconsistentRecord(f"the ELR of topic {record.topic_name} is cleared, which does not exist")
+        for name in [record.topic_name] if record.topic_name else list(self.topics):
+            for index, partition in list(self.topics[name].partitions.items()):
+                if partition.elr or partition.last_known_elr:
+                    cleared = replace(
+                        partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    )
+                    self._set_partition(self.topics[name], index, cleared, delta)
 
     def _configure(self, record: r.ConfigRecord, delta: Delta) -> None:
         name = record.resource_name
@@ -273,6 +359,7 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
         else:
             self.features.pop(record.name, None)
+        delta.features[record.name] = None
 
     def _producer_ids(self, record: r.ProducerIdsRecord, delta: Delta) -> None:
         if record.next_producer_id <= self.next_producer_id:
@@ -294,11 +381,21 @@ class MetadataImage:
             raise InconsistentRecord(f"a record of topic id {topic_id.hex()}, which does not exist")
         return topic
 
-    def _broker(self, broker_id: int) -> BrokerInfo:
+    def _broker(self, broker_id: int, epoch: int) -> BrokerInfo:
         broker = self.brokers.get(broker_id)
         if broker is None:
             raise InconsistentRecord(f"a record of broker {broker_id}, which is not registered")
+        if broker.epoch != epoch:
+            raise InconsistentRecord(f"a record of broker {broker_id} at epoch {epoch}, but it is at {broker.epoch}")
         return broker
+
+
+def _endpoints(found: Iterable[r.BrokerEndpoint]) -> dict[str, Endpoint]:
+    return {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in found}
+
+
+def _features(found: Iterable[r.BrokerFeature]) -> dict[str, Levels]:
+    return {each.name: (each.min_supported_version, each.max_supported_version) for each in found}
 
 
 def _unified(name: str) -> str:
@@ -328,5 +425,7 @@ _FOLD: Mapping[type, Any] = {
     r.ProducerIdsRecord: MetadataImage._producer_ids,
     r.MirrorLinkRecord: MetadataImage._link,
     r.NoOpRecord: MetadataImage._nothing,
-    r.RegisterControllerRecord: MetadataImage._nothing,
+    r.RegisterControllerRecord: MetadataImage._register_controller,
+    r.UnregisterControllerRecord: MetadataImage._unregister_controller,
+    r.ClearElrRecord: MetadataImage._clear_elr,
 }

@@ -133,7 +133,7 @@ class MetadataLog:
         The first leader copies them into the log (KIP-853). Raises StorageError.
         """
         assert self.is_new and self.snapshot is None
-        controls = [control_records.KRaftVersion(kraft_version=1), voters_record(voters)]
+        controls = [control_records.KRaftVersionRecord(kraft_version=1), voters_record(voters)]
         data = framed([], 0, self.runtime.wall_ms(), controls)
         try:
             await self.log.files.run(self.log.files.write_atomic, f"{self.log.directory}/{snapshot_name(0, 0)}", data)
@@ -357,13 +357,13 @@ def snapshot_controls(voters: VoterHistory, end: int) -> list[Any]:
     version = voters.kraft_version_at(end)
     if not version:
         return []
-    return [control_records.KRaftVersion(kraft_version=version), voters_record(voters.at(end))]
+    return [control_records.KRaftVersionRecord(kraft_version=version), voters_record(voters.at(end))]
 
 
-def voters_record(voters: VoterSet) -> control_records.KRaftVoters:
-    return control_records.KRaftVoters(
+def voters_record(voters: VoterSet) -> control_records.VotersRecord:
+    return control_records.VotersRecord(
         voters=[
-            control_records.QuorumVoter(
+            control_records.Voter(
                 voter_id=voter.key.id,
                 voter_directory_id=voter.key.directory_id,
                 endpoints=[control_records.VoterEndpoint(name=n, host=h, port=p) for n, h, p in voter.endpoints],
@@ -376,7 +376,7 @@ def voters_record(voters: VoterSet) -> control_records.KRaftVoters:
     )
 
 
-def _voter_set(record: control_records.KRaftVoters) -> VoterSet:
+def _voter_set(record: control_records.VotersRecord) -> VoterSet:
     return VoterSet.of(
         Voter(
             ReplicaKey(each.voter_id, each.voter_directory_id),
@@ -390,9 +390,9 @@ def _voter_set(record: control_records.KRaftVoters) -> VoterSet:
 def _changes(records: Any) -> Iterator[VoterChange]:
     """Of (offset, control record)."""
     for offset, record in records:
-        if isinstance(record, control_records.KRaftVoters):
+        if isinstance(record, control_records.VotersRecord):
             yield VoterChange(offset, voters=_voter_set(record))
-        elif isinstance(record, control_records.KRaftVersion):
+        elif isinstance(record, control_records.KRaftVersionRecord):
             yield VoterChange(offset, kraft_version=record.kraft_version)
 
 

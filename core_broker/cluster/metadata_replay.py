@@ -25,7 +25,6 @@ _LEFT_OUT = {
     21: "the state of a migration from ZooKeeper",
     22: "the removal of a SCRAM credential",
     26: "the removal of a delegation token",
-    28: "replicas that may be elected",
 }
 # Record types that must not be ignored: what they forbid would be allowed.
 _REFUSED = {10: "a delegation token", 11: "a SCRAM credential", 18: "an ACL", 19: "the removal of an ACL"}

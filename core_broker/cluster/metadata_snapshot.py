@@ -8,14 +8,15 @@ member that is behind. Kafka can read it, and this broker can read Kafka's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...protocol import records as batches
 from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
-from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from .image import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint, Levels, MetadataImage
+from .partition_image import MIGRATING, PartitionImage
 
 BATCH_RECORDS = 500
 CHECKPOINT = ".checkpoint"
@@ -47,33 +48,31 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
     """The records from which this image can be built."""
     for name, level in image.features.items():
         yield r.FeatureLevelRecord(name=name, feature_level=level)
+    for controller in image.controllers.values():
+        yield r.RegisterControllerRecord(
+            controller_id=controller.id,
+            incarnation_id=controller.incarnation_id,
+            end_points=_endpoints(controller.endpoints),
+            features=_features(controller.features),
+        )
     for broker in image.brokers.values():
-        endpoints = [
-            r.BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-            for name, each in broker.endpoints.items()
-        ]
+        cordoned = broker.cordoned_log_dirs
         yield r.RegisterBrokerRecord(
             broker_id=broker.id,
             incarnation_id=broker.incarnation_id,
             broker_epoch=broker.epoch,
-            end_points=endpoints,
+            end_points=_endpoints(broker.endpoints),
+            features=_features(broker.features),
             rack=broker.rack,
             fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=None if cordoned is None else list(cordoned),
         )
     for topic in image.topics.values():
         yield r.TopicRecord(name=topic.name, topic_id=topic.id)
         for index, partition in topic.partitions.items():
-            yield r.PartitionRecord(
-                partition_id=index,
-                topic_id=topic.id,
-                replicas=list(partition.replicas),
-                isr=list(partition.isr),
-                removing_replicas=list(partition.removing_replicas),
-                adding_replicas=list(partition.adding_replicas),
-                leader=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                partition_epoch=partition.partition_epoch,
-            )
+            yield _partition(topic.id, index, partition)
         yield from _options(TOPIC_RESOURCE, topic.name, topic.configs.items())
     for name, options in image.broker_configs.items():
         yield from _options(BROKER_RESOURCE, name, options.items())
@@ -83,6 +82,38 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield r.MirrorLinkRecord(
             link_id=link.link_id, source_cluster_id=link.source_cluster_id, link_epoch=link.link_epoch
         )
+
+
+def _partition(topic_id: bytes, index: int, partition: PartitionImage) -> r.PartitionRecord:
+    return r.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(partition.directories) or [MIGRATING] * len(partition.replicas),
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
+    )
+
+
+def _endpoints(endpoints: Mapping[str, Endpoint]) -> list[r.BrokerEndpoint]:
+    return [
+        r.BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+        for name, each in endpoints.items()
+    ]
+
+
+def _features(features: Mapping[str, Levels]) -> list[r.BrokerFeature]:
+    return [
+        r.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in features.items()
+    ]
 
 
 def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> Iterator[r.ConfigRecord]:
@@ -100,13 +131,13 @@ def framed(values: Sequence[bytes], epoch: int, wall_ms: int, controls: Sequence
         rows = [(wall_ms, *control_records.encode(record), ()) for record in records]
         return batches.build_batch(rows, control=True, base_offset=offset, partition_leader_epoch=epoch)
 
-    header = control_records.SnapshotHeader(last_contained_log_timestamp=wall_ms)
+    header = control_records.SnapshotHeaderRecord(last_contained_log_timestamp=wall_ms)
     parts = [control(0, header, *controls)]
     first = 1 + len(controls)
     for start in range(0, len(values), BATCH_RECORDS):
         rows = [(wall_ms, None, value, ()) for value in values[start : start + BATCH_RECORDS]]
         parts.append(batches.build_batch(rows, base_offset=first + start, partition_leader_epoch=epoch))
-    parts.append(control(first + len(values), control_records.SnapshotFooter()))
+    parts.append(control(first + len(values), control_records.SnapshotFooterRecord()))
     return b"".join(parts)
 
 

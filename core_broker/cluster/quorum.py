@@ -174,6 +174,11 @@ class MetadataQuorum:
         """
         self._reactions.append(react)
 
+    async def publish(self, take: Callable[[], Awaitable[None]]) -> None:
+        """Await `take()` while the image does not change: whoever takes it in and subscribes there misses nothing."""
+        async with self._image_use:
+            await take()
+
     async def changed(self) -> None:
         """Wait until something was applied, or the leader has changed."""
         await self._progress.wait()
@@ -462,7 +467,7 @@ class MetadataQuorum:
             case m.AppendLeaderChange():
                 records: list[Any] = [_leader_change(self.member.key.id, effect)]
                 if effect.voters is not None:
-                    records.append(control_records.KRaftVersion(kraft_version=effect.kraft_version))
+                    records.append(control_records.KRaftVersionRecord(kraft_version=effect.kraft_version))
                     records.append(voters_record(effect.voters))
                 self._appended(self.log.append_control(records, effect.epoch))
             case m.AppendVoters():
@@ -656,8 +661,8 @@ class MetadataQuorum:
         self._feed(event)
 
 
-def _leader_change(node_id: int, effect: m.AppendLeaderChange) -> control_records.LeaderChange:
-    return control_records.LeaderChange(
+def _leader_change(node_id: int, effect: m.AppendLeaderChange) -> control_records.LeaderChangeMessage:
+    return control_records.LeaderChangeMessage(
         leader_id=node_id,
         voters=[control_records.LeaderVoter(voter_id=each) for each in effect.voter_ids],
         granting_voters=[control_records.LeaderVoter(voter_id=each) for each in effect.granting_ids],

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import TOPIC, MetadataResponsePartition, MetadataResponseTopic
-from ..cluster.image import NO_LEADER, MetadataImage, TopicImage
+from ..cluster.image import MetadataImage, TopicImage
+from ..cluster.partition_image import NO_LEADER
 from ..cluster.topic_names import is_internal
 
 if TYPE_CHECKING:

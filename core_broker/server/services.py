@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..auto_creation import AutoCreation
 from ..loggers import Loggers
 from .encoded_topics import EncodedTopics
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
+    from ..cluster.quorum import MetadataQuorum
     from ..config import BrokerConfig
+    from ..controller_channel import ControllerChannel
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
@@ -29,7 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """One for a broker. Every handler finds it in its Context."""
+    """One for a node. Every handler finds it in its Context.
+
+    channel: the way to the active controller; None where there is no other node, so that it is here.
+    """
 
     config: BrokerConfig
     runtime: Runtime
@@ -42,14 +48,18 @@ class Services:
     fetch_sessions: FetchSessions
     cold_sends: ColdSends
     preparing: Preparing
+    quorum: MetadataQuorum
     cluster_id: str
     node_id: int
+    channel: ControllerChannel | None = None
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
+    creation: AutoCreation = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoded_topics = EncodedTopics(self.image)
+        self.creation = AutoCreation(self.controller, self.config, self.channel)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """(id, host, port, rack) of the living brokers, for clients of a listener."""

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.create_topics import CreatableTopic
 from ...protocol.topic_names import why_invalid
-from ..cluster.controller.common import Command, Result
-from ..cluster.controller.create_topics import CreateTopics
+from ..cluster.controller.common import Command
+from ..cluster.controller.create_topics import new_topic
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
     from ._context import Context
+
+CONTROLLER_TIMEOUT_MS = 30_000  # of requests to the controller that name none
 
 
 def check_name(name: str) -> None:
@@ -28,7 +29,7 @@ def code_for_missing(name: str) -> ErrorCode:
     return ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
+def submit(command: Command, timeout_ms: int, answer: Callable[[Any], Any], context: Context) -> Pending:
     """Have the controller decide `command`; `answer(result)` makes the response, once the broker has applied it."""
     services = context.services
     if timeout_ms <= 0:
@@ -38,7 +39,7 @@ def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], c
     timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)
     pending = Pending(lambda: answer(command.fail(timed_out)))
 
-    def decided(result: Result) -> None:
+    def decided(result: Any) -> None:
         pending.complete(answer(result))
 
     services.purgatory.add(pending, timeout_ms)
@@ -49,15 +50,4 @@ def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], c
 
 def create_missing(names: Iterable[str], context: Context, done: Callable[[dict[str, KafkaError]], None]) -> None:
     """Create topics with the broker's defaults; `done(errors by name)` once the others can be written to."""
-    services = context.services
-    command = CreateTopics([CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
-
-    def decided(result: Result) -> None:
-        errors = {
-            item.name: KafkaError(item.error_code, item.error_message or "")
-            for item in result.items
-            if item.error_code and item.error_code != ErrorCode.TOPIC_ALREADY_EXISTS
-        }
-        done(errors)
-
-    services.controller.submit(command, decided)
+    context.services.creation.create([new_topic(name) for name in names], done)

@@ -8,6 +8,7 @@ shutdown a marker file tells the next start to trust what it finds. Periodic wor
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from .upkeep.removals import Removals, rename_all
 logger = logging.getLogger(__name__)
 
 METADATA_TOPIC = "__cluster_metadata"  # its log is in this directory too, but is not a partition's
-CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
+NO_EPOCH = -1
 OPEN_AT_ONCE = 32  # logs that one thread opens in one call
 PARTS_A_THREAD = 64  # the least number, when logs are opened after a crash
 DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
@@ -65,6 +66,8 @@ class LogManager:
     A log reports its changes by `on_change`. The periodic work looks only at logs that have changed.
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: from meta.properties.
+    previous_broker_epoch: of the process that stopped cleanly here, NO_EPOCH if the last one did not. broker_epoch: set
+    by the owner, for the next start.
     high_watermark_of: set by the owner of the partitions; returns a partition's high watermark, None if unknown.
     is_broken: set by the owner; called for a log that is offline until the next start.
     on_shortage: set by the owner; called for a log that is offline for lack of disk space, descriptors or memory. The
@@ -81,6 +84,8 @@ class LogManager:
         self.cluster_id = ""
         self.directory_id = ""
         self.was_clean = False
+        self.previous_broker_epoch = NO_EPOCH
+        self.broker_epoch = NO_EPOCH
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self.on_shortage: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
@@ -172,6 +177,7 @@ class LogManager:
         marker = self._path(CLEAN_SHUTDOWN)
         self.was_clean = self.files.exists(marker)
         if self.was_clean:
+            self.previous_broker_epoch = epoch_of_marker(self.files.read(marker))
             self.files.unlink(marker)
         return doomed
 
@@ -467,7 +473,9 @@ class LogManager:
         try:
             await self.checkpoints.save()
             if clean:
-                await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), CLEAN_MARKER)
+                await self.files.run(
+                    self.files.write_atomic, self._path(CLEAN_SHUTDOWN), clean_marker(self.broker_epoch)
+                )
         except KafkaError as error:
             failures.append(error)
         except OSError as error:
@@ -477,3 +485,18 @@ class LogManager:
         self.logs.clear()
         self._release()
         return unwritten + failures
+
+
+def clean_marker(broker_epoch: int) -> bytes:
+    """The contents of the file that a clean stop leaves, in Kafka's format (KIP-966)."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def epoch_of_marker(data: bytes) -> int:
+    """The broker epoch in that file; NO_EPOCH if it has none, as those of older versions."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return NO_EPOCH
+    epoch = found.get("brokerEpoch") if isinstance(found, dict) else None
+    return epoch if isinstance(epoch, int) else NO_EPOCH

@@ -6,12 +6,14 @@ import asyncio
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from integration_tests.peers.peers import run
 from isthmus.core_broker.cluster.controller import (
     AllocateProducerIds,
+    BrokerHeartbeat,
     Controller,
     CreatePartitions,
     CreatePartitionsTopic,
@@ -28,6 +30,7 @@ from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
 from isthmus.core_broker.storage.log.log_config import LogConfig
 from isthmus.core_broker.storage.startup.opening import open_log
+from isthmus.protocol.messages import control_records as c
 from isthmus.protocol.messages import group_records as g
 from isthmus.protocol.primitives import uuid_to_str
 from isthmus.protocol.records import build_batch
@@ -71,8 +74,9 @@ def test_the_metadata_log(tmp_path):
     async def write() -> bytes:
         _, controller = await started(tmp_path)
         submit = controller.submit_wait
-        for _ in range(2):
-            await submit(REGISTER)
+        for incarnation in range(2):
+            registered = await submit(replace(REGISTER, incarnation_id=incarnation.to_bytes(16)))
+            await submit(BrokerHeartbeat(1, registered.broker_epoch, controller.image.offset))
             await submit(CreateTopics([new_topic("t", 1, configs={"retention.ms": "5"})]))
         await submit(CreatePartitions([CreatePartitionsTopic(name="t", count=2, assignments=None)]))
         await submit(AllocateProducerIds())
@@ -88,15 +92,20 @@ def test_the_metadata_log(tmp_path):
     )
     records = [each["value"] for each in decoded(lines)]
     assert [record["type"] for record in records] == [
-        "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD", "REGISTER_BROKER_RECORD",
+        "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "TOPIC_RECORD", "CONFIG_RECORD",
+        "PARTITION_RECORD", "PARTITION_CHANGE_RECORD", "REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD",
         "PARTITION_CHANGE_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
     ]  # fmt: skip
-    broker, first, option, partition, _, change, _, ids, removed = (record["data"] for record in records)
-    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", False)
+    broker, unfenced, first, option, partition, lost, _, _, change, _, ids, removed = (
+        record["data"] for record in records
+    )
+    assert (broker["brokerId"], broker["rack"], broker["fenced"]) == (1, "rack", True)
+    assert (unfenced["brokerId"], unfenced["brokerEpoch"], unfenced["fenced"]) == (1, broker["brokerEpoch"], -1)
     assert broker["endPoints"] == [{"name": "PLAINTEXT", "host": "h", "port": 9092, "securityProtocol": 0}]
     assert first == {"name": "t", "topicId": topic} and removed == {"topicId": topic}
     assert option == {"resourceType": 2, "resourceName": "t", "name": "retention.ms", "value": "5"}
     assert (partition["replicas"], partition["isr"], partition["leader"], partition["leaderEpoch"]) == ([1], [1], 1, 0)
+    assert (lost["partitionId"], lost["topicId"], lost["leader"]) == (0, topic, -1)
     assert (change["partitionId"], change["topicId"], change["leader"]) == (0, topic, 1)
     assert ids["nextProducerId"] > 0
 
@@ -107,7 +116,8 @@ def test_a_snapshot_of_the_metadata(tmp_path):
     async def write() -> MetadataImage:
         log, controller = await started(tmp_path)
         submit = controller.submit_wait
-        await submit(REGISTER)
+        registered = await submit(REGISTER)
+        await submit(BrokerHeartbeat(1, registered.broker_epoch, controller.image.offset))
         await submit(CreateTopics([new_topic("t", 2, configs={"retention.ms": "5"}), new_topic("gone")]))
         await submit(AllocateProducerIds())
         await submit(DeleteTopics(names=["gone"]))
@@ -130,6 +140,36 @@ def test_a_snapshot_of_the_metadata(tmp_path):
     topic, partition = records[1]["data"], records[3]["data"]
     assert topic == {"name": "t", "topicId": uuid_to_str(image.topics["t"].id)}
     assert (partition["partitionId"], partition["leader"], partition["replicas"]) == (1, 1, [1])
+
+
+def test_control_records(tmp_path):
+    """KIP-595, KIP-853: each is printed as itself, in the order of its fields."""
+    endpoint = c.VoterEndpoint(name="CONTROLLER", host="h", port=9093)
+    voter = c.Voter(
+        voter_id=2, voter_directory_id=bytes(range(16)), endpoints=[endpoint],
+        kraft_version_feature=c.KRaftVersionFeature(max_supported_version=1),
+    )  # fmt: skip
+    written = (
+        c.LeaderChangeMessage(leader_id=2, voters=[c.LeaderVoter(voter_id=2)]),
+        c.KRaftVersionRecord(kraft_version=1),
+        c.VotersRecord(voters=[voter]),
+    )
+    rows = [(5, *c.encode(each), ()) for each in written]
+    batches = [build_batch([row], control=True, base_offset=n, partition_leader_epoch=3) for n, row in enumerate(rows)]
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    leader, version, voters = printed(folder, "--cluster-metadata-decoder")
+    assert 'LeaderChange: {"version":0,"leaderId":2,"voters":[{"voterId":2}],"grantingVoters":[]}' in leader
+    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in version
+    assert json.loads(voters.partition("KRaftVoters ")[2])["voters"] == [
+        {
+            "voterId": 2,
+            "voterDirectoryId": uuid_to_str(bytes(range(16))),
+            "endpoints": [{"name": "CONTROLLER", "host": "h", "port": 9093}],
+            "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1},
+        }
+    ]
 
 
 def test_group_records(tmp_path):

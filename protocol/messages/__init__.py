@@ -43,6 +43,7 @@ MODULES = {
     54: "end_quorum_epoch",
     55: "describe_quorum",
     56: "alter_partition",
+    57: "update_features",
     58: "envelope",
     59: "fetch_snapshot",
     60: "describe_cluster",
@@ -51,8 +52,14 @@ MODULES = {
     63: "broker_heartbeat",
     64: "unregister_broker",
     67: "allocate_producer_ids",
+    70: "controller_registration",
+    73: "assign_replicas_to_dirs",
     74: "list_config_resources",
     75: "describe_topic_partitions",
+    80: "add_raft_voter",
+    81: "remove_raft_voter",
+    82: "update_raft_voter",
+    94: "unregister_controller",
     30000: "mirror_append",
 }
 

@@ -60,7 +60,7 @@ class Response(Struct):
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
     topics: list[TopicData] = array(TopicData)
-    nodes: list[Node] = array(Node, "2+", ignorable=True)
+    nodes: list[Node] = array(Node, "2+")
 
 
 API = Api(55, "DescribeQuorum", Request, Response, versions="0-2", flexible="0+")

@@ -15,7 +15,7 @@ class Request(Struct):
 
 class ConfigResource(Struct):
     resource_name: str = string()
-    resource_type: int = int8("1+", default=CLIENT_METRICS)
+    resource_type: int = int8("1+", default=CLIENT_METRICS, ignorable=True)
 
 
 class Response(Struct):

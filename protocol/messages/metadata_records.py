@@ -157,6 +157,16 @@ class RegisterControllerRecord(Struct):
     features: list[BrokerFeature] = array(BrokerFeature)
 
 
+class ClearElrRecord(Struct):
+    """A topic has no eligible leader replicas any more; an empty name stands for all topics (KIP-966)."""
+
+    topic_name: str = string()
+
+
+class UnregisterControllerRecord(Struct):
+    controller_id: int = int32()
+
+
 class MirrorLinkRecord(Struct):
     """Ours: a mirror link that owns topics here. A higher epoch fences workers of lower ones."""
 
@@ -183,6 +193,8 @@ _VERSIONS: dict[int, tuple[type[Struct], str]] = {
     24: (EndTransactionRecord, "0"),
     25: (AbortTransactionRecord, "0"),
     27: (RegisterControllerRecord, "0"),
+    28: (ClearElrRecord, "0"),
+    29: (UnregisterControllerRecord, "0"),
     10000: (MirrorLinkRecord, "0"),
 }
 

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from isthmus.client import Admin, Client, Consumer, TopicPartition
+from isthmus.client.cluster import CONNECT_TIMEOUT_MS
 from isthmus.client.errors import OperationTimeout
 from isthmus.client.membership import LEAVE_TIMEOUT_MS
 from isthmus.client.operation import CLOSE_TIMEOUT_MS
+from isthmus.protocol.messages import metadata
 from tests.client.staging import (
     Stage,
     at_hand,
@@ -94,6 +96,9 @@ async def test_a_close_that_is_cancelled_leaves_nothing_behind_but_the_clients_o
         await asyncio.sleep(2)
 
     await client.connection(1)  # on which the group is left
+    await asyncio.sleep(CONNECT_TIMEOUT_MS / 1000)
+    await client.request(metadata.Request(topics=[]), 1)  # its timer waits for this one's deadline from here on
+    await client.refresh_metadata()  # and so does that of the other connection
     async with no_leftovers():
         consumer = Consumer(client, "g")
         await consumer.subscribe(["t"], on_revoked=revoked)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.cluster.image import NO_LEADER, MetadataImage
+from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
+from isthmus.core_broker.cluster.partition_image import NO_LEADER
 from isthmus.core_broker.moving import METADATA_VERSION, CannotMove, hand_over, main
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.small_files import CLEAN_SHUTDOWN, FORMAT, parse_meta_properties

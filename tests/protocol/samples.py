@@ -2,7 +2,14 @@
 
 from hypothesis import strategies as st
 
-from isthmus.protocol.messages import APIS, consumer_protocol, group_records, metadata_records
+from isthmus.protocol.messages import (
+    APIS,
+    consumer_protocol,
+    control_records,
+    envelope,
+    group_records,
+    metadata_records,
+)
 
 TEXT = st.one_of(st.sampled_from(["", "flights", "ewr.flights", "naïve-✈"]), st.text(max_size=8))
 INTEGERS = {"int8": (1, True), "int16": (2, True), "int32": (4, True), "int64": (8, True)}
@@ -13,7 +20,9 @@ def all_codecs():
     for api in APIS.values():
         yield api.request
         yield api.response
+    yield envelope.PRINCIPAL
     yield from metadata_records.CODECS.values()
+    yield from control_records.CODECS.values()
     yield from group_records.CODECS
     yield from consumer_protocol.CODECS
 
@@ -53,7 +62,7 @@ def values(field, version):
     return value
 
 
-_strategies = {}
+_strategies: dict = {}
 
 
 def structs(cls, version):
@@ -62,6 +71,27 @@ def structs(cls, version):
         fields = {f.name: values(f, version) for f in cls.FIELDS if f.versions.has(version)}
         _strategies[cls, version] = st.builds(cls, **fields)
     return _strategies[cls, version]
+
+
+def filled(cls, version):
+    """A message with something in every field that its version carries."""
+    message = cls()
+    for field in cls.FIELDS:
+        if not field.versions.has(version):
+            continue
+        if field.kind == "array":
+            setattr(message, field.name, [element(field, version), element(field, version)])
+        else:
+            setattr(message, field.name, element(field, version))
+    return message
+
+
+def element(field, version):
+    if field.struct is not None:
+        return filled(field.struct, version)
+    kind = field.of.kind if field.of else field.kind
+    samples = {"string": "flights", "bytes": b"bytes", "records": bytes(150), "uuid": bytes(range(16)), "bool": True}
+    return samples.get(kind, 77)
 
 
 def encoded(codec, message, version):

@@ -45,6 +45,8 @@ def theirs():
 THEIRS = theirs()
 # Versions newer than the tables of the kafka-python release that is pinned.
 NEWER = {"ApiVersionsRequest": {5}, "ApiVersionsResponse": {5}, "DeleteGroupsRequest": {3}, "DeleteGroupsResponse": {3}}
+# Between nodes, and of operators to controllers; integration_tests/protocol has Kafka itself for an oracle.
+OF_NODES = {52, 53, 54, 56, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94}
 
 
 def as_theirs(message, cls, version):
@@ -105,7 +107,8 @@ def common_versions(name):
 
 
 def test_only_the_newest_versions_have_no_oracle():
-    names = {f"{api.name}{side}" for api in APIS.values() if api.key < 30000 for side in ("Request", "Response")}
+    clients = [api for key, api in APIS.items() if key < 30000 and key not in OF_NODES]
+    names = {f"{api.name}{side}" for api in clients for side in ("Request", "Response")}
     assert names <= set(THEIRS)
     for name in sorted(names):
         assert set(versions_of(CODECS[name])) - set(common_versions(name)) <= NEWER.get(name, set()), name

@@ -1,9 +1,9 @@
-"""Metadata records, group records and the consumer protocol, some of them as Kafka 4.4.0 wrote them to its own log."""
+"""Metadata, control and group records and the consumer protocol, some of them as Kafka 4.4.0 wrote them to its log."""
 
 import pytest
 
 from isthmus.protocol.errors import DecodeError
-from isthmus.protocol.messages import consumer_protocol, group_records, metadata_records
+from isthmus.protocol.messages import consumer_protocol, control_records, envelope, group_records, metadata_records
 from isthmus.protocol.messages.consumer_protocol import Assignment, Subscription, TopicPartition
 from isthmus.protocol.messages.group_records import (
     GroupMetadataKey,
@@ -54,6 +54,47 @@ def test_a_partition_change_carries_only_what_changed():
 def test_metadata_records_that_cannot_be_read_are_decode_errors(value):
     with pytest.raises(DecodeError):
         metadata_records.decode(value)
+
+
+def test_control_records_say_their_type_in_the_key_and_their_version_in_the_value():
+    header = control_records.SnapshotHeaderRecord(last_contained_log_timestamp=258)
+    leader = control_records.LeaderChangeMessage(leader_id=3, voters=[control_records.LeaderVoter(voter_id=3)])
+    voter = control_records.Voter(voter_id=1, voter_directory_id=TOPIC_ID)
+    for record, key, value in (
+        (header, b"\0\0\0\3", b"\0\0" + bytes(6) + b"\1\2\0"),
+        (leader, b"\0\0\0\2", b"\0\0\0\0\0\3\2\0\0\0\3\0\1\0"),
+        (control_records.KRaftVersionRecord(kraft_version=1), b"\0\0\0\5", b"\0\0\0\1\0"),
+        (control_records.VotersRecord(voters=[voter]), b"\0\0\0\6", b"\0\0\2\0\0\0\1" + TOPIC_ID + b"\1" + bytes(7)),
+    ):
+        assert control_records.encode(record) == (key, value)
+        assert control_records.decode(key, value) == record
+    leader.version, leader.voters[0].voter_directory_id = 1, TOPIC_ID
+    assert control_records.encode(leader)[1] == b"\0\1\0\0\0\3\2\0\0\0\3" + TOPIC_ID + b"\0\1\0"
+    assert control_records.decode(*control_records.encode(leader)) == leader
+
+
+def test_control_records_that_cannot_be_read():
+    assert control_records.decode(b"\0\0\0\7", b"whatever") is None
+    for key, value in (
+        (None, b""),
+        (b"\0\0\0", b""),
+        (b"\0\0\0\4", None),
+        (b"\0\0\0\4", b"\0"),
+        (b"\0\0\0\4", b"\0\1\0"),
+    ):
+        with pytest.raises(DecodeError):
+            control_records.decode(key, value)
+    with pytest.raises(DecodeError, match="1 bytes follow"):
+        control_records.decode(b"\0\0\0\4", b"\0\0\0\0")
+
+
+def test_a_principal_begins_with_its_version():
+    principal = envelope.Principal(type="User", name="a")
+    assert envelope.encode_principal(principal) == b"\0\0\5User\2a\0\0"
+    assert envelope.decode_principal(b"\0\0\5User\2a\0\0") == principal
+    for data in (b"", b"\0\1\5User\2a\0\0", b"\0\0\5Us"):
+        with pytest.raises(DecodeError):
+            envelope.decode_principal(data)
 
 
 def test_group_keys_and_values_as_kafka_writes_them():

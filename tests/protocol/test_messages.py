@@ -11,7 +11,7 @@ from isthmus.protocol.errors import DecodeError
 from isthmus.protocol.messages import APIS
 from isthmus.protocol.primitives import write_uvarint
 
-from .samples import CODECS, encoded, structs, versions_of
+from .samples import CODECS, encoded, filled, structs, versions_of
 
 QUICK = settings(
     max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -120,24 +120,3 @@ def test_a_known_tagged_field_must_have_the_size_it_says():
     frame[at - 1] += 1
     with pytest.raises(DecodeError):
         fetch.decode_request(bytes(frame) + bytes(8), 0, 12)
-
-
-def filled(cls, version):
-    """A message with something in every field that its version carries."""
-    message = cls()
-    for field in cls.FIELDS:
-        if not field.versions.has(version):
-            continue
-        if field.kind == "array":
-            setattr(message, field.name, [element(field, version), element(field, version)])
-        else:
-            setattr(message, field.name, element(field, version))
-    return message
-
-
-def element(field, version):
-    if field.struct is not None:
-        return filled(field.struct, version)
-    kind = field.of.kind if field.of else field.kind
-    samples = {"string": "flights", "bytes": b"bytes", "records": bytes(150), "uuid": bytes(range(16)), "bool": True}
-    return samples.get(kind, 77)

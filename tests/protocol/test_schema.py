@@ -117,6 +117,19 @@ def test_a_struct_is_null_only_where_it_may_be():
         joined(message(plain=None), 2)
 
 
+class Holder(Struct):
+    inner: Point = nested(Point, "1+")
+
+
+def test_a_struct_that_may_not_be_null_is_at_its_defaults_unless_given():
+    codec = Codec(Holder, "Holder", "0-1", "none")
+    assert Holder().inner == Point() and Holder().inner is not Holder().inner
+    assert codec.encode_bytes(Holder(), 0) == b""
+    assert codec.decode(b"", 0, 0)[0] == Holder()
+    with pytest.raises(EncodeError, match="cannot carry inner"):
+        codec.encode(Holder(inner=Point(x=1)), 0)
+
+
 def test_a_null_on_the_wire_where_none_may_be_is_a_decode_error():
     start = len(joined(message(), 0)) - 4 * 3  # names, blob and data, all empty
     assert CODEC.decode(joined(message(), 0)[:start] + bytes(12), 0, 0)[0].names == []

@@ -3,23 +3,37 @@
 from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from .alter_configs import AlterConfigs
+from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
+from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
+from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
 from .create_topics import CreatedTopic, CreateTopics, new_topic
 from .delete_topics import DeletedTopic, DeleteTopics
 from .elect_leaders import Election, ElectLeaders, PartitionElection, TopicElections
+from .fence_broker import FenceBroker
 from .incremental_alter_configs import IncrementalAlterConfigs, Operation
 from .loop import Controller
 from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
+from .reassignments import AlterReassignments, ReassignedPartition, ReassignedTopic
 from .register_broker import RegisterBroker, RegisteredBroker
 from .resources import AlteredResource
+from .sessions import Sessions
+from .unregister_broker import UnregisterBroker
 
 __all__ = [
     "NEXT_EPOCH",
     "AllocateProducerIds",
     "AlterConfigs",
+    "AlterPartition",
+    "AlterReassignments",
+    "AlteredPartition",
     "AlteredResource",
+    "AlteredTopic",
+    "BalanceLeaders",
+    "Balanced",
+    "BrokerHeartbeat",
     "Command",
     "Controller",
     "CreatableReplicaAssignment",
@@ -33,20 +47,28 @@ __all__ = [
     "DeleteTopics",
     "DeletedTopic",
     "ElectLeaders",
+    "ElectUncleanLeaders",
     "Election",
+    "FenceBroker",
     "GrownTopic",
+    "HeartbeatResult",
     "IncrementalAlterConfigs",
     "Item",
     "Operation",
     "PartitionElection",
     "ProducerIdBlock",
+    "ReassignedPartition",
+    "ReassignedTopic",
     "RegisterBroker",
     "RegisterMirrorLink",
     "RegisteredBroker",
     "RegisteredLink",
     "Result",
+    "Sessions",
     "TopicElections",
+    "UnregisterBroker",
     "View",
+    "WantedIsr",
     "cluster_ordinal",
     "new_topic",
 ]

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from ....protocol.errors import ErrorCode, KafkaError
 from ....runtime import Runtime
 from ...config import BrokerConfig
-from ..image import MetadataImage
+from ..image import BrokerInfo, MetadataImage
+from .sessions import Sessions
 
 MAX_RECORDS_PER_COMMAND = 10_000  # as in Kafka: one batch, applied as one
 TOO_MANY = "Excessively large number of partitions per request."
@@ -21,12 +22,17 @@ TOO_MANY_OPTIONS = "Excessively large number of options per request."
 
 @dataclass(slots=True, frozen=True)
 class View:
-    """The input of a decision. `next_offset`: the offset that its first record will have in the metadata log."""
+    """The input of a decision. `next_offset`: the offset that its first record will have in the metadata log.
+
+    sessions: which brokers were heard of lately; a decision reads them. now_ms: loop time.
+    """
 
     image: MetadataImage
     config: BrokerConfig
     runtime: Runtime
     next_offset: int
+    sessions: Sessions = field(default_factory=Sessions)
+    now_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,6 +63,18 @@ class Item:
 
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
+
+
+def registered(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerInfo:
+    """The broker, as the one that says its epoch. Raises KafkaError(STALE_BROKER_EPOCH)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+        )
+    return broker
 
 
 def default_message(code: ErrorCode) -> str:

@@ -85,7 +85,4 @@ def _grow(topic: CreatePartitionsTopic, view: View) -> list[Any]:
                     f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
                     "controlled shutdown.",
                 )
-    return [
-        new_partition(image.id, index, replicas, in_sync(view.image, replicas))
-        for index, replicas in enumerate(placed, present)
-    ]
+    return [new_partition(view.image, image.id, index, replicas) for index, replicas in enumerate(placed, present)]

@@ -108,9 +108,7 @@ def _create(topic: CreatableTopic, view: View, links: dict[str, r.MirrorLinkReco
         r.ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
         for name, value in configs.items()
     ]
-    records += [
-        new_partition(topic_id, index, replicas, in_sync(image, replicas)) for index, replicas in enumerate(assignments)
-    ]
+    records += [new_partition(image, topic_id, index, replicas) for index, replicas in enumerate(assignments)]
     item = CreatedTopic(
         name=topic.name, topic_id=topic_id, num_partitions=len(assignments), replication_factor=len(assignments[0])
     )

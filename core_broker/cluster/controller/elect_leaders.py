@@ -12,11 +12,10 @@ from enum import IntEnum
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
-from ..image import NO_LEADER, MetadataImage
+from ..partition_image import NO_LEADER
 from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, Result, View, default_message
-from .placement import in_sync
-
-RECOVERING = 1  # leader_recovery_state of a leader that was not in sync
+from .leadership import may_lead, rules_of
+from .partition_change import ElectionPolicy, MayLead, Rules, Target, changed
 
 
 class Election(IntEnum):
@@ -55,6 +54,8 @@ class ElectLeaders:
         asked = self.topics
         if asked is None:
             asked = [(name, list(topic.partitions)) for name, topic in view.image.topics.items()]
+        test = may_lead(view.image)
+        rules: dict[str, Rules] = {}
         records: list[PartitionChangeRecord] = []
         items = []
         for topic, indexes in asked:
@@ -65,7 +66,7 @@ class ElectLeaders:
                 try:
                     if len(records) == MAX_RECORDS_PER_COMMAND:
                         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many elections in one request.")
-                    records.append(_elect(topic, index, election, view.image))
+                    records.append(_elect(topic, index, election, test, rules, view))
                 except KafkaError as error:
                     if self.topics is None and error.code == ErrorCode.ELECTION_NOT_NEEDED:
                         continue
@@ -81,35 +82,28 @@ class ElectLeaders:
         return Result(items, error)
 
 
-def _elect(topic: str, index: int, election: Election, image: MetadataImage) -> PartitionChangeRecord:
+def _elect(
+    topic: str, index: int, election: Election, test: MayLead, rules: dict[str, Rules], view: View
+) -> PartitionChangeRecord:
     """The record by which a partition's leader changes. Raises KafkaError."""
-    topic_image = image.topics.get(topic)
+    topic_image = view.image.topics.get(topic)
     if topic_image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     partition = topic_image.partitions.get(index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
-    preferred = partition.replicas[0]
-    needed = partition.leader != preferred if election is Election.PREFERRED else partition.leader == NO_LEADER
-    if not needed:
+    is_preferred = election is Election.PREFERRED
+    if partition.leader == partition.preferred if is_preferred else partition.leader != NO_LEADER:
         raise _refused(ErrorCode.ELECTION_NOT_NEEDED)
-    alive = in_sync(image, list(partition.isr))
-    if election is Election.PREFERRED:
-        if preferred not in alive:
-            raise _refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
-        return PartitionChangeRecord(partition_id=index, topic_id=topic_image.id, leader=preferred)
-    if alive:
-        return PartitionChangeRecord(partition_id=index, topic_id=topic_image.id, leader=alive[0])
-    others = in_sync(image, list(partition.replicas))
-    if not others:
-        raise _refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-    return PartitionChangeRecord(
-        partition_id=index,
-        topic_id=topic_image.id,
-        isr=[others[0]],
-        leader=others[0],
-        leader_recovery_state=RECOVERING,
-    )
+    if topic not in rules:
+        policy = ElectionPolicy.PREFERRED if is_preferred else ElectionPolicy.UNCLEAN
+        rules[topic] = rules_of(view, topic_image, test, policy)
+    record = changed(topic_image.id, index, partition, Target(), rules[topic])
+    if record is None:
+        raise _refused(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if is_preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
+    return record
 
 
 def _refused(code: ErrorCode) -> KafkaError:

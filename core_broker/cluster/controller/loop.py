@@ -22,6 +22,7 @@ from ..image import MetadataImage
 from ..quorum import MetadataQuorum, React
 from .common import Command, View
 from .quorum import Quorum, Voter
+from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
 
@@ -42,6 +43,7 @@ class Controller:
         self.log = metadata.log
         self.config = config
         self.runtime = runtime
+        self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -101,6 +103,7 @@ class Controller:
         Everything that was answered is on disk in any case, and the next start reads it.
         """
         self._closed = True
+        self.watch.stop()
         refused = KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
         while self._waiting:
             command, callback = self._waiting.popleft()
@@ -178,7 +181,7 @@ class Controller:
             return command.fail(self.failure)
         if not self.metadata.is_leader:
             return command.fail(self.metadata.not_leader())
-        view = View(self.image, self.config, self.runtime, self.log.next_offset)
+        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.watch.sessions, now_ms())
         try:
             decision = command.decide(view)
         except KafkaError as error:

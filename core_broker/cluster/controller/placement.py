@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionRecord
@@ -34,7 +35,7 @@ def place(image: MetadataImage, partitions: int, replication_factor: int, chance
     return placed
 
 
-def check_assignment(image: MetadataImage, replicas: list[int], replication_factor: int | None) -> None:
+def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
     """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) if a manual assignment is not possible."""
     if not replicas:
         raise _wrong("The manual partition assignment includes an empty replica list.")
@@ -43,6 +44,11 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
         if broker_id not in image.brokers:
             raise _wrong(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+        if not image.brokers[broker_id].takes_partitions:
+            raise _wrong(
+                f"The manual partition assignment includes broker {broker_id}, but all its log directories are "
+                "cordoned."
             )
         if broker_id == previous:
             raise _wrong(f"The manual partition assignment includes the broker {broker_id} more than once.")
@@ -56,10 +62,12 @@ def check_assignment(image: MetadataImage, replicas: list[int], replication_fact
 
 def in_sync(image: MetadataImage, replicas: list[int]) -> list[int]:
     """The replicas that can be in sync now."""
-    return [broker_id for broker_id in replicas if not image.brokers[broker_id].fenced]
+    return [broker_id for broker_id in replicas if image.is_active(broker_id)]
 
 
-def new_partition(topic_id: bytes, index: int, replicas: list[int], isr: list[int]) -> PartitionRecord:
+def new_partition(image: MetadataImage, topic_id: bytes, index: int, replicas: list[int]) -> PartitionRecord:
+    """The record of a partition of which a replica can be in sync."""
+    isr = in_sync(image, replicas)
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -68,11 +76,8 @@ def new_partition(topic_id: bytes, index: int, replicas: list[int], isr: list[in
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[UNASSIGNED_DIRECTORY] * len(replicas),
+        directories=[image.brokers[each].default_directory for each in replicas],
     )
-
-
-UNASSIGNED_DIRECTORY = bytes(16)
 
 
 def _by_turns(image: MetadataImage) -> list[int]:

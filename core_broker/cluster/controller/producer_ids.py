@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import ProducerIdsRecord
-from .common import Decision, Item, View
+from .common import Decision, Item, View, registered
 
 BLOCK_SIZE = 1000
 COUNTER_BITS = 40
-OWN = -1
+OWN = NO_EPOCH = -1
 
 
 @dataclass(slots=True)
@@ -28,22 +28,28 @@ class ProducerIdBlock(Item):
 
 @dataclass(slots=True, frozen=True)
 class AllocateProducerIds:
-    """A block of ids for a broker; for the controller's own if none is named. Result: a ProducerIdBlock."""
+    """A block of ids for a broker; for the controller's own if none is named. Result: a ProducerIdBlock.
+
+    broker_epoch: as the broker says it. None if it is not asked for, because the broker and the controller are one.
+    """
 
     count: int = BLOCK_SIZE
     broker_id: int = OWN
+    broker_epoch: int | None = None
 
     def decide(self, view: View) -> Decision:
-        broker_id = view.config["node.id"] if self.broker_id == OWN else self.broker_id
-        broker = view.image.brokers.get(broker_id)
-        if broker is None:
-            reason = f"broker {broker_id} is not registered"
-            return Decision(self.fail(KafkaError(ErrorCode.STALE_BROKER_EPOCH, reason)))
+        brokers = view.image.brokers
+        broker_id, epoch = self.broker_id, self.broker_epoch
+        if broker_id == OWN:
+            broker_id = view.config["node.id"]
+        if epoch is None:
+            epoch = brokers[broker_id].epoch if broker_id in brokers else NO_EPOCH
+        registered(view.image, broker_id, epoch)
         first = max(view.image.next_producer_id, cluster_ordinal(view.image.cluster_id) << COUNTER_BITS)
         if (first + self.count) >> COUNTER_BITS != first >> COUNTER_BITS:
             reason = f"cluster {view.image.cluster_id} has assigned all its producer ids"
             return Decision(self.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)))
-        record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker.epoch, next_producer_id=first + self.count)
+        record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=epoch, next_producer_id=first + self.count)
         return Decision(ProducerIdBlock(first_producer_id=first, count=self.count), [record])
 
     def fail(self, error: KafkaError) -> ProducerIdBlock:

@@ -13,7 +13,7 @@ from typing import Any
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response
 from .._context import Context
-from ..dispatch import SERVED
+from ..dispatch import Scope, served
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 KEY = 18
@@ -21,6 +21,14 @@ ANY_NODE = -1
 
 
 def handle(request: Request, context: Context) -> Response:
+    return _answer(request, context, Scope.BROKER)
+
+
+def handle_controller(request: Request, context: Context) -> Response:
+    return _answer(request, context, Scope.CONTROLLER)
+
+
+def _answer(request: Request, context: Context, scope: Scope) -> Response:
     if context.version >= 3 and not (
         SOFTWARE.fullmatch(request.client_software_name) and SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -33,18 +41,21 @@ def handle(request: Request, context: Context) -> Response:
         services.node_id,
     ):
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    return Response(api_keys=_served(context.version))
+    return Response(api_keys=_served(scope, context.version))
 
 
 @cache
-def _served(version: int) -> Any:
+def _served(scope: Scope, version: int) -> Any:
     """Encoded once: every connection asks, and some ask without an end."""
-    rows = (ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(SERVED.items()))
+    rows = (
+        ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(served(scope).items())
+    )
     return [API_KEY.encode_bytes(row, version) for row in rows]
 
 
 def handle_unsupported(request: None, context: Context) -> Response:
-    low, high = SERVED[KEY]
+    """Of any listener: they all have the same versions of this key."""
+    low, high = served(Scope.BROKER)[KEY]
     return Response(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=KEY, min_version=low, max_version=high)],

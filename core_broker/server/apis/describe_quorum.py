@@ -21,6 +21,8 @@ from ...cluster.controller.quorum import Voter
 from ...cluster.topic_names import CLUSTER_METADATA
 from .._context import Context
 
+NODES_SINCE = 2
+
 
 def handle(request: Request, context: Context) -> Response:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
@@ -38,7 +40,7 @@ def handle(request: Request, context: Context) -> Response:
     return Response(
         error_message="",
         topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-        nodes=[_node(voter, context) for voter in quorum.voters],
+        nodes=[_node(voter, context) for voter in quorum.voters] if context.version >= NODES_SINCE else [],
     )
 
 

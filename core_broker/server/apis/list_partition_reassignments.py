@@ -8,7 +8,7 @@ from ....protocol.messages.list_partition_reassignments import (
     Request,
     Response,
 )
-from ...cluster.image import PartitionImage
+from ...cluster.partition_image import PartitionImage
 from .._context import Context
 
 

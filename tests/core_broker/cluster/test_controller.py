@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from isthmus.core_broker.cluster.controller import (
@@ -12,56 +10,20 @@ from isthmus.core_broker.cluster.controller import (
     CreatableTopic,
     CreatePartitions,
     CreatePartitionsTopic,
-    CreateTopics,
     DeleteTopics,
-    IncrementalAlterConfigs,
     Operation,
-    RegisterBroker,
     RegisterMirrorLink,
-    View,
     cluster_ordinal,
     new_topic,
 )
-from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
-from isthmus.core_broker.config import BrokerConfig
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages.create_partitions import CreatePartitionsAssignment
 from isthmus.protocol.messages.delete_topics import DeleteTopicState
-from isthmus.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from isthmus.protocol.messages.metadata_records import PartitionRecord
-from isthmus.runtime import Runtime
+
+from .support import Cluster
 
 E = ErrorCode
-
-
-class Cluster:
-    """An image and the decisions made on it, applied at once."""
-
-    def __init__(self, brokers: int = 1, **options: str) -> None:
-        self.image = MetadataImage("cluster-x")
-        self.config = BrokerConfig({name.replace("_", "."): text for name, text in options.items()})
-        self.runtime = Runtime(random.Random(7), lambda: 0, lambda: 0)
-        self.records: list = []
-        for broker_id in range(1, brokers + 1):
-            self.start(broker_id)
-
-    def start(self, broker_id: int):
-        return self.run(RegisterBroker(broker_id, bytes(16), {"PLAINTEXT": Endpoint("h", 9092)}))
-
-    def run(self, command):
-        decision = command.decide(View(self.image, self.config, self.runtime, self.image.offset + 1))
-        if decision.records:
-            self.records += decision.records
-            self.image.apply(decision.records, self.image.offset + len(decision.records), 0)
-        return decision.result
-
-    def create(self, *topics: CreatableTopic, validate_only: bool = False):
-        return self.run(CreateTopics(topics, validate_only)).items
-
-    def alter(self, name: str, *changes: tuple[str, Operation, str | None], resource_type: int = 2):
-        configs = [AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
-        resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
-        return self.run(IncrementalAlterConfigs([resource])).items[0]
 
 
 def told(item) -> tuple[int, str | None]:
@@ -286,7 +248,7 @@ def test_recreated_topic_has_a_new_id_and_starts_its_epochs_again():
     cluster = Cluster()
     first = cluster.create(new_topic("t"))[0].topic_id
     cluster.start(1)
-    assert cluster.image.topics["t"].partitions[0].leader_epoch == 1
+    assert cluster.image.topics["t"].partitions[0].leader_epoch == 2
     cluster.run(DeleteTopics(names=["t"]))
     second = cluster.create(new_topic("t"))[0].topic_id
     assert first != second and cluster.image.topics["t"].partitions[0].leader_epoch == 0
@@ -366,7 +328,7 @@ def test_every_start_raises_the_leader_epochs_of_what_the_broker_leads():
     cluster.create(new_topic("t", 4, 1))
     cluster.start(1)
     for partition in cluster.image.topics["t"].partitions.values():
-        assert partition.leader_epoch == (1 if partition.leader == 1 else 0)
+        assert partition.leader_epoch == (2 if partition.leader == 1 else 0)  # none leads, then it leads again
         assert partition.partition_epoch == partition.leader_epoch
 
 

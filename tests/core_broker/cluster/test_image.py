@@ -20,7 +20,7 @@ from isthmus.core_broker.cluster.image import InconsistentRecord, MetadataImage
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
-from .test_controller import Cluster
+from .support import Cluster
 
 NAMES = st.sampled_from(["a", "b", "a.b", "a_b"])
 

@@ -17,7 +17,7 @@ from isthmus.core_broker.cluster.controller import (
     RegisterMirrorLink,
     new_topic,
 )
-from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
+from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
@@ -27,6 +27,8 @@ from isthmus.core_broker.storage.log.log import Log
 from isthmus.protocol.errors import ErrorCode
 from isthmus.runtime import Runtime
 from tests.running import in_loop, run_by
+
+from .support import join
 
 
 class Node:
@@ -47,7 +49,7 @@ class Node:
         return node
 
     async def register(self):
-        return await self.controller.submit_wait(RegisterBroker(1, bytes(16), {"PLAINTEXT": Endpoint("h", 1)}))
+        return await join(self.controller)
 
 
 @run_by(in_loop)
@@ -62,14 +64,15 @@ async def test_replay_equals_what_was_applied(tmp_path):
     await submit(DeleteTopics(names=["b"]))
     await submit(AllocateProducerIds())
     await node.controller.close()
-    again = await Node.start(tmp_path)
+    again = await Node.start(tmp_path, seed=2)  # another incarnation
     assert again.image == node.image
     assert list(again.removed) == [deleted]
     assert again.image.links["l"].link_epoch == 1
     assert (node.epoch, again.metadata.epoch) == (1, 2)
+    before = again.image.offset
     await again.register()
-    assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [1, 1, 1]
-    assert again.image.brokers[1].epoch == again.image.offset - 4  # four partitions follow its registration
+    assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [2, 2, 2]
+    assert again.image.brokers[1].epoch == before + 2  # after the fence of its last process
     await again.controller.close()
 
 
@@ -98,10 +101,12 @@ async def test_reactions_come_before_the_answer_in_order(tmp_path):
     node.controller.subscribe(broken)
     node.controller.subscribe(slow)
     node.controller.subscribe(lambda delta: seen.append("quick"))
-    node.controller.submit(RegisterBroker(1, bytes(16), {}), lambda result: seen.append("registered"))
+    await node.register()
+    seen.clear()
+    node.controller.submit(RegisterBroker(2, bytes(16), {}), lambda result: seen.append("registered"))
     node.controller.submit(CreateTopics([new_topic("a")]), lambda result: seen.append("created"))
     await node.controller.submit_wait(CreateTopics([new_topic("a")]))  # changes nothing
-    assert seen == ["slow [] [1]", "quick", "registered", "slow ['a'] []", "quick", "created"]
+    assert seen == ["slow [] [2]", "quick", "registered", "slow ['a'] []", "quick", "created"]
     await node.controller.close()
 
 

@@ -58,7 +58,9 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
 
 
 def test_what_a_controller_tells_of_itself_changes_nothing() -> None:
-    assert folded([r.RegisterControllerRecord(controller_id=1), r.NoOpRecord()]).topics == {}
+    left = r.UnregisterControllerRecord(controller_id=1)
+    records = [r.RegisterControllerRecord(controller_id=1), left, r.ClearElrRecord(topic_name="a"), r.NoOpRecord()]
+    assert list(folded([topic("a"), *records]).topics) == ["a"]
 
 
 def test_quotas_are_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.cluster.controller import Controller, CreateTopics, RegisterBroker, new_topic
-from isthmus.core_broker.cluster.image import Delta, Endpoint, MetadataImage
+from isthmus.core_broker.cluster.controller import Controller, CreateTopics, new_topic
+from isthmus.core_broker.cluster.image import Delta, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
@@ -24,6 +24,8 @@ from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles
 from tests.core_broker.ticked import TickedPauses
 from tests.running import in_loop, run_by
+
+from .support import join
 
 NOTE = "sync-failed"
 LOG = "00000000000000000000.log"
@@ -49,8 +51,7 @@ class Node:
         await metadata.start()
         self.controller.subscribe(self._react)
         self.controller._pauses = self.pauses
-        register = RegisterBroker(1, bytes(16), {"PLAINTEXT": Endpoint("h", 1)})
-        assert not (await self.controller.submit_wait(register)).error_code
+        assert not (await join(self.controller)).error_code
         return self
 
     def _react(self, delta: Delta) -> None:
@@ -212,7 +213,7 @@ def test_a_disk_that_has_not_kept_what_was_decided_waits_for_a_start(tmp_path: P
         assert not node.is_looking
         code, message = await node.create("c")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert message and f"{DIRECTORY} ends at offset 2, but" in message
+        assert message and f"{DIRECTORY} ends at offset 3, but" in message
         assert node.file.stat().st_size == size
         return []
 

@@ -33,6 +33,8 @@ from isthmus.runtime import Runtime
 from tests.core_broker.storage.support import BrokenFiles, Died
 from tests.running import in_loop, run_by
 
+from .support import join
+
 ALWAYS = {"metadata.log.max.record.bytes.between.snapshots": "1"}
 BY_TIME = {"metadata.log.max.snapshot.interval.ms": "1000"}
 NEVER: dict[str, str] = {}
@@ -59,7 +61,10 @@ class Node:
 
     async def submit(self, *commands):
         for command in commands:
-            await self.controller.submit_wait(command)
+            if isinstance(command, RegisterBroker):
+                await join(self.controller, command)
+            else:
+                await self.controller.submit_wait(command)
             await asyncio.sleep(0)
 
     def names(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.core_broker.cluster.controller import CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller import BrokerHeartbeat, CreateTopics, RegisterBroker, new_topic
 from isthmus.protocol.errors import ErrorCode
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
@@ -27,7 +27,8 @@ def in_world(test: Callable[[World], Coroutine[Any, Any, None]], ids: tuple[int,
 
 async def create(node: Node, name: str) -> int:
     if node.quorum is not None and not node.quorum.image.brokers:
-        await node.submit(RegisterBroker(7, bytes(16), {}))
+        registered = await node.submit(RegisterBroker(7, bytes(16), {}))
+        await node.submit(BrokerHeartbeat(7, registered.broker_epoch, registered.broker_epoch))
     [item] = (await node.submit(CreateTopics([new_topic(name)]))).items
     return item.error_code
 

@@ -11,6 +11,7 @@ from ..runner import Scenario
 
 SCENARIOS = (
     "broker-start",
+    "cluster",
     "cold-fetches",
     "compaction",
     "cuts",

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from isthmus.core_broker.cluster.controller import Controller, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
 from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
@@ -54,7 +54,8 @@ class Serving:
         self.controller.subscribe(lambda delta: self._take_options())
         self.controller.subscribe(self.replicas.apply)
         endpoint = {LISTENER: Endpoint("broker-1", 9092)}
-        await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        registered = await self.controller.submit_wait(RegisterBroker(1, self.runtime.uuid(), endpoint))
+        await self.controller.submit_wait(BrokerHeartbeat(1, registered.broker_epoch, self.image.offset))
         services = Services(
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]

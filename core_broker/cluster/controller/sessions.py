@@ -1,0 +1,120 @@
+"""Which brokers are alive, as the active controller knows it: when each was heard of last. Nothing of it is in the log.
+
+Kafka's BrokerHeartbeatManager, and one thing more: a connection that is lost. A process that dies closes its
+connections at once, but is missed only after the session timeout. So the loss of the connection that brought the last
+heartbeat sets a second, short deadline, which the next heartbeat clears. Whoever becomes the active controller starts
+all sessions anew.
+
+Times are loop time, and given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..image import BrokerInfo
+
+SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms
+START_MS = 700  # in which brokers find a new controller, beside the time for one whose connection was lost
+LOST_CONNECTION_MS = 300  # in which a broker that lives connects again and sends a heartbeat
+
+
+@dataclass(slots=True)
+class Session:
+    """metadata_offset: up to where the broker has applied the metadata log.
+
+    shutdown_offset: the others must have applied the log up to there before the broker may shut down; None if it does
+    not mean to. lost_ms: when its connection was lost, None while it has one.
+    """
+
+    epoch: int
+    heard_ms: float
+    via: object = None
+    metadata_offset: int = -1
+    shutdown_offset: int | None = None
+    lost_ms: float | None = None
+
+
+class Sessions:
+    """At most one session a registered broker."""
+
+    def __init__(self, timeout_ms: float = SESSION_TIMEOUT_MS, lost_connection_ms: float = LOST_CONNECTION_MS) -> None:
+        self.timeout_ms = timeout_ms
+        self.lost_connection_ms = lost_connection_ms
+        self._by_broker: dict[int, Session] = {}
+
+    def start(self, brokers: Iterable[BrokerInfo], now_ms: float, own_id: int) -> None:
+        """This node became the active controller. An earlier process of this node itself is certainly gone.
+
+        The others have no connection to it yet: those that live make one at once, and the last controller may have died
+        together with a broker.
+        """
+        self._by_broker = {
+            each.id: Session(each.epoch, now_ms, lost_ms=now_ms + START_MS)
+            for each in brokers
+            if not each.fenced and each.id != own_id
+        }
+
+    def heard(self, broker: BrokerInfo, now_ms: float, via: object = None, metadata_offset: int = -1) -> None:
+        """A heartbeat came from a registered broker. via: the connection that it came by."""
+        session = self._by_broker.get(broker.id)
+        if session is None or session.epoch != broker.epoch:
+            session = self._by_broker[broker.id] = Session(broker.epoch, now_ms)
+        session.heard_ms, session.via, session.lost_ms = now_ms, via, None
+        session.metadata_offset = metadata_offset
+
+    def lost(self, via: object, now_ms: float) -> bool:
+        """A connection was closed by its peer, or broke. Whether the last heartbeat of a broker came by it."""
+        found = [each for each in self._by_broker.values() if each.via is via and each.lost_ms is None]
+        for session in found:
+            session.lost_ms = now_ms
+        return bool(found)
+
+    def answered(self, broker_id: int, is_fenced: bool, in_controlled_shutdown: bool, offset: int) -> None:
+        """A heartbeat was decided. offset: of the last record of that decision."""
+        session = self._by_broker.get(broker_id)
+        if session is None:
+            return
+        if is_fenced:
+            session.shutdown_offset = None
+        elif in_controlled_shutdown and session.shutdown_offset is None:
+            session.shutdown_offset = offset
+
+    def is_valid(self, broker: BrokerInfo, now_ms: float) -> bool:
+        """Whether a registered broker must be taken for alive."""
+        session = self._of(broker)
+        return session is not None and now_ms <= self._deadline_ms(session)
+
+    def shutdown_offset(self, broker: BrokerInfo) -> int | None:
+        """See Session."""
+        session = self._of(broker)
+        return None if session is None else session.shutdown_offset
+
+    def metadata_offset(self, broker: BrokerInfo) -> int:
+        """Up to where a broker has said that it applied the metadata log; -1 if it has not said so."""
+        session = self._of(broker)
+        return -1 if session is None else session.metadata_offset
+
+    def next_deadline_ms(self) -> float | None:
+        """When the next session ends if nothing is heard; None if there are none."""
+        return min(map(self._deadline_ms, self._by_broker.values()), default=None)
+
+    def expired(self, now_ms: float) -> list[tuple[int, int]]:
+        """Ids and epochs of the brokers whose sessions are over. Told once; the next heartbeat starts another one."""
+        over = [
+            (broker_id, session.epoch)
+            for broker_id, session in self._by_broker.items()
+            if now_ms > self._deadline_ms(session)
+        ]
+        for broker_id, _ in over:
+            del self._by_broker[broker_id]
+        return over
+
+    def _of(self, broker: BrokerInfo) -> Session | None:
+        session = self._by_broker.get(broker.id)
+        return session if session is not None and session.epoch == broker.epoch else None
+
+    def _deadline_ms(self, session: Session) -> float:
+        deadline_ms = session.heard_ms + self.timeout_ms
+        return deadline_ms if session.lost_ms is None else min(deadline_ms, session.lost_ms + self.lost_connection_ms)
