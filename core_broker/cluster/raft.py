@@ -23,7 +23,7 @@ later, and is told by `LogChanged`.
     Candidate     Leader        a majority has voted for it
     Candidate     Prospective   no majority has, and the pause after that is over
     Leader        Resigned      it stops, is no voter any more, or no majority fetches from it
-    Resigned      Unattached    the election timeout has passed; in the next epoch, if it is no voter
+    Resigned      Unattached    the election timeout has passed; in the next epoch, as it has led this one
 
 A replica that is no voter (an observer) is Unattached or a Follower. A quorum of one voter leads from its start.
 """
@@ -111,6 +111,12 @@ class Raft:
         return self.voters.last.has(self.me)
 
     @property
+    def may_lead(self) -> bool:
+        """Whether it stands for election: a voter, or one whose removal may not be committed. Then nobody else may have
+        its log, and the voters that remain would wait for it for ever."""
+        return self.voters.may_have(self.me, self.high_watermark)
+
+    @property
     def deadline_ms(self) -> int | None:
         """When the next Tick is due; None if only another event can change anything."""
         times: list[int] = []
@@ -123,7 +129,7 @@ class Raft:
             case Candidate() as role:
                 times.append(role.deadline_ms if role.backoff_ms is None else role.backoff_ms)
             case Follower() as role:
-                if self.is_voter and not self.is_stopping:
+                if self.may_lead and not self.is_stopping:
                     times.append(role.deadline_ms)
             case Leader() as role:
                 if role.must_check_quorum:
@@ -237,7 +243,7 @@ class Raft:
                 pass
             case _:
                 deadline = None
-        if not self.is_voter:
+        if not self.may_lead:
             deadline = None
         elif deadline is None or deadline <= self._now_ms:
             deadline = self._election_deadline()
@@ -312,7 +318,7 @@ class Raft:
         return self._now_ms + timeout_ms + self.chance(max(timeout_ms, 1))
 
     def _election_deadline(self) -> int | None:
-        return self._required_deadline() if self.is_voter else None
+        return self._required_deadline() if self.may_lead else None
 
     def _backoff_ms(self, retries: int) -> int:
         most = BACKOFF_BASE_MS * self.chance(2 << min(MAX_BACKOFF_DOUBLINGS, retries - 1))
@@ -604,10 +610,12 @@ class Raft:
             self.high_watermark = offset
             self._do(m.Committed(offset))
 
-    def _take_fetch(self, answer: m.FetchAnswer) -> None:
+    def _take_fetch(self, request: m.Fetch, answer: m.FetchAnswer) -> None:
         role = self.role
         if not isinstance(role, Follower) or answer.error != ErrorCode.NONE:
             return
+        if request.offset != self.log.end_offset:
+            return  # it was asked twice, by id and by address, and this is the second answer
         if answer.diverging is not None:
             self._diverge(answer.diverging)
         elif answer.snapshot is not None:
@@ -685,7 +693,8 @@ class Raft:
                 assert isinstance(sent.request, m.Vote)
                 self._take_vote(sent.node_id, sent.request, answer)
             case m.FetchAnswer():
-                self._take_fetch(answer)
+                assert isinstance(sent.request, m.Fetch)
+                self._take_fetch(sent.request, answer)
             case m.FetchSnapshotAnswer():
                 self._take_snapshot_part(answer)
             case m.EndQuorumEpochAnswer() if answer.error == ErrorCode.NONE and isinstance(self.role, Resigned):
@@ -706,10 +715,10 @@ class Raft:
         if epoch > self.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             self._take_leader(epoch, leader_id, answer.endpoints)
             return True
-        if leader_id not in (NO_NODE, self.me.id) and self.leader_id == NO_NODE:
+        if leader_id not in (NO_NODE, self.me.id) and not self._knows_leader(len(answer.endpoints)):
             # An observer finds the leader by a fetch, whose answer has records already.
             self._take_leader(epoch, leader_id, answer.endpoints)
-            return error != ErrorCode.NONE
+            return error != ErrorCode.NONE or not isinstance(self.role, Follower)
         return error in (ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST)
 
     def _fail(self, request_id: int, is_lost: bool) -> None:
@@ -750,7 +759,7 @@ class Raft:
                 return
 
     def _poll_unattached(self, role: Unattached) -> None:
-        if not self.is_voter:
+        if not self.may_lead:
             self._fetch_from_any()
             return
         if role.deadline_ms is None:
@@ -763,13 +772,13 @@ class Raft:
             self._fetch_from_any()
 
     def _poll_prospective(self, role: Prospective) -> None:
-        if self._now_ms >= role.deadline_ms or not self.is_voter or self.is_stopping:
+        if self._now_ms >= role.deadline_ms or not self.may_lead or self.is_stopping:
             self._lose_pre_vote()
         else:
             self._ask_for_votes(role.votes, True)
 
     def _poll_candidate(self, role: Candidate) -> None:
-        if not self.is_voter:
+        if not self.may_lead:
             self._become_unattached(self.epoch)
         elif role.backoff_ms is not None:
             if self._now_ms >= role.backoff_ms:
@@ -787,7 +796,7 @@ class Raft:
                 )  # fmt: skip
 
     def _poll_follower(self, role: Follower) -> None:
-        if self.is_voter and not self.is_stopping and self._now_ms >= role.deadline_ms:
+        if self.may_lead and not self.is_stopping and self._now_ms >= role.deadline_ms:
             self._become_prospective()
             return
         if self._log_changes or self.log.flushed_offset < self.log.end_offset:
@@ -813,13 +822,15 @@ class Raft:
         return m.Fetch(self.me, self.epoch, end, epoch, self.options.fetch_max_wait_ms, known)
 
     def _fetch_from_any(self) -> None:
-        """Ask the voters in turn who leads."""
+        """Ask the voters in turn who leads, and the one that was said to lead."""
         if self._log_changes or self.log.flushed_offset < self.log.end_offset:
             return
         if self._now_ms < self._find_at_ms or self._links.is_any_in_flight:
             return
         known = [(voter.key.id, voter.endpoints) for voter in self.voters.last.voters if voter.key.id != self.me.id]
-        known += [(FIRST_SERVER_ID - index, endpoints) for index, endpoints in enumerate(self.servers)]
+        known += [(FIRST_SERVER_ID - n, each) for n, each in enumerate(self.servers) if each != self.endpoints]
+        if self.leader_id not in (NO_NODE, self.me.id) and self.voters.last.get(self.leader_id) is None:
+            known.append((self.leader_id, self.leader_endpoints))
         for turn in range(len(known)):
             node_id, endpoints = known[(self._next_server + turn) % len(known)]
             if endpoints and self._send(node_id, endpoints, self._fetch()):
@@ -856,8 +867,8 @@ class Raft:
         if role.deadline_ms is None:
             role.deadline_ms = self._required_deadline()
         if not self.is_stopping and self._now_ms >= role.deadline_ms:
-            # A node that is no voter could not be elected; as the leader of this epoch nobody would look for another.
-            self._become_unattached(self.epoch if self.is_voter else self.epoch + 1)
+            # The others may still take this node for the leader of its epoch.
+            self._become_unattached(self.epoch + 1)
             return
         for voter in self.voters.last.voters:
             if voter.key.id in role.unacknowledged:

@@ -144,6 +144,15 @@ class VoterHistory:
                 return each.kraft_version
         return 0
 
+    def may_have(self, key: ReplicaKey, high_watermark: int | None) -> bool:
+        """Whether a replica is a voter as long as it is unknown which of the records are committed: in the set that was
+        in force at the high watermark, or in a later one. None: nothing is known to be committed."""
+        if self.last.has(key):
+            return True
+        committed = 0 if high_watermark is None else high_watermark
+        later = [each.voters for each in self._changes if each.voters is not None and each.offset >= committed]
+        return bool(later) and any(voters.has(key) for voters in [self.at(committed), *later])
+
     def add(self, changes: Iterable[VoterChange]) -> None:
         self._changes = (*self._changes, *changes)
 

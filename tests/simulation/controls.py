@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from . import directory_plants, group_plants, retention_plants, session_plants
+from . import directory_plants, group_plants, quorum_plants, retention_plants, session_plants
 
 Plant = Callable[[contextlib.ExitStack], None]
 
@@ -250,6 +250,7 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
 PLANTS: dict[str, Plant] = {
     **directory_plants.PLANTS,
     **group_plants.PLANTS,
+    **quorum_plants.PLANTS,
     **retention_plants.PLANTS,
     **session_plants.PLANTS,
     "ack-before-write": ack_before_write,

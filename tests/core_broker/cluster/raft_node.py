@@ -125,25 +125,26 @@ def key_of(node_id: int, life: int = 0) -> ReplicaKey:
 
 
 class Message(NamedTuple):
-    """A request, or the response to the one with the same source, target and id."""
+    """A request, or the response to the one with the same source, target and id. life: of the source."""
 
     source: int
     target: int
     id: int
     body: Any
+    life: int = 0
 
     @property
     def is_request(self) -> bool:
         return not isinstance(self.body, m.Response)
 
 
-class FatalError(AssertionError):
-    """The node says that what must never happen has happened."""
+class Crashed(Exception):
+    """The node was to crash before this effect."""
 
 
 @dataclass
 class RaftNode:
-    """configured: voters of a quorum that does not change (kraft.version 0). note(node, text) is told what happens."""
+    """configured: voters that do not change (kraft.version 0). note(node, effect) is told of each effect."""
 
     key: ReplicaKey
     configured: VoterSet = field(default_factory=VoterSet)
@@ -153,13 +154,14 @@ class RaftNode:
     log: MemoryLog = field(default_factory=MemoryLog)
     persisted: m.Persist | None = None
     flushes_at_once: bool = True
+    crash_after: int | None = None  # so many effects; the next one raises Crashed
 
     raft: Raft | None = None
     sent: list[Message] = field(default_factory=list)
     committed: list[Record] = field(default_factory=list)  # what a state machine has applied in this life
     leads: tuple[int, int] | None = None  # (epoch, start offset)
-    loaded_snapshots: int = 0  # in this life
-    note: Callable[[int, str], None] = lambda node, text: None
+    life: int = 0  # how often it was started
+    note: Callable[[int, m.Effect], None] = lambda node, effect: None
     _tokens: dict[int, Message] = field(default_factory=dict)
     _last_token: int = 0
     _part: list[Any] = field(default_factory=list)  # of a snapshot that is being fetched
@@ -182,12 +184,13 @@ class RaftNode:
         self.raft = Raft(
             self.key, self.log, history, self.options, self.chance, endpoints_of(self.id), self.servers, self.persisted
         )
-        self.leads, self.loaded_snapshots = None, 0
+        self.leads = None
+        self.life += 1
         self._carry_out(self.raft.start(now_ms), now_ms)
 
     def crash(self) -> None:
         """What is not on disk is gone."""
-        self.raft = None
+        self.raft, self.leads, self.crash_after = None, None, None
         self.log.truncate(self.log.flushed_offset)
         self.sent, self._tokens, self._part = [], {}, []
 
@@ -197,7 +200,8 @@ class RaftNode:
     def take(self, message: Message, now_ms: int) -> None:
         """A message has come."""
         if not message.is_request:
-            self.step(m.Answered(now_ms, message.id, message.body))
+            if message.life == self.life:  # a connection ends with its process
+                self.step(m.Answered(now_ms, message.id, message.body))
             return
         self._last_token += 1
         self._tokens[self._last_token] = message
@@ -239,7 +243,11 @@ class RaftNode:
         """All of them, and what follows from changes of the log."""
         follow: list[Callable[[], None]] = []
         for effect in effects:
-            self.note(self.id, described(effect))
+            if self.crash_after is not None:
+                if self.crash_after == 0:
+                    raise Crashed
+                self.crash_after -= 1
+            self.note(self.id, effect)
             after = self._carry_out_one(effect, now_ms)
             if after is not None:
                 follow.append(after)
@@ -253,7 +261,7 @@ class RaftNode:
                 self.persisted = effect
             case m.Send():
                 target = effect.node_id if effect.node_id >= 0 else int(effect.endpoints[0].host.removeprefix("host"))
-                self.sent.append(Message(self.id, target, effect.id, effect.request))
+                self.sent.append(Message(self.id, target, effect.id, effect.request, self.life))
             case m.Answer():
                 self._answer(effect)
             case m.AppendLeaderChange():
@@ -282,7 +290,7 @@ class RaftNode:
             case m.LostLeadership():
                 self.leads = None
             case m.Fatal():
-                raise FatalError(f"node {self.id}: {effect.message}")
+                raise AssertionError(f"node {self.id}: {effect.message}")
         return None
 
     def _write_snapshot(self, effect: m.WriteSnapshot, now_ms: int) -> Callable[[], None] | None:
@@ -293,8 +301,8 @@ class RaftNode:
         if not effect.is_last:
             return None
         *values, changes = self._part
+        assert not self.running.is_leader, f"node {self.id} leads and loads a snapshot"
         self.log.begin_after(Snapshot(effect.snapshot, tuple(values), changes), keeps=False)
-        self.loaded_snapshots += 1
         self.committed = list(values)
         return lambda: self.step(m.SnapshotLoaded(now_ms, changes))
 
@@ -309,7 +317,7 @@ class RaftNode:
             part = cast(bytes, tuple(content[answer.position : answer.position + 4]))
             answer = replace(answer, size=len(content), data=part)
         if asked.source != self.id:
-            self.sent.append(Message(asked.source, asked.target, asked.id, answer))
+            self.sent.append(asked._replace(body=answer))
 
     def _apply(self, high_watermark: int) -> None:
         """The state machine takes what is committed and never goes back."""

@@ -40,7 +40,6 @@ from isthmus.core_broker.cluster.raft import Candidate, Leader
 from isthmus.core_broker.cluster.raft_voters import ReplicaKey, Voter
 
 from .raft_node import (
-    FatalError,
     Message,
     RaftNode,
     described,
@@ -71,10 +70,7 @@ class World:
         name, *words = command.split()
         self.lines = []
         self.is_quiet = name in ("settle", "time", "lead")
-        try:
-            getattr(self, f"do_{name}")(*words)
-        except FatalError as error:
-            self.lines.append(str(error))
+        getattr(self, f"do_{name}")(*words)
         self._collect()
         return "\n".join(self.lines) or "nothing"
 
@@ -87,7 +83,8 @@ class World:
                     self.lines.append(f"client: {described(each.body)}")
             node.sent = []
 
-    def _note(self, node: int, text: str) -> None:
+    def _note(self, node: int, effect: m.Effect) -> None:
+        text = described(effect)
         if not (self.is_quiet and text.startswith(("to ", "answer: "))):
             self.lines.append(f"{node}: {text}")
 

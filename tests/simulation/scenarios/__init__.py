@@ -25,6 +25,7 @@ SCENARIOS = (
     "mirror",
     "offset-expiry",
     "producers",
+    "quorum",
     "retention",
     "streams",
     "wire-mirror",
