@@ -19,6 +19,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .cluster.controller import Controller
+from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -241,7 +242,7 @@ class Broker:
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
-            features={},
+            features=SUPPORTED,
             previous_epoch=logs.previous_broker_epoch,
             keep_epoch=logs.note_broker_epoch,
         )
