@@ -75,8 +75,9 @@ class Cluster:
         match chance.choice(("kill", "kill", "power", "cut", "one way", "reset", "all")):
             case "kill":
                 self.kill(number, power=False)
-            case "power" if not dead:  # a power cut loses what is not on the disk: never of two at a time
-                self.kill(number, power=True)
+            case "power":
+                # It loses what is not on the disk: all others must have that.
+                self.kill(number, power=not dead and self.are_in_sync())
             case "cut" | "one way" as kind:
                 name = self.hosts[number].name
                 others = [host.name for each, host in self.hosts.items() if each != number]
@@ -140,6 +141,17 @@ class Cluster:
                     if broker.node_id == row.leader_id:
                         return f"{broker.host}:{broker.port}"
         return address
+
+    def are_in_sync(self) -> bool:
+        """Whether all replicas of all partitions are in sync, as their leaders and all others know it."""
+        for host in self.hosts.values():
+            if host.broker is None or host.broker._replicas is None:
+                return False
+            for indexes in host.broker._replicas.partitions.values():
+                for held in indexes.values():
+                    if len(held.isr) < len(held.replicas):
+                        return False
+        return True
 
     # --- What must hold -----------------------------------------------------------------------------------------------
 
