@@ -26,7 +26,7 @@ def in_world(test: Callable[[World], Coroutine[Any, Any, None]], ids: tuple[int,
 
 
 async def create(node: Node, name: str) -> int:
-    if node.quorum is not None and not node.quorum.image.brokers:
+    if node.quorum is not None and all(broker.fenced for broker in node.quorum.image.brokers.values()):
         registered = await node.submit(RegisterBroker(7, bytes(16), {}))
         await node.submit(BrokerHeartbeat(7, registered.broker_epoch, registered.broker_epoch))
     [item] = (await node.submit(CreateTopics([new_topic(name)]))).items
