@@ -19,6 +19,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .cluster.controller import Controller
+from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -251,8 +252,9 @@ class Broker:
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
-            features={},
+            features=SUPPORTED,
             previous_epoch=logs.previous_broker_epoch,
+            keep_epoch=logs.note_broker_epoch,
         )
         lifecycle = self._lifecycle
         self._fetching = fetching = Fetching(
@@ -413,8 +415,6 @@ class Broker:
             await self._fetching.close()
             self._fetching = None
         if self._lifecycle is not None:
-            if self._logs is not None:
-                self._logs.broker_epoch = self._lifecycle.broker_epoch
             await self._lifecycle.close()
             self._lifecycle = None
         if self._quorum_task is not None:

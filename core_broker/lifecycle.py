@@ -36,8 +36,8 @@ Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the 
 class Lifecycle:
     """ask: sends to the active controller, on a channel of its own: no other request may hold up a heartbeat.
 
-    broker_epoch: of this process, -1 before it is registered. previous_epoch: of the process before it if that one
-    stopped cleanly, else -1. directory_id: 16 bytes.
+    broker_epoch: of this process, -1 before it is registered. previous_epoch: of the process before it if nothing that
+    it had written is lost, else -1. keep_epoch: saves the new one for the next start. directory_id: 16 bytes.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Lifecycle:
         endpoints: Mapping[str, Endpoint],
         features: Mapping[str, tuple[int, int]],
         previous_epoch: int,
+        keep_epoch: Callable[[int], Awaitable[None]],
     ) -> None:
         self.broker_epoch = -1
         self._node_id = node_id
@@ -63,6 +64,7 @@ class Lifecycle:
         self._endpoints = endpoints
         self._features = features
         self._previous_epoch = previous_epoch
+        self._keep_epoch = keep_epoch
         self._wants_fence = True
         self._wants_shut_down = False
         self._is_fenced = True
@@ -115,6 +117,10 @@ class Lifecycle:
             return KafkaError.of(answer.error_code, self._why_refused(answer.error_code))
         self.broker_epoch = answer.broker_epoch
         self._is_fenced = True
+        try:
+            await self._keep_epoch(self.broker_epoch)
+        except KafkaError as error:
+            log.warning("%s: after the next start this broker counts as one that has lost its end", error.message)
         return None
 
     def _why_refused(self, code: int) -> str:

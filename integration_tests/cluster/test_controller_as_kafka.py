@@ -27,7 +27,7 @@ from isthmus.core_broker.cluster.controller import (
     UnregisterBroker,
     WantedIsr,
 )
-from isthmus.core_broker.cluster.image import METADATA_VERSION
+from isthmus.core_broker.cluster.features import METADATA_VERSION
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.cluster.support import ELR, ENDPOINTS, Cluster
 

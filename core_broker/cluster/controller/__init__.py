@@ -5,6 +5,7 @@ from ....protocol.messages.create_topics import CreatableReplicaAssignment, Crea
 from .alter_configs import AlterConfigs
 from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
+from .bootstrap import Bootstrap
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
@@ -33,6 +34,7 @@ __all__ = [
     "AlteredTopic",
     "BalanceLeaders",
     "Balanced",
+    "Bootstrap",
     "BrokerHeartbeat",
     "Command",
     "Controller",

@@ -12,6 +12,7 @@ from typing import Any
 from ...config import BrokerConfig
 from ..image import MetadataImage
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
+from .bootstrap import Bootstrap
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Item
 from .fence_broker import FenceBroker
@@ -42,6 +43,7 @@ class Watch:
         self.stop()
         self.is_running = True
         self.sessions.start(self._image.brokers.values(), now_ms(), self._config["node.id"])
+        self._submit(Bootstrap(), lambda result: None)
         self._arm()
         self._later("balance", self._config["leader.imbalance.check.interval.seconds"], self._balance)
         self._later("unclean", UNCLEAN_CHECK_S, self._elect_unclean)

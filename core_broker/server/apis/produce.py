@@ -156,7 +156,7 @@ def handle(request: Request, context: Context) -> Any:
                 answer = _failed(index, error, reached, request.transactional_id)
                 if reached is not None:
                     answer.record_errors = record_errors(error, records, reached, wall_ms)
-                elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADERS_SINCE:
                     answer.current_leader = _leader(name, index, nodes, context)
                 told.append(answer)
                 continue
