@@ -63,6 +63,8 @@ SERVED: dict[int, tuple[int, int]] = {
     61: (0, 0),
     74: (0, 1),
     75: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
     30000: (0, 0),
 }
 
@@ -91,11 +93,14 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     63: (0, 2),
     64: (0, 0),
     67: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
+    82: (0, 0),
 }
 
 # Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
 # what is its own by itself.
-FORWARDED = (19, 20, 37, 43, 45, 46, 55)
+FORWARDED = (19, 20, 37, 43, 45, 46, 55, 80, 81)
 FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
@@ -122,7 +127,8 @@ DIFFERENCES: dict[int, str] = {
     "leaves it without an answer",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
+    18: "ApiVersions lists the keys that work, and of features a controller's kraft.version only: Kafka's others are "
+    "about its own nodes and transactions",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
@@ -138,7 +144,7 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
-    55: "DescribeQuorum names the broker's listeners as the node's: the controller has none of its own",
+    55: "DescribeQuorum of a broker alone names its listeners as the node's: its controller has none of its own",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

@@ -11,7 +11,9 @@ from functools import cache
 from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response
+from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response, SupportedFeatureKey
+from ...cluster.quorum_wire import KRAFT_VERSION
+from ...cluster.raft_voters import KRAFT_VERSIONS
 from .._context import Context
 from ..dispatch import Scope, served
 
@@ -41,7 +43,11 @@ def _answer(request: Request, context: Context, scope: Scope) -> Response:
         services.node_id,
     ):
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    return Response(api_keys=_served(scope, context.version))
+    answer = Response(api_keys=_served(scope, context.version))
+    if scope is Scope.CONTROLLER:
+        low, high = KRAFT_VERSIONS
+        answer.supported_features = [SupportedFeatureKey(name=KRAFT_VERSION, min_version=low, max_version=high)]
+    return answer
 
 
 @cache
