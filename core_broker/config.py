@@ -122,8 +122,12 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("advertised.listeners", _LIST, None,
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
+    O("auto.leader.rebalance.enable", _B, "true", "The controller has preferred replicas lead again"),
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
+    O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
+      "connection is closed", 1, own=True),
     O("broker.rack", _S, None, "The rack this broker stands in"),
+    O("broker.session.timeout.ms", _I, "9000", "How long the controller waits for a heartbeat of a broker"),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
     O("compression.queued.bytes", _L, "268435456", "Most bytes of batches that wait to be compressed anew or looked "
       "into; more are refused as REQUEST_TIMED_OUT, to be sent again", 1024 * 1024, own=True),
@@ -140,6 +144,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("listener.security.protocol.map", _S,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
       "Protocol of each listener; only PLAINTEXT works yet"),
+    O("leader.imbalance.check.interval.seconds", _L, "300", "Time between two looks for preferred replicas that do not "
+      "lead", 1),
     O("listeners", _LIST, "PLAINTEXT://:9092", "NAME://HOST:PORT for each socket to listen on"),
     O("log.cleaner.backoff.ms", _L, "15000", "How long the cleaner rests when no log needs it", 0, dynamic=True),
     O("log.cleaner.dedupe.buffer.size", _L, "134217728", "Memory for keys and their last offsets, 24 bytes each, of "

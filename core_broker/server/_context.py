@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -20,7 +20,8 @@ class Context:
     """The connection that a request came by, and the broker's services.
 
     One for a connection, which has one request in flight; client_id and version are of that request. listener: the
-    name of the listener, which decides the addresses that an answer names.
+    name of the listener, which decides the addresses that an answer names. on_lost: called with this object when the
+    connection is closed; None if nobody asked for it.
     """
 
     services: Public[Services]
@@ -28,6 +29,7 @@ class Context:
     client_host: Public[str]
     client_id: Public[str]
     version: Public[cython.int]
+    on_lost: Public[Any]
 
     def __init__(self, services: Services, listener: str, client_host: str) -> None:
         self.services = services
@@ -35,6 +37,7 @@ class Context:
         self.client_host = client_host
         self.client_id = ""
         self.version = 0
+        self.on_lost = None
 
 
 class CloseConnection(Exception):

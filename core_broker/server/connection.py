@@ -90,6 +90,8 @@ class Connection(asyncio.BufferedProtocol):
             self._sender.close()
             self._sender = None  # else each would keep the other
         self._reader.close()
+        if self.context.on_lost is not None:
+            self.context.on_lost(self.context)
 
     def pause_writing(self) -> None:
         self._out.writable = False

@@ -15,6 +15,8 @@ from ..purgatory import Pending
 if TYPE_CHECKING:
     from ._context import Context
 
+CONTROLLER_TIMEOUT_MS = 30_000  # of requests to the controller that name none
+
 
 def check_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
@@ -28,7 +30,7 @@ def code_for_missing(name: str) -> ErrorCode:
     return ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], context: Context) -> Pending:
+def submit(command: Command, timeout_ms: int, answer: Callable[[Any], Any], context: Context) -> Pending:
     """Have the controller decide `command`; `answer(result)` makes the response, once the broker has applied it."""
     services = context.services
     if timeout_ms <= 0:
@@ -38,7 +40,7 @@ def submit(command: Command, timeout_ms: int, answer: Callable[[Result], Any], c
     timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)
     pending = Pending(lambda: answer(command.fail(timed_out)))
 
-    def decided(result: Result) -> None:
+    def decided(result: Any) -> None:
         pending.complete(answer(result))
 
     services.purgatory.add(pending, timeout_ms)

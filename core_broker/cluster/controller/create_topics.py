@@ -181,4 +181,8 @@ def _place(topic: CreatableTopic, view: View) -> list[list[int]]:
         partitions = view.config["num.partitions"]
     if replication_factor == -1:
         replication_factor = view.config["default.replication.factor"]
-    return place(view.image, partitions, replication_factor, view.runtime.random)
+    try:
+        return place(view.image, partitions, replication_factor, view.runtime.random)
+    except KafkaError as error:
+        reason = f"Unable to replicate the partition {replication_factor} time(s): {error.message}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason) from None

@@ -22,7 +22,7 @@ from ..image import Delta, MetadataImage
 from ..metadata_log import MetadataLog
 from .common import Command, View
 from .quorum import Quorum, Voter
-from .sessions import Sessions
+from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
 
@@ -44,7 +44,7 @@ class Controller:
         self.log = log
         self.config = config
         self.runtime = runtime
-        self.sessions = Sessions(config["broker.session.timeout.ms"])
+        self.watch = Watch(image, config, self.submit)
         self.failure: KafkaError | None = None
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._reactions: list[React] = []
@@ -94,6 +94,7 @@ class Controller:
         Everything that was answered is on disk in any case, and the next start reads it.
         """
         self._closed = True
+        self.watch.stop()
         refused = KafkaError(ErrorCode.NOT_CONTROLLER, "the broker is stopping")
         while self._waiting:
             command, callback = self._waiting.popleft()
@@ -159,8 +160,7 @@ class Controller:
     async def _run(self, command: Command) -> Any:
         if self.failure is not None:
             return command.fail(self.failure)
-        now_ms = asyncio.get_running_loop().time() * 1000
-        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.sessions, now_ms)
+        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.watch.sessions, now_ms())
         try:
             decision = command.decide(view)
         except KafkaError as error:

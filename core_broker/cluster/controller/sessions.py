@@ -57,11 +57,12 @@ class Sessions:
         session.heard_ms, session.via, session.lost_ms = now_ms, via, None
         session.metadata_offset = metadata_offset
 
-    def lost(self, via: object, now_ms: float) -> None:
-        """A connection was closed by its peer, or broke."""
-        for session in self._by_broker.values():
-            if session.via is via and session.lost_ms is None:
-                session.lost_ms = now_ms
+    def lost(self, via: object, now_ms: float) -> bool:
+        """A connection was closed by its peer, or broke. Whether the last heartbeat of a broker came by it."""
+        found = [each for each in self._by_broker.values() if each.via is via]
+        for session in found:
+            session.lost_ms, session.via = now_ms, None
+        return bool(found)
 
     def answered(self, broker_id: int, is_fenced: bool, in_controlled_shutdown: bool, offset: int) -> None:
         """A heartbeat was decided. offset: of the last record of that decision."""

@@ -114,7 +114,7 @@ def test_existing_and_doubled_and_internal_names():
             2,
             E.INVALID_REPLICATION_FACTOR,
             "Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be reached because "
-            "only 1 broker(s) are registered.",
+            "only 1 broker(s) are registered or some brokers have all their log directories cordoned.",
         ),
         (10_001, 1, E.POLICY_VIOLATION, "Excessively large number of partitions per request."),
     ],

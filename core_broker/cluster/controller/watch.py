@@ -1,0 +1,136 @@
+"""What the active controller does without being asked: it fences brokers whose sessions are over, and has preferred
+replicas lead again. The timers of `sessions.py` and `balance_leaders.py`; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...config import BrokerConfig
+from ..image import MetadataImage
+from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
+from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
+from .common import Command, Item
+from .fence_broker import FenceBroker
+from .sessions import Sessions
+
+UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean election can help
+RETRY_S = 1.0  # until a broker is to be fenced again, if it could not be
+
+Submit = Callable[[Command, Callable[[Any], None]], None]
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """It runs from `start` to `stop`, while this node is the active controller. submit: the controller's."""
+
+    def __init__(self, image: MetadataImage, config: BrokerConfig, submit: Submit) -> None:
+        self.sessions = Sessions(config["broker.session.timeout.ms"], config["broker.lost.connection.timeout.ms"])
+        self._image = image
+        self._config = config
+        self._submit = submit
+        self._session_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.is_running = False
+
+    def start(self) -> None:
+        """This node became the active controller: all sessions start anew."""
+        self.stop()
+        self.is_running = True
+        self.sessions.start(self._image.brokers.values(), now_ms(), self._config["node.id"])
+        self._arm()
+        self._later("balance", self._config["leader.imbalance.check.interval.seconds"], self._balance)
+        self._later("unclean", UNCLEAN_CHECK_S, self._elect_unclean)
+
+    def stop(self) -> None:
+        """Another node is the active controller, or this one stops."""
+        self.is_running = False
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers = {}
+
+    def heartbeat(
+        self, command: BrokerHeartbeat, answer: Callable[[HeartbeatResult], None], via: object = None
+    ) -> None:
+        """A heartbeat came. It counts from now on, whenever it is decided. via: the connection that it came by."""
+        broker = self._image.brokers.get(command.broker_id)
+        if broker is not None and broker.epoch == command.broker_epoch:
+            self.sessions.heard(broker, now_ms(), via, command.metadata_offset)
+            if self._session_timer is None:
+                self._arm()
+
+        def decided(result: HeartbeatResult) -> None:
+            if not result.error_code:
+                offset = self._image.offset
+                self.sessions.answered(
+                    command.broker_id, result.is_fenced, result.in_controlled_shutdown, offset
+                )  # fmt: skip
+            answer(result)
+
+        self._submit(command, decided)
+
+    def connection_lost(self, via: object) -> None:
+        """A connection was closed. If the last heartbeat of a broker came by it, the broker may be gone."""
+        if self.sessions.lost(via, now_ms()):
+            self._arm()
+
+    def _arm(self) -> None:
+        """Look again when the next session ends."""
+        if self._session_timer is not None:
+            self._session_timer.cancel()
+            self._session_timer = None
+        deadline_ms = self.sessions.next_deadline_ms()
+        if self.is_running and deadline_ms is not None:
+            # A little after it, since a session is valid up to its deadline.
+            self._session_timer = asyncio.get_running_loop().call_at(deadline_ms / 1000 + 0.001, self._expire)
+
+    def _expire(self) -> None:
+        self._session_timer = None
+        for broker_id, epoch in self.sessions.expired(now_ms()):
+            broker = self._image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == epoch and not broker.fenced:
+                log.info("broker %d at epoch %d is fenced: nothing was heard of it", broker_id, epoch)
+                self._fence(broker_id, epoch)
+        self._arm()
+
+    def _fence(self, broker_id: int, epoch: int) -> None:
+        def decided(result: Item) -> None:
+            if result.error_code and self.is_running:
+                log.error("broker %d cannot be fenced: %s", broker_id, result.error_message)
+                self._later(f"fence {broker_id}", RETRY_S, lambda: self._fence(broker_id, epoch))
+
+        self._submit(FenceBroker(broker_id, epoch), decided)
+
+    def _balance(self) -> None:
+        def decided(result: Balanced) -> None:
+            wait_s = 0 if result.is_rest else self._config["leader.imbalance.check.interval.seconds"]
+            self._later("balance", wait_s, self._balance)
+
+        if self._image.index.imbalanced and self._config["auto.leader.rebalance.enable"]:
+            self._submit(BalanceLeaders(), decided)
+        else:
+            decided(Balanced())
+
+    def _elect_unclean(self) -> None:
+        def decided(result: Balanced) -> None:
+            self._later("unclean", 0 if result.is_rest else UNCLEAN_CHECK_S, self._elect_unclean)
+
+        if self._image.index.leaderless:
+            self._submit(ElectUncleanLeaders(), decided)
+        else:
+            decided(Balanced())
+
+    def _later(self, name: str, seconds: float, do: Callable[[], None]) -> None:
+        if self.is_running:
+            self._timers[name] = asyncio.get_running_loop().call_later(seconds, do)
+
+
+def now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

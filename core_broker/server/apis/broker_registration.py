@@ -1,0 +1,33 @@
+"""BrokerRegistration (key 62): a process of a broker joins the cluster, and is given its epoch.
+
+v3: the epoch before a clean stop; from a broker that cannot say it, each stop counts as unclean.
+"""
+
+from __future__ import annotations
+
+from ....protocol.messages.broker_registration import Request, Response
+from ...cluster.controller.register_broker import RegisterBroker, RegisteredBroker
+from ...cluster.image import Endpoint
+from ...purgatory import Pending
+from .._context import Context
+from ..topics import CONTROLLER_TIMEOUT_MS, submit
+
+TELLS_CLEAN_STOP = 3
+
+
+def handle(request: Request, context: Context) -> Pending:
+    command = RegisterBroker(
+        request.broker_id,
+        request.incarnation_id,
+        {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in request.listeners},
+        request.rack,
+        {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features},
+        request.log_dirs,
+        request.cluster_id,
+        request.previous_broker_epoch if context.version >= TELLS_CLEAN_STOP else None,
+    )
+    return submit(command, CONTROLLER_TIMEOUT_MS, _answer, context)
+
+
+def _answer(result: RegisteredBroker) -> Response:
+    return Response(error_code=result.error_code, broker_epoch=result.broker_epoch)
