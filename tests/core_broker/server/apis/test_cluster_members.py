@@ -5,10 +5,15 @@ from isthmus.protocol.messages import (
     allocate_producer_ids,
     alter_partition,
     alter_partition_reassignments,
+    assign_replicas_to_dirs,
     broker_heartbeat,
     broker_registration,
+    controller_registration,
     unregister_broker,
+    unregister_controller,
+    update_features,
 )
+from isthmus.protocol.messages.metadata_records import FeatureLevelRecord
 from tests.running import run_by
 
 from .serving import serve
@@ -128,3 +133,51 @@ async def test_a_partition_moves_when_its_leader_says_that_the_new_replica_is_in
     _, done = await alter(2, [(1, -1), (2, -1)])
     assert (done.error_code, done.leader_id, done.isr, done.partition_epoch) == (0, 1, [1, 2], 2)
     assert not serving.image.topics["a"].partitions[0].is_moving
+
+
+@run_by(serve)
+async def test_features_are_refused_by_name(serving, /):
+    update = update_features.FeatureUpdate(feature="no.such", max_version_level=1)
+    answer = await serving.ask(update_features.Request(feature_updates=[update]))
+    assert (answer.error_code, answer.error_message) == (
+        E.INVALID_UPDATE_VERSION,
+        "The update failed for all features since the following feature had an error: Invalid update version 1 for "
+        "feature no.such. Local controller 1 does not support this feature.",
+    )
+    update = update_features.FeatureUpdate(feature="group.version", max_version_level=0)
+    answer = await serving.ask(update_features.Request(feature_updates=[update]), 1)
+    assert [(each.feature, each.error_code) for each in answer.results] == [("group.version", 0)]
+
+
+@run_by(serve)
+async def test_controllers_are_registered(serving, /):
+    listener = controller_registration.Listener(name="CONTROLLER", host="c", port=9094)
+    request = controller_registration.Request(controller_id=3, incarnation_id=bytes(16), listeners=[listener])
+    assert (await serving.ask(request)).error_code == 0
+    assert serving.image.controllers[3].endpoints["CONTROLLER"].port == 9094
+    answer = await serving.ask(unregister_controller.Request(controller_id=3))
+    assert answer.error_code == E.UNSUPPORTED_VERSION  # no metadata.version is finalized
+    level = FeatureLevelRecord(name="metadata.version", feature_level=33)
+    serving.image.apply([level], serving.image.offset + 1, serving.image.epoch)
+    for code in (E.NONE, E.CONTROLLER_ID_NOT_REGISTERED):
+        assert (await serving.ask(unregister_controller.Request(controller_id=3))).error_code == code
+    assert not serving.image.controllers
+
+
+@run_by(serve)
+async def test_directories_are_assigned(serving, /):
+    await serving.topic("a")
+    topic_id, broker = serving.image.topics["a"].id, serving.image.brokers[1]
+
+    def wanted(directory, index, epoch=broker.epoch):
+        rows = [assign_replicas_to_dirs.PartitionData(partition_index=index)]
+        topic = assign_replicas_to_dirs.TopicData(topic_id=topic_id, partitions=rows)
+        directories = [assign_replicas_to_dirs.DirectoryData(id=directory, topics=[topic])]
+        return assign_replicas_to_dirs.Request(broker_id=1, broker_epoch=epoch, directories=directories)
+
+    for index, code in ((0, E.NONE), (7, E.UNKNOWN_TOPIC_OR_PARTITION)):
+        [directory] = (await serving.ask(wanted(b"d" * 16, index))).directories
+        [row] = directory.topics[0].partitions
+        assert (directory.id, row.partition_index, row.error_code) == (b"d" * 16, index, code)
+    assert serving.image.topics["a"].partitions[0].directories == (b"d" * 16,)
+    assert (await serving.ask(wanted(b"d" * 16, 0, epoch=99))).error_code == E.STALE_BROKER_EPOCH
