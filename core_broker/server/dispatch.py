@@ -61,6 +61,7 @@ SERVED: dict[int, tuple[int, int]] = {
     55: (0, 2),
     60: (0, 2),
     61: (0, 0),
+    64: (0, 0),
     74: (0, 1),
     75: (0, 0),
     30000: (0, 0),
@@ -95,7 +96,7 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
 
 # Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
 # what is its own by itself.
-FORWARDED = (19, 20, 37, 43, 45, 46, 55)
+FORWARDED = (19, 20, 37, 43, 45, 46, 55, 64)
 FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
@@ -138,7 +139,8 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
-    55: "DescribeQuorum names the broker's listeners as the node's: the controller has none of its own",
+    55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
+    60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

@@ -20,6 +20,7 @@ from ...protocol.messages import (
     describe_quorum,
     elect_leaders,
     list_partition_reassignments,
+    unregister_broker,
 )
 
 STATES_SINCE = 6  # DeleteTopics
@@ -112,6 +113,12 @@ def _describe_quorum(request: describe_quorum.Request, version: int, error: Kafk
     return describe_quorum.Response(error_code=error.code, error_message=error.message)
 
 
+def _unregister_broker(
+    request: unregister_broker.Request, version: int, error: KafkaError
+) -> unregister_broker.Response:
+    return unregister_broker.Response(error_code=error.code, error_message=error.message)
+
+
 REFUSALS: Mapping[int, Callable[[Any, int, KafkaError], Any]] = {  # by key: (request, version, error) -> answer
     create_topics.API.key: _create_topics,
     delete_topics.API.key: _delete_topics,
@@ -120,4 +127,5 @@ REFUSALS: Mapping[int, Callable[[Any, int, KafkaError], Any]] = {  # by key: (re
     alter.API.key: _alter_reassignments,
     list_partition_reassignments.API.key: _list_reassignments,
     describe_quorum.API.key: _describe_quorum,
+    unregister_broker.API.key: _unregister_broker,
 }

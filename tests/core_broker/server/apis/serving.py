@@ -67,7 +67,7 @@ class Serving:
             ),
             cold_sends=ColdSends(self.files),
             preparing=Preparing(self.files, self.runtime, self.config["compression.queued.bytes"]),
-            cluster_id="cluster-x", node_id=1,
+            quorum=metadata, cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 
