@@ -19,6 +19,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .cluster.controller import Controller
+from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -186,8 +187,8 @@ class Broker:
 
     def _member(self, logs: LogManager) -> Member:
         config, server = self.config, self._server
-        if is_alone(config):
-            return alone(self.node_id)
+        if is_alone(config) and not server.controller_listeners:
+            return alone(self.node_id)  # no other node could reach it
         listener = config["controller.listener.names"][0].upper()
         named = [(each.name, each.advertised) for each in server.controller_listeners]
         own = tuple(QuorumEndpoint(name, address.host, address.port) for name, address in named)
@@ -198,10 +199,7 @@ class Broker:
 
         return Member(
             ReplicaKey(self.node_id, uuid_from_str(logs.directory_id)),
-            VoterSet.of(
-                Voter(ReplicaKey(each.node_id or 0), (QuorumEndpoint(listener, each.host, each.port),))
-                for each in voters(config)
-            ),
+            self._configured_voters(listener, own),
             own,
             [QuorumEndpoint(listener, each.host, each.port) for each in servers(config)],
             RaftOptions(
@@ -214,6 +212,19 @@ class Broker:
             logs.cluster_id,
             listener,
             option("fetch.max.bytes"),
+            option("fetch.snapshot.max.bytes"),
+            grows=is_alone(config),
+            joins=config["controller.quorum.auto.join.enable"] and "controller" in config["process.roles"],
+        )
+
+    def _configured_voters(self, listener: str, own: tuple[QuorumEndpoint, ...]) -> VoterSet:
+        """Those of controller.quorum.voters. A node that is told of no other is the first voter, until the log has more
+        of them (KIP-853)."""
+        if is_alone(self.config):
+            return VoterSet.of([Voter(ReplicaKey(self.node_id), own)])
+        return VoterSet.of(
+            Voter(ReplicaKey(each.node_id or 0), (QuorumEndpoint(listener, each.host, each.port),))
+            for each in voters(self.config)
         )
 
     def _furnish(self, metadata: MetadataQuorum, logs: LogManager) -> Services:
@@ -241,7 +252,7 @@ class Broker:
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
-            features={},
+            features=SUPPORTED,
             previous_epoch=logs.previous_broker_epoch,
             keep_epoch=logs.note_broker_epoch,
         )

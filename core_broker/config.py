@@ -139,6 +139,7 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("connections.max.idle.ms", _L, "600000", "A connection without a whole request for so long is closed", 1),
     O("controller.listener.names", _LIST, None, "Which listeners are for controllers; nodes reach each other's "
       "controllers by the first. None where a node is alone"),
+    O("controller.quorum.auto.join.enable", _B, "false", "A controller that is no voter asks to be one"),
     O("controller.quorum.bootstrap.servers", _LIST, "", "HOST:PORT of controllers, of which voters are found that "
       "controller.quorum.voters does not name"),
     O("controller.quorum.election.backoff.max.ms", _I, "1000", "Longest pause after an election without a result", 0),

@@ -63,8 +63,6 @@ REFUSED: tuple[tuple[str, str], ...] = (
     ("config.providers*", "values are taken as they stand: no class can be loaded that would replace them"),
     ("max.connection.creation.rate", _ALL_CONNECTIONS),
     ("max.connections.per.ip*", _ALL_CONNECTIONS),
-    # The cluster
-    ("controller.quorum.auto.join.enable", "a controller becomes a voter by a request alone (AddRaftVoter)"),
     # Data
     ("cordoned.log.dirs", "there is one directory of logs, which takes all partitions"),
     ("log.cleaner.enable", "topics with cleanup.policy=compact are always compacted"),
@@ -172,7 +170,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("connections.max.reauth.ms", _L, "0"),
     _k("controlled.shutdown.enable", _B, "true"),
     _k("controller.quorum.append.linger.ms", _I, "25", 0),
-    _k("controller.quorum.auto.join.enable", _B, "false"),
     _k("controller.quota.window.num", _I, "11", 1),
     _k("controller.quota.window.size.seconds", _I, "1", 1),
     _k("cordoned.log.dirs", _LIST, "", dynamic=True),

@@ -21,6 +21,7 @@ from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
+from .cluster.features import METADATA_VERSION as METADATA_FEATURE
 from .cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
@@ -118,7 +119,7 @@ def _records(
 ) -> Iterator[Any]:
     """The image in Kafka's records. No partition has a leader: Kafka's controller elects, under new leader epochs."""
     node_id, directory = int(identity["node.id"]), uuid_from_str(identity["directory.id"])
-    yield r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
+    yield r.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION)
     for name, topic in image.topics.items():
         yield r.TopicRecord(name=name, topic_id=topic.id)
         for index, partition in topic.partitions.items():

@@ -34,12 +34,12 @@ from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_log import MetadataLog, voters_record
 from .metadata_replay import Fold, replace_image
 from .quorum_peers import Peers
-from .quorum_wire import PRE_VOTE_VERSION, Invalid, QuorumWire
+from .quorum_wire import FEATURES_VERSION, PRE_VOTE_VERSION, Invalid, QuorumWire
 from .raft import Raft, RaftOptions
 from .raft_leader import Leader, Progress
 from .raft_voters import Endpoint, Endpoints, ReplicaKey, Voter, VoterSet
 
-FETCH_MAX_BYTES = 1 << 20  # of one answer, by default: controller.quorum.fetch.max.bytes
+FETCH_MAX_BYTES = 1 << 20  # of one answer, by default: controller.quorum.fetch.max.bytes, .fetch.snapshot.max.bytes
 MAX_HELD_REQUESTS = 10_000  # of other nodes, that wait for an answer
 RESIGN_TIMEOUT_S = 1.0  # for another voter to be elected when a leader stops
 
@@ -63,6 +63,9 @@ class Member:
     cluster_id: str | None = None
     listener: str = "CONTROLLER"
     fetch_max_bytes: int = FETCH_MAX_BYTES
+    snapshot_max_bytes: int = FETCH_MAX_BYTES
+    grows: bool = False  # see `Raft`
+    joins: bool = False
 
 
 def alone(node_id: int) -> Member:
@@ -100,7 +103,7 @@ class MetadataQuorum:
         self.on_failure: Callable[[], None] = lambda: None
         log.on_offline = self._break
         self._peers = peers
-        self._wire = QuorumWire(member.cluster_id, member.listener, member.fetch_max_bytes)
+        self._wire = QuorumWire(member.cluster_id, member.listener, member.fetch_max_bytes, member.snapshot_max_bytes)
         self._fold = Fold(image)
         self._reactions: list[React] = []
         self._events: deque[m.Event] = deque()
@@ -214,7 +217,7 @@ class MetadataQuorum:
         self._apply_soon()
         self.raft = Raft(
             member.key, self.log, voters, member.options, lambda n: random.randrange(n) if n > 0 else 0,
-            member.endpoints, [(each,) for each in member.servers], state,
+            member.endpoints, [(each,) for each in member.servers], state, member.grows, member.joins,
         )  # fmt: skip
         self._effects.extend(self.raft.start(self.now_ms()))
         self._flush_soon()
@@ -342,12 +345,11 @@ class MetadataQuorum:
     # --- Requests of other nodes --------------------------------------------------------------------------------------
 
     def handle(self, request: Any) -> Any:
-        """Answer a Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch or FetchSnapshot of the metadata: a response, or a
-        Pending if the answer takes a while."""
+        """Answer one of the requests that `quorum_wire.py` names: a response, or a Pending if that takes a while."""
         try:
             asked = self._wire.received(request)
         except Invalid as invalid:
-            return self._wire.refused(request, invalid.error)
+            return self._wire.refused(request, invalid.error, invalid.message)
         if self.raft is None or len(self._tokens) >= MAX_HELD_REQUESTS:
             return self._wire.refused(request, ErrorCode.BROKER_NOT_AVAILABLE)
         limit = request.max_bytes if isinstance(asked, (m.Fetch, m.FetchSnapshot)) else 0
@@ -357,9 +359,9 @@ class MetadataQuorum:
             if type(response) is m.Response:
                 pending.complete(self._wire.refused(request, response.error))
             elif isinstance(response, m.FetchSnapshotAnswer) and response.snapshot is not None:
-                self._answer_snapshot(pending, response, limit)
+                self._answer_snapshot(pending, request, response, limit)
             else:
-                pending.complete(self._wire.reply(self._with_records(response, limit)))
+                pending.complete(self._wire.reply(request, self._with_records(response, limit)))
 
         self.serve(asked, answer)
         return pending.answer if pending.done else pending
@@ -379,12 +381,12 @@ class MetadataQuorum:
             logger.error("cannot read the metadata for another node: %s", error.message)
             return replace(response, error=ErrorCode.UNKNOWN_SERVER_ERROR, read_from=None)
 
-    def _answer_snapshot(self, pending: Pending, response: m.FetchSnapshotAnswer, limit: int) -> None:
+    def _answer_snapshot(self, pending: Pending, request: Any, response: m.FetchSnapshotAnswer, limit: int) -> None:
         async def read() -> None:
             answer = response
             try:
                 size, data = await self.log.log.files.run(
-                    self.log.read_snapshot, response.position, min(limit, self.member.fetch_max_bytes)
+                    self.log.read_snapshot, response.position, min(limit, self.member.snapshot_max_bytes)
                 )
                 if not 0 <= response.position < size:
                     answer = replace(response, error=ErrorCode.POSITION_OUT_OF_RANGE)
@@ -392,7 +394,7 @@ class MetadataQuorum:
                     answer = replace(response, size=size, data=data)
             except OSError:  # another one has taken its place
                 answer = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
-            pending.complete(self._wire.reply(answer))
+            pending.complete(self._wire.reply(request, answer))
 
         task = asyncio.get_running_loop().create_task(read(), name="reading a metadata snapshot")
         self._last_token += 1
@@ -640,7 +642,11 @@ class MetadataQuorum:
             assert self._peers is not None
             node = next((each for each in send.endpoints if each.listener == self.member.listener), send.endpoints[0])
             api, message = self._wire.sent(send.request)
-            least = PRE_VOTE_VERSION if isinstance(send.request, m.Vote) and send.request.pre_vote else 0
+            least = 0
+            if isinstance(send.request, m.Vote) and send.request.pre_vote:
+                least = PRE_VOTE_VERSION
+            elif isinstance(send.request, m.ProbeVoter):
+                least = FEATURES_VERSION
             answer = await self._peers.request(node, api, message, timeout_ms, least)
             event = m.Answered(self.now_ms(), send.id, self._wire.answer(send.request, answer))
         except UnsupportedVersion as error:

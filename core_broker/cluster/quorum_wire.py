@@ -1,5 +1,5 @@
 """The quorum's requests and answers as Kafka's messages, and back: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and
-FetchSnapshot of `__cluster_metadata-0`.
+FetchSnapshot of `__cluster_metadata-0`, AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter.
 
 A message has the leader's address only for the listener that it is sent to, so an answer's endpoints get that name.
 """
@@ -10,35 +10,52 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.errors import ErrorCode
-from ...protocol.messages import begin_quorum_epoch, end_quorum_epoch, fetch, fetch_snapshot, vote
+from ...protocol.messages import (
+    add_raft_voter,
+    api_versions,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch,
+    fetch_snapshot,
+    remove_raft_voter,
+    update_raft_voter,
+    vote,
+)
 from ...protocol.schema import Api
 from . import raft_messages as m
 from .raft_messages import NO_NODE, UNKNOWN, OffsetAndEpoch
-from .raft_voters import Endpoint, Endpoints, ReplicaKey
+from .raft_voters import KRAFT_VERSIONS, Endpoint, Endpoints, ReplicaKey, Voter
 from .topic_names import CLUSTER_METADATA
 
 TOPIC_ID = bytes(15) + b"\x01"  # of the metadata's topic, always
-NOT_TOLD = 0x7FFFFFFFFFFFFFFF  # in place of a high watermark
+SOFTWARE = "isthmus"
 PRE_VOTE_VERSION = 2
+FEATURES_VERSION = 3
+KRAFT_VERSION = "kraft.version"
 
 Wire = Any  # a request or response of protocol.messages
 
 
 class Invalid(Exception):
-    """The request is for another partition or another cluster. `error`: the code at the top of the answer."""
+    """A request that is for another partition or another cluster, or makes no sense.
 
-    def __init__(self, error: ErrorCode) -> None:
-        super().__init__(error.name)
+    error: the code at the top of the answer; message: for answers that have room for one.
+    """
+
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
+        super().__init__(message or error.name)
         self.error = error
+        self.message = message
 
 
 class QuorumWire:
     """listener: the name of the listener that members of the quorum reach each other by."""
 
-    def __init__(self, cluster_id: str | None, listener: str, fetch_max_bytes: int) -> None:
+    def __init__(self, cluster_id: str | None, listener: str, fetch_max_bytes: int, snapshot_max_bytes: int) -> None:
         self.cluster_id = cluster_id
         self.listener = listener
         self.fetch_max_bytes = fetch_max_bytes
+        self.snapshot_max_bytes = snapshot_max_bytes
 
     # --- Requests that are sent ---------------------------------------------------------------------------------------
 
@@ -54,6 +71,19 @@ class QuorumWire:
                 return fetch.API, self._fetch(request)
             case m.FetchSnapshot():
                 return fetch_snapshot.API, self._fetch_snapshot(request)
+            case m.ProbeVoter():
+                return api_versions.API, api_versions.Request(
+                    client_software_name=SOFTWARE, client_software_version="1"
+                )
+            case m.AddVoter():
+                return add_raft_voter.API, self._add(request)
+            case m.RemoveVoter():
+                key = request.voter
+                return remove_raft_voter.API, remove_raft_voter.Request(
+                    cluster_id=self.cluster_id, voter_id=key.id, voter_directory_id=key.directory_id
+                )
+            case m.UpdateVoter():
+                return update_raft_voter.API, self._update(request)
         raise TypeError(f"{type(request).__name__} is not sent by the quorum")
 
     def _vote(self, request: m.Vote) -> vote.Request:
@@ -131,8 +161,31 @@ class QuorumWire:
         return fetch_snapshot.Request(
             cluster_id=self.cluster_id,
             replica_id=request.replica.id,
-            max_bytes=self.fetch_max_bytes,
+            max_bytes=self.snapshot_max_bytes,
             topics=[fetch_snapshot.TopicSnapshotRequest(name=CLUSTER_METADATA, partitions=[partition])],
+        )
+
+    def _add(self, request: m.AddVoter) -> add_raft_voter.Request:
+        return add_raft_voter.Request(
+            cluster_id=self.cluster_id,
+            timeout_ms=request.timeout_ms,
+            voter_id=request.voter.key.id,
+            voter_directory_id=request.voter.key.directory_id,
+            listeners=[add_raft_voter.Listener(name=n, host=h, port=p) for n, h, p in request.voter.endpoints],
+            ack_when_committed=request.ack_when_committed,
+        )
+
+    def _update(self, request: m.UpdateVoter) -> update_raft_voter.Request:
+        low, high = request.voter.kraft_versions
+        return update_raft_voter.Request(
+            cluster_id=self.cluster_id,
+            current_leader_epoch=request.epoch,
+            voter_id=request.voter.key.id,
+            voter_directory_id=request.voter.key.directory_id,
+            listeners=[update_raft_voter.Listener(name=n, host=h, port=p) for n, h, p in request.voter.endpoints],
+            kraft_version_feature=update_raft_voter.KRaftVersionFeature(
+                min_supported_version=low, max_supported_version=high
+            ),
         )
 
     # --- Answers that come --------------------------------------------------------------------------------------------
@@ -158,6 +211,14 @@ class QuorumWire:
                 return self._fetch_answer(answer)
             case m.FetchSnapshot():
                 return self._snapshot_answer(answer)
+            case m.ProbeVoter():
+                levels = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+                return m.ProbeAnswer(ErrorCode(answer.error_code), UNKNOWN, kraft_versions=levels.get(KRAFT_VERSION))
+            case m.AddVoter() | m.RemoveVoter():
+                return m.VoterAnswer(ErrorCode(answer.error_code), UNKNOWN, message=answer.error_message)
+            case m.UpdateVoter():
+                leader = answer.current_leader or update_raft_voter.CurrentLeader()
+                return m.VoterAnswer(ErrorCode(answer.error_code), leader.leader_epoch, leader.leader_id)
         raise TypeError(f"{type(request).__name__} is not sent by the quorum")
 
     def _fetch_answer(self, answer: fetch.Response) -> m.FetchAnswer:
@@ -206,7 +267,15 @@ class QuorumWire:
     def received(self, request: Wire) -> m.Request:
         """Raises Invalid."""
         if request.cluster_id is not None and self.cluster_id is not None and request.cluster_id != self.cluster_id:
-            raise Invalid(ErrorCode.INCONSISTENT_CLUSTER_ID)
+            reason = f"this is cluster {self.cluster_id}, not {request.cluster_id}"
+            raise Invalid(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+        match request:
+            case add_raft_voter.Request():
+                return m.AddVoter(self._voter(request), max(request.timeout_ms, 0), request.ack_when_committed)
+            case remove_raft_voter.Request():
+                return m.RemoveVoter(ReplicaKey(request.voter_id, request.voter_directory_id))
+            case update_raft_voter.Request():
+                return m.UpdateVoter(self._voter(request), request.current_leader_epoch)
         part = _asked(request)
         match request:
             case vote.Request():
@@ -244,14 +313,38 @@ class QuorumWire:
                 )
         raise TypeError(f"{type(request).__name__} is not the quorum's")
 
+    def _voter(self, request: Wire) -> Voter:
+        """Raises Invalid."""
+        endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+        if request.voter_id < 0 or not any(each.listener.upper() == self.listener for each in endpoints):
+            reason = (
+                f"voter {request.voter_id} has no endpoint for {self.listener}, by which controllers are reached here"
+            )
+            raise Invalid(ErrorCode.INVALID_REQUEST, reason)
+        levels = KRAFT_VERSIONS
+        if isinstance(request, update_raft_voter.Request):
+            feature = request.kraft_version_feature
+            levels = feature.min_supported_version, feature.max_supported_version
+            if not 0 <= levels[0] <= levels[1]:
+                raise Invalid(ErrorCode.INVALID_REQUEST)
+        return Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints, levels)
+
     # --- Answers that are sent ----------------------------------------------------------------------------------------
 
-    def refused(self, request: Wire, error: ErrorCode) -> Wire:
+    def refused(self, request: Wire, error: ErrorCode, message: str = "") -> Wire:
         """An answer with this error at its top."""
-        return _RESPONSES[type(request)](error)
+        made = _RESPONSES[type(request)](error_code=error)
+        if message and isinstance(made, (add_raft_voter.Response, remove_raft_voter.Response)):
+            made.error_message = message
+        return made
 
-    def reply(self, answer: m.Response) -> Wire:
+    def reply(self, request: Wire, answer: m.Response) -> Wire:
         match answer:
+            case m.VoterAnswer():
+                made = self.refused(request, answer.error, answer.message or "")
+                if isinstance(made, update_raft_voter.Response):
+                    made.current_leader = self._current_leader(answer)
+                return made
             case m.VoteAnswer():
                 result = vote.PartitionResult(
                     error_code=answer.error,
@@ -309,6 +402,12 @@ class QuorumWire:
         topic = fetch_snapshot.TopicSnapshot(name=CLUSTER_METADATA, partitions=[partition])
         return fetch_snapshot.Response(topics=[topic], node_endpoints=self._nodes(answer, fetch_snapshot.NodeEndpoint))
 
+    def _current_leader(self, answer: m.Response) -> update_raft_voter.CurrentLeader:
+        [node] = self._nodes(answer, dict) or [{"host": "", "port": 0}]
+        return update_raft_voter.CurrentLeader(
+            leader_id=answer.leader_id, leader_epoch=answer.epoch, host=node["host"], port=node["port"]
+        )
+
     def _nodes(self, answer: m.Response, make: Callable[..., Any]) -> list[Any]:
         """The leader's address, as far as it is known."""
         known = [each for each in answer.endpoints if each.listener == self.listener] or list(answer.endpoints)
@@ -317,12 +416,15 @@ class QuorumWire:
         return [make(node_id=answer.leader_id, host=known[0].host, port=known[0].port)]
 
 
-_RESPONSES: dict[type, Callable[[ErrorCode], Wire]] = {
-    vote.Request: lambda error: vote.Response(error_code=error),
-    begin_quorum_epoch.Request: lambda error: begin_quorum_epoch.Response(error_code=error),
-    end_quorum_epoch.Request: lambda error: end_quorum_epoch.Response(error_code=error),
-    fetch.Request: lambda error: fetch.Response(error_code=error),
-    fetch_snapshot.Request: lambda error: fetch_snapshot.Response(error_code=error),
+_RESPONSES: dict[type, Callable[..., Wire]] = {
+    vote.Request: vote.Response,
+    begin_quorum_epoch.Request: begin_quorum_epoch.Response,
+    end_quorum_epoch.Request: end_quorum_epoch.Response,
+    fetch.Request: fetch.Response,
+    fetch_snapshot.Request: fetch_snapshot.Response,
+    add_raft_voter.Request: add_raft_voter.Response,
+    remove_raft_voter.Request: remove_raft_voter.Response,
+    update_raft_voter.Request: update_raft_voter.Response,
 }
 
 

@@ -70,6 +70,8 @@ class Raft:
 
     me: this node, with endpoints for the voters' record. servers: addresses at which voters may be found.
     persisted: the last state that was; None at the first start. chance(n): a random number from 0 to n - 1.
+    grows: as the only voter that is configured, it puts the voters into the log, so that others can be added (KIP-853).
+    joins: as an observer, it asks to be a voter (controller.quorum.auto.join.enable, KIP-1186).
     """
 
     me: ReplicaKey
@@ -80,6 +82,8 @@ class Raft:
     endpoints: Endpoints = ()
     servers: Sequence[Endpoints] = ()
     persisted: m.Persist | None = None
+    grows: bool = False
+    joins: bool = False
 
     epoch: int = 0
     leader_id: int = NO_NODE
@@ -291,9 +295,13 @@ class Raft:
         self._change_role(role)
         self._set_leader(self.me.id, self.endpoints)
         self._persist()
-        voters, version = None, self.voters.kraft_version
-        if version >= changes.RECONFIGURABLE and (self.voters.last_offset == BEFORE_LOG or self._must_update_voter()):
-            voters = self.voters.last.with_voter(Voter(self.me, self.endpoints))
+        voters, version, own = None, self.voters.kraft_version, Voter(self.me, self.endpoints)
+        if version < changes.RECONFIGURABLE and self.grows and self.voters.last.has_only(self.me):
+            voters, version = VoterSet.of([own]), changes.RECONFIGURABLE
+        elif version >= changes.RECONFIGURABLE and (
+            self.voters.last_offset == BEFORE_LOG or self.voters.last.get(self.me.id) not in (None, own)
+        ):
+            voters = self.voters.last.with_voter(own) if self.is_voter else self.voters.last
         self._do(m.AppendLeaderChange(self.epoch, self.voters.last.ids, granted, voters, version))
         self._log_changes = True
         self._do(m.BecameLeader(self.epoch, role.start_offset))
@@ -807,8 +815,8 @@ class Raft:
             return
         if self._now_ms >= role.update_at_ms:
             role.update_at_ms = self._now_ms + UPDATE_VOTER_FETCH_TIMEOUTS * self.options.fetch_timeout_ms
-            if self.is_voter and self.voters.kraft_version >= changes.RECONFIGURABLE and self._must_update_voter():
-                request = m.UpdateVoter(Voter(self.me, self.endpoints), self.epoch)
+            request = self._own_change()
+            if request is not None:
                 self._send(self.leader_id, self.leader_endpoints, request)
         if role.snapshot is not None:
             part = m.FetchSnapshot(self.me, self.epoch, role.snapshot, role.position)
@@ -887,10 +895,20 @@ class Raft:
 
     # --- Changes of the voters (KIP-853): raft_changes.py decides them ------------------------------------------------
 
-    def _must_update_voter(self) -> bool:
-        """Whether the voters' record says something else of this node than is true."""
-        voter = self.voters.last.get(self.me.id)
-        return voter is not None and voter != Voter(self.me, self.endpoints)
+    def _own_change(self) -> m.Request | None:
+        """What a follower asks of the leader for itself: to correct its endpoints, or to make it a voter."""
+        if self.voters.kraft_version < changes.RECONFIGURABLE:
+            return None
+        own = Voter(self.me, self.endpoints)
+        known = self.voters.last.get(self.me.id)
+        if self.is_voter:
+            return m.UpdateVoter(own, self.epoch) if known != own else None
+        if not self.joins or self.is_stopping:
+            return None
+        if known is not None:
+            return m.RemoveVoter(known.key)  # it had this node's id, and another disk
+        # To wait for the commit would hold up the fetches that it needs.
+        return m.AddVoter(own, self.options.request_timeout_ms, ack_when_committed=False)
 
     def _voter_answer(self, error: ErrorCode, message: str | None = None) -> m.VoterAnswer:
         return m.VoterAnswer(error, self.epoch, self.leader_id, self.leader_endpoints, message)
@@ -944,8 +962,12 @@ class Raft:
         if change is None or not change.is_written or change.offset is not None:
             return
         change.offset = next((each.offset for each in event.changes if each.voters is not None), None)
-        is_enough = isinstance(change.request, m.AddVoter) and not change.request.ack_when_committed
-        if change.offset is not None and is_enough:
+        match change.request:
+            case m.AddVoter(ack_when_committed=waits):
+                pass
+            case request:
+                waits = isinstance(request, m.RemoveVoter)  # a voter that corrects its endpoints must fetch on
+        if change.offset is not None and not waits:
             self._end_change(role, ErrorCode.NONE)
 
     def _complete_change(self, role: Leader) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 NO_DIRECTORY = bytes(16)
+KRAFT_VERSIONS = (0, 1)  # the lowest and the highest kraft.version that this software supports
 BEFORE_LOG = -1  # the offset of voters that come from the configuration
 
 
@@ -47,7 +48,7 @@ class Voter:
 
     key: ReplicaKey
     endpoints: Endpoints = ()
-    kraft_versions: tuple[int, int] = (0, 1)
+    kraft_versions: tuple[int, int] = KRAFT_VERSIONS
 
 
 @dataclass(slots=True, frozen=True)

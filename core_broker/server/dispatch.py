@@ -59,11 +59,15 @@ SERVED: dict[int, tuple[int, int]] = {
     46: (0, 0),
     47: (0, 0),
     55: (0, 2),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
     64: (0, 0),
     74: (0, 1),
     75: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
+    94: (0, 0),
     30000: (0, 0),
 }
 
@@ -85,6 +89,7 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     54: (0, 1),
     55: (0, 2),
     56: (2, 3),
+    57: (0, 2),
     58: (0, 0),
     59: (0, 1),
     60: (0, 2),
@@ -92,11 +97,17 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     63: (0, 2),
     64: (0, 0),
     67: (0, 0),
+    70: (0, 0),
+    73: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
+    82: (0, 0),
+    94: (0, 0),
 }
 
 # Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
 # what is its own by itself.
-FORWARDED = (19, 20, 37, 43, 45, 46, 55, 64)
+FORWARDED = (19, 20, 37, 43, 45, 46, 55, 57, 64, 80, 81, 94)
 FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
@@ -123,7 +134,8 @@ DIFFERENCES: dict[int, str] = {
     "leaves it without an answer",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer groups "
+    "and of share groups are missing",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "

@@ -17,6 +17,7 @@ from integration_tests.cluster.oracle.oracle import Oracle, Refused
 from isthmus.core_broker.cluster.controller import (
     AlterPartition,
     AlterReassignments,
+    AssignDirectories,
     BalanceLeaders,
     BrokerHeartbeat,
     Election,
@@ -25,9 +26,10 @@ from isthmus.core_broker.cluster.controller import (
     FenceBroker,
     RegisterBroker,
     UnregisterBroker,
+    UpdateFeatures,
     WantedIsr,
 )
-from isthmus.core_broker.cluster.image import METADATA_VERSION
+from isthmus.core_broker.cluster.features import KRAFT_VERSION, LATEST, METADATA_VERSION, SUPPORTED
 from isthmus.protocol.messages import metadata_records as r
 from tests.core_broker.cluster.support import ELR, ENDPOINTS, Cluster
 
@@ -35,8 +37,7 @@ SEEDS = range(60)
 STEPS = 80
 BROKERS = (1, 2, 3, 4, 5)
 SESSION_MS = 9_000
-LATEST = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=33)
-FEATURES = {METADATA_VERSION: (7, 33), ELR.name: (0, 1)}
+LEVEL = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=LATEST)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ class Both:
         self.topics = 0
         self.incarnations = 0
         oracle.ask("new", cluster_id="cluster-x", session_ms=SESSION_MS)
-        self.ours.apply(LATEST, *([ELR] if has_elr else []))
+        self.ours.apply(LEVEL, *([ELR] if has_elr else []))
         self.kafka.apply(self.ours.records, 0)
 
     @property
@@ -109,7 +110,7 @@ class Both:
             existing.epoch if existing is not None and self.chance.random() < 0.5 else self.chance.choice((-1, 3))
         )
         low = 0 if self.chance.random() < 0.95 else 2
-        features = FEATURES | {ELR.name: (low, low + 1)}
+        features = {**SUPPORTED, ELR.name: (low, low + 1)}
         directories = [bytes([broker_id, number, *[7] * 14]) for number in range(1 + broker_id % 2)]
         if self.chance.random() < 0.04:
             directories = self.chance.choice(
@@ -348,6 +349,39 @@ class Both:
         self.same(BalanceLeaders(), lambda result: None, "balance")
         self.same(ElectUncleanLeaders(), lambda result: None, "elect_unclean")
 
+    def assign_directories(self) -> None:
+        found = self.some_partition()
+        if found is None or not self.image.brokers:
+            return
+        topic, index, partition = found
+        broker = self.chance.choice(list(self.image.brokers.values()))
+        epoch = broker.epoch - (self.chance.random() < 0.05)
+        directory = self.chance.choice((*broker.log_dirs, *broker.log_dirs, bytes([broker.id, 9, *[7] * 14])))
+        topic_id = topic.id if self.chance.random() < 0.95 else bytes([9] * 16)
+        index = index if self.chance.random() < 0.95 else 99
+        self.same(
+            AssignDirectories(broker.id, epoch, [(directory, topic_id, [index])]),
+            lambda result: [[each.index, each.error_code] for item in result.items for each in item.partitions],
+            "assign_dirs",
+            broker_id=broker.id,
+            broker_epoch=epoch,
+            directories=[{"id": directory, "topics": [{"topic_id": topic_id, "partitions": [index]}]}],
+        )
+
+    def update_features(self) -> None:
+        """Levels that may be refused; those that are not are only tried."""
+        name, highest = self.chance.choice([*((name, high) for name, (_, high) in SUPPORTED.items()), ("no.such", 1)])
+        if name == KRAFT_VERSION:
+            return  # the quorum's
+        level, kind = (
+            self.chance.choice((-1, 0, 1, highest - 1, highest, highest + 1, 17, 29)),
+            self.chance.randint(1, 3),
+        )
+        result = self.ours.run(UpdateFeatures([(name, level, kind)], validate_only=True))
+        ours = [result.error_code, result.error_message]
+        _, theirs = self.kafka.ask("update_features", updates=[[name, level, kind]], validate_only=True)
+        assert ours == theirs, (name, level, kind)
+
     def unregister(self) -> None:
         broker_id = self.chance.choice((*BROKERS, 9))
         self.same(UnregisterBroker(broker_id), lambda result: None, "unregister", broker_id=broker_id)
@@ -375,6 +409,7 @@ def in_order(records: list[Any]) -> list[Any]:
 ODDS = {
     Both.register: 8, Both.heartbeat: 14, Both.all_live: 10, Both.silence: 6, Both.create: 8, Both.alter_partition: 18,
     Both.catch_up: 14, Both.reassign: 10, Both.elect: 6, Both.balance: 4, Both.unregister: 2,
+    Both.assign_directories: 4, Both.update_features: 3,
 }  # fmt: skip
 
 

@@ -75,8 +75,9 @@ class Cluster:
         match chance.choice(("kill", "kill", "power", "cut", "one way", "reset", "all")):
             case "kill":
                 self.kill(number, power=False)
-            case "power" if not dead:  # a power cut loses what is not on the disk: never of two at a time
-                self.kill(number, power=True)
+            case "power":
+                # It loses what is not on the disk: all others must have that.
+                self.kill(number, power=not dead and self.are_in_sync())
             case "cut" | "one way" as kind:
                 name = self.hosts[number].name
                 others = [host.name for each, host in self.hosts.items() if each != number]
@@ -141,14 +142,27 @@ class Cluster:
                         return f"{broker.host}:{broker.port}"
         return address
 
+    def are_in_sync(self) -> bool:
+        """Whether all replicas of all partitions are in sync, as their leaders and all others know it."""
+        for host in self.hosts.values():
+            if host.broker is None or host.broker._replicas is None:
+                return False
+            for indexes in host.broker._replicas.partitions.values():
+                for held in indexes.values():
+                    if len(held.isr) < len(held.replicas):
+                        return False
+        return True
+
     # --- What must hold -----------------------------------------------------------------------------------------------
 
     async def settled(self, topic: str, partitions: int) -> None:
         """Wait until all replicas of all partitions are in sync and have the same bytes, whoever leads."""
 
+        views: list[Any] = []
+
         def are_same() -> bool:
             for index in range(partitions):
-                views = []
+                views.clear()
                 for host in self.hosts.values():
                     broker = host.broker
                     if broker is None or broker._replicas is None:
@@ -156,7 +170,7 @@ class Cluster:
                     held = broker._replicas.partitions.get(topic, {}).get(index)
                     if held is not None:
                         views.append((held.leader, tuple(sorted(held.replicas)), tuple(sorted(held.isr))))
-                if len(set(views)) != 1 or len(views) != len(views[0][1]) or views[0][1] != views[0][2]:
+                if len(dict.fromkeys(views)) != 1 or len(views) != len(views[0][1]) or views[0][1] != views[0][2]:
                     return False
                 copies = {
                     host.partition_bytes(topic, index) for number, host in self.hosts.items() if number in views[0][1]
@@ -165,7 +179,11 @@ class Cluster:
                     return False
             return True
 
-        await self.sim.until(are_same, "all replicas are in sync and the same", SETTLE_S)
+        try:
+            await self.sim.until(are_same, "all replicas are in sync and the same", SETTLE_S)
+        except AssertionError as error:
+            states = [(number, host.alive, host.broker and host.broker.doing) for number, host in self.hosts.items()]
+            raise AssertionError(f"{error}: (leader, replicas, in sync) by replica {views}; brokers {states}") from None
 
     def stored(self, topic: str, partitions: int) -> list[Stored]:
         """What all replicas have in the end; `settled` before."""

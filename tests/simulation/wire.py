@@ -22,7 +22,7 @@ from .workload import Sent, Workload
 
 VERSIONS = {
     0: 9, 1: 11, 2: 5, 3: 8, 8: 8, 9: 7, 10: 3, 11: 5, 12: 3, 13: 3, 14: 3, 16: 3, 19: 5, 20: 3, 21: 1, 22: 4, 42: 1,
-    30000: 0,
+    55: 2, 81: 0, 30000: 0,
 }  # fmt: skip
 MAX_IN_FLIGHT = 5
 ANSWER_TIMEOUT_S = 8.0

@@ -4,6 +4,7 @@ from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from .alter_configs import AlterConfigs
 from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
+from .assign_directories import AssignDirectories, AssignedPartition, AssignedTopic
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Decision, Item, Result, View
@@ -18,12 +19,16 @@ from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
 from .reassignments import AlterReassignments, ReassignedPartition, ReassignedTopic
 from .register_broker import RegisterBroker, RegisteredBroker
+from .register_controller import RegisterController, UnregisterController
 from .resources import AlteredResource
 from .sessions import Sessions
 from .unregister_broker import UnregisterBroker
+from .update_features import Activate, UpdateFeatures, Upgrade
+from .watch import Watch
 
 __all__ = [
     "NEXT_EPOCH",
+    "Activate",
     "AllocateProducerIds",
     "AlterConfigs",
     "AlterPartition",
@@ -31,6 +36,9 @@ __all__ = [
     "AlteredPartition",
     "AlteredResource",
     "AlteredTopic",
+    "AssignDirectories",
+    "AssignedPartition",
+    "AssignedTopic",
     "BalanceLeaders",
     "Balanced",
     "BrokerHeartbeat",
@@ -60,6 +68,7 @@ __all__ = [
     "ReassignedPartition",
     "ReassignedTopic",
     "RegisterBroker",
+    "RegisterController",
     "RegisterMirrorLink",
     "RegisteredBroker",
     "RegisteredLink",
@@ -67,8 +76,12 @@ __all__ = [
     "Sessions",
     "TopicElections",
     "UnregisterBroker",
+    "UnregisterController",
+    "UpdateFeatures",
+    "Upgrade",
     "View",
     "WantedIsr",
+    "Watch",
     "cluster_ordinal",
     "new_topic",
 ]

@@ -1,12 +1,10 @@
-"""DescribeQuorum (key 55): leader, voters and observers of the metadata log, as its leader knows them.
+"""DescribeQuorum (key 55): leader, voters and observers of the metadata log.
 
-v1: when they were caught up (KIP-836). v2: error messages, directories and the voters' addresses (KIP-853). Nothing but
-`__cluster_metadata-0` can be asked for.
+v1: when voters were caught up (KIP-836). v2: error messages and the voters' addresses (KIP-853), which are those of
+their listeners: there is none for controllers alone. Nothing but `__cluster_metadata-0` can be asked for.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.describe_quorum import (
@@ -19,12 +17,11 @@ from ....protocol.messages.describe_quorum import (
     TopicData,
 )
 from ...cluster.controller.common import default_message
-from ...cluster.raft_leader import Progress
+from ...cluster.controller.quorum import Quorum, Replica
 from ...cluster.topic_names import CLUSTER_METADATA
 from .._context import Context
 
-NODES_SINCE = 2
-NEVER = -1
+NODES_SINCE = 2  # and directory ids
 NOT_LEADER = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader. For "
     "requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
@@ -35,24 +32,23 @@ def handle(request: Request, context: Context) -> Response:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if asked != [(CLUSTER_METADATA, [0])]:
         return Response(error_message="", topics=[_unknown(topic, indexes) for topic, indexes in asked])
-    quorum = context.services.quorum
-    voters, observers = quorum.progress
-    if not voters:
-        partition = PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=NOT_LEADER)
-        return Response(error_message="", topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])])
+    quorum = context.services.controller.quorum
+    if quorum.leader_id != context.services.node_id:
+        row = PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=NOT_LEADER)
+        return Response(error_message="", topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[row])])
     partition = PartitionData(
         partition_index=0,
         error_message="",
         leader_id=quorum.leader_id,
-        leader_epoch=quorum.epoch,
+        leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=_states(voters.values(), context),
-        observers=_states(observers.values(), context),
+        current_voters=[_replica(each, context.version) for each in quorum.voters],
+        observers=[_replica(each, context.version) for each in quorum.observers],
     )
     return Response(
         error_message="",
         topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-        nodes=_nodes(context) if context.version >= NODES_SINCE else [],
+        nodes=_nodes(quorum, context) if context.version >= NODES_SINCE else [],
     )
 
 
@@ -64,35 +60,24 @@ def _unknown(topic: str, indexes: list[int]) -> TopicData:
     return TopicData(topic_name=topic, partitions=rows)
 
 
-def _states(replicas: Iterable[Progress], context: Context) -> list[ReplicaState]:
-    """By id. Times are wall time; the leader itself is caught up now."""
-    quorum = context.services.quorum
-    wall_ms, now_ms = context.services.runtime.wall_ms(), quorum.now_ms()
-    rows = []
-    for each in sorted(replicas, key=lambda each: each.key):
-        row = ReplicaState(replica_id=each.key.id, replica_directory_id=each.key.directory_id)
-        if each.key.id == quorum.leader_id:
-            row.log_end_offset = quorum.log.next_offset
-            row.last_fetch_timestamp = row.last_caught_up_timestamp = wall_ms
-        else:
-            row.log_end_offset = each.end_offset
-            row.last_fetch_timestamp, row.last_caught_up_timestamp = (
-                NEVER if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (each.fetched_ms, each.caught_up_ms)
-            )
-        rows.append(row)
-    return rows
+def _replica(replica: Replica, version: int) -> ReplicaState:
+    return ReplicaState(
+        replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id if version >= NODES_SINCE else bytes(16),
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.fetched_ms,
+        last_caught_up_timestamp=replica.caught_up_ms,
+    )
 
 
-def _nodes(context: Context) -> list[Node]:
-    """The voters; one that is alone, and has no listener for controllers, by its listeners for clients."""
-    services = context.services
-    found = []
-    for voter in services.quorum.voters.voters:
-        listeners = [Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints]
-        broker = services.image.brokers.get(voter.key.id)
-        if not listeners and services.own_controllers:
-            listeners = [Listener(name=name, host=host, port=port) for name, host, port in services.own_controllers]
-        elif not listeners and broker is not None:
-            listeners = [Listener(name=name, host=each.host, port=each.port) for name, each in broker.endpoints.items()]
-        found.append(Node(node_id=voter.key.id, listeners=listeners))
-    return found
+def _nodes(quorum: Quorum, context: Context) -> list[Node]:
+    """The voters by their endpoints. A broker alone has those of its listeners for controllers, or of all others."""
+    nodes = []
+    for node_id, endpoints in quorum.endpoints:
+        told = endpoints or context.services.own_controllers
+        listeners = [Listener(name=name, host=host, port=port) for name, host, port in told]
+        broker = context.services.image.brokers.get(node_id)
+        if not listeners and broker is not None:
+            listeners = [Listener(name=n, host=each.host, port=each.port) for n, each in broker.endpoints.items()]
+        nodes.append(Node(node_id=node_id, listeners=listeners))
+    return nodes

@@ -14,7 +14,9 @@ from isthmus.core_broker.cluster.quorum import Member, MetadataQuorum
 from isthmus.core_broker.cluster.raft_voters import Endpoint, ReplicaKey, Voter, VoterSet
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending
+from isthmus.protocol.messages import api_versions
 from isthmus.protocol.schema import Api
+from tests.simulation.files import SimDisk
 from tests.simulation.hosts import ProcessKilled
 from tests.simulation.runner import Simulation
 
@@ -57,6 +59,12 @@ class Node:
         self.quorum = self.controller = None
         self.world.broke(self.id)
 
+    def give_empty_disk(self) -> None:
+        """The machine comes back with nothing: its directory has another id."""
+        self.kill()
+        self.world.disks[self.id] += 1
+        self.machine.disk = SimDisk(self.world.sim, self.machine.name, self.machine.random)
+
     async def stop(self) -> None:
         assert self.controller is not None
         await self.run(self.controller.close())
@@ -76,17 +84,26 @@ class Node:
 
 
 class World:
-    """configured: the voters' ids."""
+    """All are voters by their configuration. Or they join: the first begins alone, and the others ask to be added."""
 
-    def __init__(self, sim: Simulation, ids: Sequence[int]) -> None:
+    def __init__(self, sim: Simulation, ids: Sequence[int], joins: bool = False) -> None:
         self.sim = sim
+        self.joins = joins
+        self.disks = dict.fromkeys(ids, 0)  # how often each was given an empty one
         self.voters = VoterSet.of(Voter(ReplicaKey(each), (endpoint(each),)) for each in ids)
         self.nodes = {each: Node(self, each) for each in ids}
         self.cuts: dict[tuple[int, int], None] = {}
         self.under_way: dict[asyncio.Future[Any], tuple[int, int]] = {}
 
     def member(self, node_id: int) -> Member:
-        return Member(ReplicaKey(node_id, bytes([node_id]) * 16), self.voters, (endpoint(node_id),), cluster_id="c")
+        key = ReplicaKey(node_id, bytes([node_id]) * 15 + bytes([self.disks[node_id]]))
+        own = (endpoint(node_id),)
+        if not self.joins:
+            return Member(key, self.voters, own, cluster_id="c")
+        servers = [endpoint(each) for each in self.nodes]
+        if node_id == min(self.nodes):
+            return Member(key, VoterSet.of([Voter(ReplicaKey(node_id), own)]), own, servers, cluster_id="c", grows=True)
+        return Member(key, VoterSet(), own, servers, cluster_id="c", joins=True)
 
     async def start(self) -> None:
         for node in self.nodes.values():
@@ -136,6 +153,9 @@ class LocalPeers:
         other = world.nodes[there]
         if other.quorum is None:
             raise ConnectionLost("nobody listens")
+        if api.key == api_versions.API.key:
+            level = api_versions.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+            return api_versions.Response(supported_features=[level])
         data = b"".join(map(bytes, api.encode_request(message, api.max_version)))
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         world.under_way[future] = way

@@ -59,8 +59,8 @@ class Cluster:
     def register(self, broker_id: int, **fields: Any) -> Any:
         """A new process of a broker; it stays fenced."""
         self.starts += 1
-        fields = {"incarnation_id": self.starts.to_bytes(16), "endpoints": ENDPOINTS, **fields}
-        return self.run(RegisterBroker(broker_id, **fields))
+        given = {"incarnation_id": self.starts.to_bytes(16), "endpoints": ENDPOINTS, "cluster_id": "cluster-x"}
+        return self.run(RegisterBroker(broker_id, **given | fields))
 
     def start(self, broker_id: int, **fields: Any) -> Any:
         """A new process of a broker, which is unfenced at once."""

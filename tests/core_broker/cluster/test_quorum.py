@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 
 from isthmus.core_broker.cluster.controller import BrokerHeartbeat, CreateTopics, RegisterBroker, new_topic
+from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import remove_raft_voter as rrv
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
 from .quorum_world import Node, World
 
 
-def in_world(test: Callable[[World], Coroutine[Any, Any, None]], ids: tuple[int, ...] = (1, 2, 3)) -> None:
+def in_world(
+    test: Callable[[World], Coroutine[Any, Any, None]], ids: tuple[int, ...] = (1, 2, 3), joins: bool = False
+) -> None:
     async def scenario(sim: Simulation) -> None:
-        world = World(sim, ids)
+        world = World(sim, ids, joins)
         await world.start()
         await test(world)
 
@@ -26,7 +30,7 @@ def in_world(test: Callable[[World], Coroutine[Any, Any, None]], ids: tuple[int,
 
 
 async def create(node: Node, name: str) -> int:
-    if node.quorum is not None and not node.quorum.image.brokers:
+    if node.quorum is not None and all(broker.fenced for broker in node.quorum.image.brokers.values()):
         registered = await node.submit(RegisterBroker(7, bytes(16), {}))
         await node.submit(BrokerHeartbeat(7, registered.broker_epoch, registered.broker_epoch))
     [item] = (await node.submit(CreateTopics([new_topic(name)]))).items
@@ -102,6 +106,78 @@ async def test_member_that_was_behind_the_snapshot_gets_it(world: World, /) -> N
     late.kill(power=True)
     await late.start()
     await world.sim.until(lambda: late.topics == ["a", "gone", "b", "c", "d"], "it has all again")
+
+
+async def voters_are(world: World, *ids: int) -> None:
+    nodes = [node for node in world.nodes.values() if node.quorum is not None]
+    await world.sim.until(lambda: all(node.quorum.voters.ids == list(ids) for node in nodes), f"voters {ids}", 60.0)
+
+
+@run_by(in_world, joins=True)
+async def test_quorum_of_one_grows_and_survives_its_first_voter(world: World, /) -> None:
+    first = await world.leader()
+    assert await create(first, "a") == ErrorCode.NONE
+    await voters_are(world, 1, 2, 3)
+    first.kill()
+    second = await world.leader([2, 3])
+    assert await create(second, "b") == ErrorCode.NONE
+    await first.start()
+    await world.sim.until(lambda: first.topics == ["a", "b"], "it has all")
+    assert [each.endpoints[0].host for each in first.quorum.voters.voters] == ["node1", "node2", "node3"]
+
+
+@run_by(in_world, joins=True)
+async def test_voter_with_an_empty_disk_is_replaced_by_itself(world: World, /) -> None:
+    leader = await world.leader()
+    assert await create(leader, "a") == ErrorCode.NONE
+    await voters_are(world, 1, 2, 3)
+    lost = world.nodes[3]
+    lost.give_empty_disk()
+    await lost.start()
+    key = lost.quorum.member.key
+    await world.sim.until(lambda: leader.quorum.voters.has(key), "its new directory votes", 60.0)
+    await world.sim.until(lambda: lost.topics == ["a"], "it has all")
+    await voters_are(world, 1, 2, 3)
+
+
+@run_by(in_world, joins=True)
+async def test_voter_is_removed_by_a_request(world: World, /) -> None:
+    leader = await world.leader()
+    await voters_are(world, 1, 2, 3)
+    await leader.run(leader.quorum.snapshot_if_due(1, 0))  # the voters are in its header then
+    key = world.nodes[3].quorum.member.key
+    world.nodes[3].kill()
+    wrong = rrv.Request(cluster_id="c", voter_id=3, voter_directory_id=bytes(16))
+    assert (await asked(leader, wrong)).error_code == ErrorCode.VOTER_NOT_FOUND
+    assert (await asked(leader, replace_cluster(wrong))).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    answer = await asked(leader, rrv.Request(cluster_id="c", voter_id=3, voter_directory_id=key.directory_id))
+    assert answer.error_code == ErrorCode.NONE
+    await voters_are(world, 1, 2)
+    follower = world.nodes[2]
+    assert (await asked(follower, wrong)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for node in (leader, follower):
+        node.kill(power=True)
+    for node in (leader, follower):
+        await node.start()
+    await voters_are(world, 1, 2)
+    await world.leader()
+
+
+async def asked(node: Node, request: Any) -> Any:
+    return await node.run(answered(node, request))
+
+
+async def answered(node: Node, request: Any) -> Any:
+    answer = node.quorum.handle(request)
+    if isinstance(answer, Pending):
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.when_done(done.set_result)
+        return await done
+    return answer
+
+
+def replace_cluster(request: rrv.Request) -> rrv.Request:
+    return rrv.Request(cluster_id="another", voter_id=request.voter_id, voter_directory_id=request.voter_directory_id)
 
 
 @pytest.mark.parametrize("count", range(1, 40, 3))
