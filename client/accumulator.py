@@ -143,6 +143,7 @@ class Accumulator:
         self.last_offset = -1  # the highest acknowledged one
         self.last_number: float = -1  # number of the batch it belongs to
         self.failures = 0  # in a row
+        self.failed_node: int | None = None  # that led the partition at the last failure
         self.retry_at = 0.0
         self.error: Exception | None = None  # why nothing more may be written to the partition
 
@@ -358,9 +359,14 @@ class Accumulator:
         self._is_known = False
         self.gap = True
 
-    def backed_off(self, retry_at: float) -> None:
-        self.failures += 1
-        self.retry_at = max(self.retry_at, retry_at)
+    def hold(self, retry_at: float, node: int | None) -> None:
+        """Send nothing before `retry_at`, unless another node than this one leads the partition earlier."""
+        self.retry_at, self.failed_node = max(self.retry_at, retry_at), node
+
+    def led_by(self, node: int | None) -> None:
+        """A leader that has not failed is not kept waiting."""
+        if node is not None and node != self.failed_node:
+            self.retry_at = 0.0
 
     def _put_back(self, batch: Batch) -> None:
         at = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import (
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_groups,
@@ -15,9 +16,11 @@ from ..protocol.messages import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    elect_leaders,
     incremental_alter_configs,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
 )
 from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
@@ -33,6 +36,7 @@ SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
+PREFERRED, UNCLEAN = 0, 1  # kinds of election
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,15 @@ class NewTopic:
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reassignment:
+    """A partition on its way to other nodes. replicas: all that hold it meanwhile."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 class Admin:
@@ -60,6 +73,28 @@ class Admin:
                     return await self.client.request(message, node_id, most_version=most_version)
                 except ClientError as error:
                     await operation.again(error)
+
+    async def _ask_controller(
+        self, message: Any, codes: Callable[[Any], Iterable[int]], most_version: int | None = None
+    ) -> Any:
+        """Ask for what only the controller decides. Brokers of a KRaft cluster forward that, so any will do, unless one
+        refuses: then the controller of fresh metadata is asked. codes: the errors of an answer."""
+        name = type(message).API.name
+        node: int | None = None
+        async with self.client.operation(name, self.timeout_ms) as operation:
+            while True:
+                error: KafkaError | ClientError
+                try:
+                    answer = await self.client.request(message, node, most_version=most_version)
+                    if ErrorCode.NOT_CONTROLLER not in codes(answer):
+                        return answer
+                    error = KafkaError.of(ErrorCode.NOT_CONTROLLER, f"{name}: the broker knows no controller")
+                except ClientError as failed:
+                    error = failed
+                await operation.again(error)
+                await self.client.refresh_metadata([])
+                is_refused = isinstance(error, KafkaError) and self.client.controller_id in self.client.nodes
+                node = self.client.controller_id if is_refused else None
 
     # --- Topics -------------------------------------------------------------------------------------
 
@@ -98,7 +133,7 @@ class Admin:
         )
         names = ", ".join(each.name for each in topics[:NAMES_SHOWN])
         async with self.client.operation(f"creation of {names}", self.timeout_ms):
-            answer = await self._ask(request)
+            answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.topics))
             there = [each.name for each in answer.topics if each.error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)]
             if there and not validate_only:
                 await self.client.wait_for_topics(there)
@@ -107,7 +142,9 @@ class Admin:
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and their data. All are tried; then the first error is raised."""
         request = delete_topics.Request(topic_names=list(names), timeout_ms=self.timeout_ms)
-        answer = await self._ask(request, most_version=NAMES_UP_TO)
+        answer = await self._ask_controller(
+            request, lambda answer: (each.error_code for each in answer.responses), NAMES_UP_TO
+        )
         for name in names:
             self.client.topics.pop(name, None)
         for each in answer.responses:
@@ -120,7 +157,7 @@ class Admin:
         wanted = create_partitions.CreatePartitionsTopic(name=topic, count=count, assignments=None)
         request = create_partitions.Request(topics=[wanted], timeout_ms=self.timeout_ms)
         async with self.client.operation(f"growing topic {topic} to {count} partitions", self.timeout_ms) as operation:
-            answer = await self._ask(request)
+            answer = await self._ask_controller(request, lambda answer: (each.error_code for each in answer.results))
             _raise_first((f"topic {each.name}", each.error_code, each.error_message) for each in answer.results)
             while True:
                 await self.client.refresh_metadata([topic])
@@ -128,6 +165,75 @@ class Admin:
                     return
                 told = f"metadata has {len(self.client.partitions(topic))} of them"
                 await operation.again(KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, told))
+
+    # --- Leaders and replicas -----------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, kind: int = PREFERRED
+    ) -> list[TopicPartition]:
+        """Let the preferred replicas lead (PREFERRED), or any live one where there is no leader (UNCLEAN: may lose
+        records), of these partitions or of all. Returns those that have another leader now. All are tried; then the
+        first error is raised."""
+        topics: dict[str, Any] = {}
+        for tp in partitions or ():
+            topic = elect_leaders.TopicPartitions(topic=tp.topic, partitions=[])
+            topics.setdefault(tp.topic, topic).partitions.append(tp.partition)
+        request = elect_leaders.Request(
+            election_type=kind,
+            topic_partitions=None if partitions is None else list(topics.values()),
+            timeout_ms=self.timeout_ms,
+        )
+        answer = await self._ask_controller(
+            request,
+            lambda answer: [
+                answer.error_code,
+                *(each.error_code for topic in answer.replica_election_results for each in topic.partition_result),
+            ],
+        )
+        _raise_first([("election of leaders", answer.error_code, None)])
+        results = {
+            TopicPartition(topic.topic, each.partition_id): each
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        }
+        _raise_first(
+            (f"election of the leader of {tp.topic}-{tp.partition}", each.error_code, each.error_message)
+            for tp, each in results.items()
+            if each.error_code != ErrorCode.ELECTION_NOT_NEEDED
+        )
+        return [tp for tp, each in results.items() if not each.error_code]
+
+    async def alter_partition_reassignments(self, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Begin to move partitions to these nodes, the first of which is the preferred leader; None ends a move that is
+        under way (KIP-455). All are tried; then the first error is raised."""
+        topics: dict[str, Any] = {}
+        for tp, nodes in wanted.items():
+            partition = alter_partition_reassignments.ReassignablePartition(
+                partition_index=tp.partition, replicas=None if nodes is None else list(nodes)
+            )
+            topic = alter_partition_reassignments.ReassignableTopic(name=tp.topic, partitions=[])
+            topics.setdefault(tp.topic, topic).partitions.append(partition)
+        request = alter_partition_reassignments.Request(timeout_ms=self.timeout_ms, topics=list(topics.values()))
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([("move of partitions", answer.error_code, answer.error_message)])
+        _raise_first(
+            (f"move of {topic.name}-{each.partition_index}", each.error_code, each.error_message)
+            for topic in answer.responses
+            for each in topic.partitions
+        )
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """All partitions on their way to other nodes."""
+        request = list_partition_reassignments.Request(timeout_ms=self.timeout_ms)
+        answer = await self._ask_controller(request, lambda answer: [answer.error_code])
+        _raise_first([("moves of partitions", answer.error_code, answer.error_message)])
+        return {
+            TopicPartition(topic.name, each.partition_index): Reassignment(
+                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        }
 
     # --- Options ------------------------------------------------------------------------------------
 
@@ -158,7 +264,10 @@ class Admin:
         resource = incremental_alter_configs.AlterConfigsResource(
             resource_type=TOPIC, resource_name=topic, configs=configs
         )
-        answer = await self._ask(incremental_alter_configs.Request(resources=[resource]))
+        answer = await self._ask_controller(
+            incremental_alter_configs.Request(resources=[resource]),
+            lambda answer: (each.error_code for each in answer.responses),
+        )
         _raise_first((f"topic {each.resource_name}", each.error_code, each.error_message) for each in answer.responses)
 
     # --- Offsets ------------------------------------------------------------------------------------
@@ -192,7 +301,7 @@ class Admin:
             by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
         for node, tps in by_node.items():
             try:
-                answer = await self.client.request(_offsets_request(tps, wanted, isolation), node)
+                answer = await self.client.request(self._offsets_request(tps, wanted, isolation), node)
             except ConnectionLost as error:
                 problem = error
                 continue
@@ -213,6 +322,23 @@ class Admin:
                 else:
                     found[tp] = (one.offset, one.timestamp, one.leader_epoch)
         return problem
+
+    def _offsets_request(
+        self, tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int
+    ) -> Any:
+        topics: dict[str, Any] = {}
+        for tp in tps:
+            spec = wanted[tp]
+            partition = list_offsets.ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=self.client.leader_epoch(tp),
+                timestamp=SPECIAL[spec] if isinstance(spec, str) else spec,
+            )
+            topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(partition)
+        return list_offsets.Request(
+            replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
+        )
 
     # --- Groups -------------------------------------------------------------------------------------
 
@@ -238,7 +364,8 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """All committed offsets of a group."""
-        return await fetch_committed(self._member(group), None, self.timeout_ms)
+        found = await fetch_committed(self._member(group), None, self.timeout_ms)
+        return {tp: each.offset for tp, each in found.items()}
 
     async def delete_groups(self, names: Sequence[str]) -> None:
         async with self.client.operation("deletion of groups", self.timeout_ms):
@@ -286,18 +413,6 @@ def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | 
 def _offsets_of(wanted: Iterable[TopicPartition]) -> str:
     names = [f"{tp.topic}-{tp.partition}" for tp in wanted]
     return f"offsets of {', '.join(names[:NAMES_SHOWN])}{', …' * (len(names) > NAMES_SHOWN)}"
-
-
-def _offsets_request(tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int) -> Any:
-    topics: dict[str, Any] = {}
-    for tp in tps:
-        spec = wanted[tp]
-        timestamp = SPECIAL[spec] if isinstance(spec, str) else spec
-        topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
-        topic.partitions.append(list_offsets.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp))
-    return list_offsets.Request(
-        replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
-    )
 
 
 def _raise_first(results: Iterable[tuple[str, int, str | None]]) -> None:

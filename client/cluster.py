@@ -7,7 +7,8 @@ at the broker have their own connection, since a broker answers the requests of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +17,19 @@ from ..protocol.messages import metadata
 from ..protocol.primitives import ZERO_UUID
 from ..runtime import Runtime, system
 from .connection import Connection, close_all, connect
-from .errors import ClientClosed, ClientError, ConnectionLost, no_topic
+from .errors import ClientClosed, ClientError, ConnectionLost, RequestTimeout, no_topic
 from .operation import API_TIMEOUT_MS, Operation
 from .types import TopicPartition
 
+log = logging.getLogger("isthmus.client")
+
 CONNECT_TIMEOUT_MS = 10_000  # to one address
 REQUEST_TIMEOUT_MS = 30_000
-BACKOFF_MIN_MS, BACKOFF_MAX_MS = 50, 2_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
+BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Kafka's retry.backoff.ms and retry.backoff.max.ms
 START_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
+REBOOTSTRAP_MS = 300_000  # Kafka's metadata.recovery.rebootstrap.trigger.ms
+HEDGE_S = 0.5  # a broker that owes an answer for this long is not asked what another one can answer, too
 TOPICS_MAX = 10_000  # kept in the metadata
 NAMES_SHOWN = 5  # topics named in an error
 
@@ -38,10 +43,24 @@ class TopicMetadata:
     epochs: dict[int, int] = field(default_factory=dict)
 
 
-class Client:
-    """A cluster, given by bootstrap addresses: comma-separated `HOST:PORT`."""
+class NoOtherBroker(ConnectionLost):
+    """All addresses were tried."""
 
-    def __init__(self, bootstrap: str, client_id: str = "isthmus", runtime: Runtime | None = None) -> None:
+
+class Client:
+    """A cluster, given by bootstrap addresses: comma-separated `HOST:PORT`.
+
+    It starts again from these addresses, with their names resolved anew, when no broker that it knows can be reached
+    (KIP-899), when none has answered a metadata request for rebootstrap_ms, or one says so (KIP-1102)."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        client_id: str = "isthmus",
+        runtime: Runtime | None = None,
+        *,
+        rebootstrap_ms: float = REBOOTSTRAP_MS,
+    ) -> None:
         self.bootstrap = [address.strip() for address in bootstrap.split(",") if address.strip()]
         for address in self.bootstrap:
             host, _, port = address.rpartition(":")
@@ -51,6 +70,11 @@ class Client:
             raise ClientError("no bootstrap address was given: write HOST:PORT")
         self.client_id = client_id
         self.runtime = runtime or system()
+        self._rebootstrap_s = rebootstrap_ms / 1000
+        self._unreached: dict[
+            str, None
+        ] = {}  # addresses to which the last attempt of a connection has failed, or goes on
+        self._unanswered_since: float | None = None  # loop time of the first metadata request since the last answer
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, str] = {}
@@ -125,49 +149,103 @@ class Client:
         """A live connection to a node; None: to any. `lane` separates requests that wait from those that must not.
         Raises ConnectionLost if there is none within the time."""
         self.check_open()
-        key = (-1 if node_id is None else node_id, lane)
-        if (found := self._connections.get(key)) and found.alive:
+        if found := self._least_silent(lane, {}) if node_id is None else self.open_connection(node_id, lane):
             return found
-        if node_id is None:
-            for (_, other_lane), found in self._connections.items():
-                if other_lane == lane and found.alive:
-                    return found
         node = f"node {node_id} ({self.nodes.get(node_id, 'unknown')})" if node_id is not None else "any broker"
-        what = f"connecting to {node}"
-        async with self.operation(what, timeout_ms) as operation:
-            async with self._connecting.setdefault(key, asyncio.Lock()):
-                if (found := self._connections.get(key)) and found.alive:
-                    return found
-                made = await self._connect(node_id, operation)
-                if self._closed:  # closed meanwhile
-                    made.close()
-                    self.check_open()
-                self._connections[key] = made
-                return made
+        async with self.operation(f"connecting to {node}", timeout_ms) as operation:
+            if node_id is not None:
+                return await self._connection(node_id, lane, operation)
+            return await self._any_connection(lane, {}, operation)
 
     def open_connection(self, node_id: int, lane: str = "main") -> Connection | None:
         """The connection to a node if there is one now."""
         found = self._connections.get((node_id, lane))
         return found if found is not None and found.alive else None
 
-    async def _connect(self, node_id: int | None, operation: Operation) -> Connection:
-        """Each address gets its share of the time, because any of them may hang."""
-        if node_id is not None:
+    def _least_silent(self, lane: str, tried: Mapping[str, None], most_s: float = HEDGE_S) -> Connection | None:
+        """An open connection to an address not `tried`: the one whose broker is the least behind with its answers, if
+        that is less than most_s."""
+        silent = self._silent_s()
+        alive = [each for (_, other), each in self._connections.items() if other == lane and each.alive]
+        found = min(
+            (each for each in alive if each.address not in tried), key=lambda each: silent[each.address], default=None
+        )
+        return found if found is not None and silent[found.address] < most_s else None
+
+    def _silent_s(self) -> dict[str, float]:
+        """For how long each broker has owed an answer, by its address."""
+        found: dict[str, float] = {}
+        for each in self._connections.values():
+            found[each.address] = max(found.get(each.address, 0.0), each.silent_s)
+        return found
+
+    async def _any_connection(self, lane: str, tried: dict[str, None], operation: Operation) -> Connection:
+        """To a node that is known, or to a bootstrap address if none of these can be reached (KIP-899). Each gets its
+        share of the time, because any of them may hang. Those in `tried` are left out, and the others added to it."""
+        silent = self._silent_s()
+        nodes = [node for node in sorted(self.nodes) if self.open_connection(node, lane) is None]
+        self.runtime.random.shuffle(nodes)
+        nodes.sort(key=lambda node: (self.nodes[node] in self._unreached, silent.get(self.nodes[node], 0.0)))
+        known = list(self.nodes.values())
+        bootstrap = [address for address in dict.fromkeys(self.bootstrap) if address not in known]
+        left = len(nodes) + len(bootstrap)
+        error: Exception = NoOtherBroker(f"no other broker than {', '.join(tried)} is known")
+        for node in nodes:
+            address = self.nodes.get(node)
+            if address is None or address in tried:
+                continue
+            tried[address] = None
+            try:
+                return await self._connection(node, lane, operation, operation.remaining_ms / left)
+            except ClientError as failed:
+                self.check_open()
+                error, left = failed, left - 1
+        if found := self._least_silent(lane, tried, float("inf")):
+            return found
+        async with self._connecting.setdefault((-1, lane), asyncio.Lock()):
+            if found := self._least_silent(lane, tried, float("inf")):
+                return found
+            for address in bootstrap:
+                if address in tried:
+                    continue
+                tried[address] = None
+                try:
+                    return await self._connect((-1, lane), address, operation.remaining_ms / left)
+                except ClientError as failed:
+                    self.check_open()
+                    error, left = failed, left - 1
+        raise error
+
+    async def _connection(
+        self, node_id: int, lane: str, operation: Operation, most_ms: float = CONNECT_TIMEOUT_MS
+    ) -> Connection:
+        async with self._connecting.setdefault((node_id, lane), asyncio.Lock()):
+            if found := self.open_connection(node_id, lane):
+                return found
             address = self.nodes.get(node_id)
             if address is None:
                 raise ConnectionLost(f"node {node_id} is not in the cluster's metadata")
-            addresses = [address]
-        else:
-            known = [self.nodes[node] for node in sorted(self.nodes)]
-            self.runtime.random.shuffle(known)
-            addresses = list(dict.fromkeys([*known, *self.bootstrap]))
-        error: Exception = ConnectionLost("no address")
-        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            try:
-                return await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, operation.remaining_ms / left))
-            except ClientError as failed:
-                error = failed
-        raise error
+            return await self._connect((node_id, lane), address, min(most_ms, operation.remaining_ms))
+
+    async def _connect(self, key: tuple[int, str], address: str, most_ms: float) -> Connection:
+        self._unreached[address] = None
+        made = await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, most_ms))
+        self._unreached.pop(address, None)
+        if self._closed:  # closed meanwhile
+            made.close()
+            self.check_open()
+        self._connections[key] = made
+        return made
+
+    def _rebootstrap(self, why: str) -> None:
+        """Forget all nodes and close all connections, so that the bootstrap addresses are asked."""
+        log.warning("client %s starts again from %s: %s", self.client_id, ", ".join(self.bootstrap), why)
+        self._unanswered_since = None
+        self.nodes = {}
+        connections = list(self._connections.values())
+        self._connections.clear()
+        for each in connections:
+            each.close(ConnectionLost(f"connection to {each.address} was closed: {why}"))
 
     async def request(
         self,
@@ -185,6 +263,51 @@ class Client:
         api = type(message).API
         version = connection.version_of(api, most_version)
         return await connection.request(api, message, (deadline - loop.time()) * 1000, version)
+
+    async def ask_any(self, message: Any, patience_s: float) -> Any:
+        """Send a request that any broker can answer: to one, and while that does not answer, to one more after each
+        HEDGE_S. All keep their connections. Raises RequestTimeout if none answers within `patience_s`."""
+        self.check_open()
+        tried: dict[str, None] = {}
+        asking: list[asyncio.Task[Any]] = []
+        error: BaseException = NoOtherBroker("no broker is known")
+        may_ask_more = True
+        try:
+            async with asyncio.timeout(patience_s):
+                while asking or may_ask_more:
+                    if may_ask_more:
+                        asking.append(asyncio.ensure_future(self._ask_one(message, tried, patience_s * 1000)))
+                        asking[-1].add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
+                    pause_s = HEDGE_S if may_ask_more else None
+                    await asyncio.wait(asking, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                    for each in [each for each in asking if each.done()]:
+                        asking.remove(each)
+                        if (failure := each.exception()) is None:
+                            return each.result()
+                        if isinstance(failure, NoOtherBroker):
+                            may_ask_more = False
+                        elif isinstance(failure, ConnectionLost) and failure.retriable:
+                            error = failure
+                        else:
+                            raise failure
+                raise error
+        except TimeoutError:
+            what = (
+                f"{type(message).API.name} was not answered within {patience_s:.0f} s: is a broker overloaded or hung?"
+            )
+            raise RequestTimeout(what) from None
+        finally:
+            for each in asking:
+                each.cancel()
+
+    async def _ask_one(self, message: Any, tried: dict[str, None], timeout_ms: float) -> Any:
+        """Ask a broker that was not `tried`, and add it there."""
+        connection = self._least_silent("main", tried)
+        if connection is None:
+            async with self.operation("connecting to any broker", timeout_ms) as operation:
+                connection = await self._any_connection("main", tried, operation)
+        tried[connection.address] = None
+        return await connection.request(type(message).API, message, REQUEST_TIMEOUT_MS)
 
     def supports(self, key: int) -> bool:
         """Whether the brokers met so far list a request."""
@@ -208,13 +331,27 @@ class Client:
         async with self.operation(what, timeout_ms) as operation:
             while True:
                 try:
-                    answer = await self.request(message)
+                    answer = await self._ask_for_metadata(message, operation.patience_s)
                     break
                 except ClientError as error:
                     await operation.again(error)
         if answer.error_code:
             raise KafkaError.of(answer.error_code, what)
         self.learn(answer)
+
+    async def _ask_for_metadata(self, message: Any, patience_s: float) -> Any:
+        """One attempt; starts again from the bootstrap addresses when that is due."""
+        now = asyncio.get_running_loop().time()
+        if self._unanswered_since is not None and now - self._unanswered_since >= self._rebootstrap_s:
+            self._rebootstrap(f"no broker has answered a metadata request for {self._rebootstrap_s:.0f} s")
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        answer = await self.ask_any(message, patience_s)
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
+            raise ConnectionLost("a broker answered REBOOTSTRAP_REQUIRED")
+        self._unanswered_since = None
+        return answer
 
     def _aged(self) -> None:
         async def refresh() -> None:
@@ -257,6 +394,21 @@ class Client:
             else:
                 found.leaders[index], found.epochs[index] = each.leader_id, each.leader_epoch
 
+    def learn_leader(self, tp: TopicPartition, told: Any, endpoints: Iterable[Any]) -> bool:
+        """Take in what a refusal says about the leader (KIP-951), if that is newer than what is known: then True.
+
+        told: the answer's `LeaderIdAndEpoch` or None. endpoints: the answer's `NodeEndpoint`s."""
+        topic = self.topics.get(tp[0])
+        if told is None or topic is None or told.leader_id < 0 or told.leader_epoch <= topic.epochs.get(tp[1], -1):
+            return False
+        address = next((f"{each.host}:{each.port}" for each in endpoints if each.node_id == told.leader_id), None)
+        if address is not None:
+            self.nodes[told.leader_id] = address
+        elif told.leader_id not in self.nodes:
+            return False
+        topic.leaders[tp[1]], topic.epochs[tp[1]] = told.leader_id, told.leader_epoch
+        return True
+
     async def wait_for_topics(self, topics: Sequence[str], timeout_ms: float = 5_000) -> list[str]:
         """Refresh until each of these has partitions with leaders; those that have not when the time is over."""
         missing = list(topics)
@@ -290,6 +442,7 @@ class Client:
         return node if node in self.nodes else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
+        """Epoch of that leader; -1 if it is not known."""
         found = self.topics.get(tp[0])
         return found.epochs.get(tp[1], -1) if found else -1
 

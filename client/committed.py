@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..protocol.errors import KafkaError
 from ..protocol.messages import offset_fetch
@@ -13,9 +14,16 @@ from .types import TopicPartition
 NAMES_UP_TO = 9  # versions of OffsetFetch that name topics
 
 
+class Committed(NamedTuple):
+    """A committed offset. leader_epoch: of the record before it; -1 if it was not committed."""
+
+    offset: int
+    leader_epoch: int
+
+
 async def fetch_committed(
     membership: Membership, tps: Sequence[TopicPartition] | None, timeout_ms: float
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, Committed]:
     """Committed offsets of a group; of all partitions that have one when `tps` is None."""
     topics: dict[str, list[int]] = {}
     for tp in tps or ():
@@ -39,7 +47,9 @@ async def fetch_committed(
                 membership.heard(code)
                 if not code:
                     return {
-                        TopicPartition(topic.name, p.partition_index): p.committed_offset
+                        TopicPartition(topic.name, p.partition_index): Committed(
+                            p.committed_offset, p.committed_leader_epoch
+                        )
                         for topic in group.topics
                         for p in topic.partitions
                         if p.committed_offset >= 0

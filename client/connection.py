@@ -16,7 +16,16 @@ from typing import Any, cast
 from .. import __version__
 from ..protocol.errors import DecodeError, ErrorCode
 from ..protocol.header import RequestHeader, decode_response_header, frame_request
-from ..protocol.messages import api_versions
+from ..protocol.messages import (
+    api_versions,
+    describe_cluster,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    list_offsets,
+    metadata,
+    offset_fetch,
+)
 from ..protocol.schema import Api
 from ..same_host import without_pacing
 from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
@@ -28,20 +37,35 @@ READ_BUFFER_BYTES = 64 << 10
 IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request is sent into a closing connection
 CLOSE_TIMEOUT_S = 1.0  # for transports to close
 SOFTWARE_NAME = "isthmus"
+# Requests that a broker answers by itself: not, as Produce and JoinGroup, after replicas or members did their part.
+PROMPT = frozenset(
+    each.API.key
+    for each in (
+        api_versions,
+        describe_cluster,
+        fetch,
+        find_coordinator,
+        heartbeat,
+        list_offsets,
+        metadata,
+        offset_fetch,
+    )
+)
 
 _INT32 = struct.Struct(">i")
 
 
 class Waiter:
-    __slots__ = ("api", "correlation_id", "deadline", "future", "version")
+    __slots__ = ("api", "correlation_id", "deadline", "future", "sent_at", "version")
 
     def __init__(
-        self, api: Api, version: int, correlation_id: int, future: asyncio.Future[Any], deadline: float
+        self, api: Api, version: int, correlation_id: int, future: asyncio.Future[Any], sent_at: float, deadline: float
     ) -> None:
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.future = future
+        self.sent_at = sent_at
         self.deadline = deadline
 
 
@@ -65,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # of an answer that does not end in _read
         self._filled = 0  # bytes of _frame, or else of _read
         self._idle_s = idle_ms / 1000
-        self._used_at = self._loop.time()
+        self._used_at = self._answered_at = self._loop.time()
         self._timer: asyncio.Handle | None = None  # for the earliest deadline, or the end of idleness
         self._timer_at = 0.0
         self._error: Exception | None = None
@@ -73,6 +97,14 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def alive(self) -> bool:
         return self._transport is not None and not self.lost.done()
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the broker has owed an answer that it can give by itself; 0 if it owes none."""
+        first = self._waiters[0] if self._waiters else None
+        if first is None or first.api.key not in PROMPT:
+            return 0.0
+        return self._loop.time() - max(first.sent_at, self._answered_at)
 
     @property
     def is_writable(self) -> bool:
@@ -93,6 +125,10 @@ class Connection(asyncio.BufferedProtocol):
                 f"{api.min_version} to {api.max_version}"
             )
         return version
+
+    def supports(self, api: Api, version: int) -> bool:
+        """Whether both sides support this version of a request, or a later one."""
+        return min(api.max_version, self.versions.get(api.key, (0, -1))[1]) >= version
 
     async def request(self, api: Api, message: Any, timeout_ms: float, version: int | None = None) -> Any:
         """Send and wait for the answer. Raises ConnectionLost, RequestTimeout, UnsupportedVersion."""
@@ -128,8 +164,8 @@ class Connection(asyncio.BufferedProtocol):
             return future
         version = self.version_of(api) if version is None else version
         self._write(api, message, version)
-        deadline = self._used_at + timeout_ms / 1000
-        self._waiters.append(Waiter(api, version, self._correlation_id, future, deadline))
+        sent_at, deadline = self._used_at, self._used_at + timeout_ms / 1000
+        self._waiters.append(Waiter(api, version, self._correlation_id, future, sent_at, deadline))
         if self._timer is None or deadline < self._timer_at:
             self._arm(deadline)
         return future
@@ -260,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
                 ConnectionLost(f"{self.address} answered request {correlation_id}, expected {waiter.correlation_id}")
             )
             return
-        self._used_at = self._loop.time()
+        self._used_at = self._answered_at = self._loop.time()
         if not waiter.future.done():  # else cancelled: the answer is dropped
             try:
                 waiter.future.set_result(self._decode(waiter, frame))

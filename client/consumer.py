@@ -37,6 +37,8 @@ class Consumer:
     """Reads through a started `Client`. auto_offset_reset: where to begin without a committed offset, or if the offset
     is out of range: earliest, latest, or none, which raises NoOffset. Only `commit` commits offsets. decode_max_bytes:
     limit for one record of a compressed batch; a batch is decompressed in pieces, so a larger batch needs no more.
+    client_rack: where the consumer is; it reads from a replica there if the cluster names one (KIP-392), else from the
+    leader.
 
     `poll`, `poll_batches` and `async for` may be mixed: each continues at `position`, which is after the last record
     that any of them has returned. Data that was fetched after it is kept for the next call, and dropped by a seek,
@@ -56,6 +58,7 @@ class Consumer:
         assignors: Sequence[str] = ("range", "roundrobin"),
         partition_max_bytes: int = PARTITION_MAX_BYTES,
         decode_max_bytes: int = DECODE_BYTES_MAX,
+        client_rack: str = "",
     ) -> None:
         if auto_offset_reset not in RESETS:
             raise ClientError(f"auto_offset_reset is '{auto_offset_reset}', but must be one of {', '.join(RESETS)}")
@@ -67,7 +70,7 @@ class Consumer:
         self._decode_max_bytes = decode_max_bytes
         self._isolation = ISOLATIONS[isolation]
         self._lane = client.new_lane("fetch")
-        self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane)
+        self._fetcher = Fetcher(client, self._isolation, partition_max_bytes, self._lane, client_rack)
         self._membership = (
             Membership(
                 client,
@@ -166,11 +169,15 @@ class Consumer:
 
     def position(self, tp: TopicPartition) -> int | None:
         """Offset after the last record that was returned; None before the first position is known."""
+        return self._place(tp)[0]
+
+    def _place(self, tp: TopicPartition) -> tuple[int | None, int]:
+        """The position, and the leader epoch of the record before it; -1 if that is not known."""
         for chunk in self._chunks:
             if chunk.tp == tp:
-                return chunk.position
+                return chunk.position, chunk.epoch
         found = self._fetcher.positions.get(tp)
-        return found.offset if found else None
+        return (found.offset, found.epoch) if found else (None, -1)
 
     # --- Reading ------------------------------------------------------------------------------------
 
@@ -220,7 +227,7 @@ class Consumer:
         if not self._chunks:
             fetched = await self.poll_batches(timeout_ms)  # which may replace _chunks
             self._chunks.extend(Chunk(each, self._decode_max_bytes) for each in fetched)
-        elif self._subscribed:
+        elif self._subscribed or self._fetcher.unsettled:  # what was fetched may be of a log that was cut since
             await self._prepare(asyncio.get_running_loop().time() + timeout_ms / 1000)
 
     def __aiter__(self) -> Consumer:
@@ -280,7 +287,7 @@ class Consumer:
             ended.result()
         for tp, position in list(fetcher.unsettled.items()):
             if position.invalid == TRUNCATED:
-                self._truncated(tp, position.log_end)
+                self._truncated(tp, position.log_end, position.log_end_epoch)
             elif position.invalid == RECREATED:
                 self._forget([tp])  # records of the topic that is no more
         led = {tp: each for tp, each in fetcher.unsettled.items() if self.client.leader(tp) is not None}
@@ -299,28 +306,36 @@ class Consumer:
         if unknown := {tp: each for tp, each in unsettled.items() if each.offset is None}:
             await self._look_up_unknown(unknown)
 
-    def _truncated(self, tp: TopicPartition, end: int) -> None:
-        """The broker lost records that were read here: read what is now at their offsets, or raise."""
-        what = (
-            f"{tp.topic}-{tp.partition} was read up to offset {self.position(tp)}, but its log was cut at offset "
-            f"{end}: the broker lost records (an unclean election, or a crash with durability=page_cache?)"
-        )
-        if self.reset == "none":
-            raise LogTruncated(f"{what}, and auto_offset_reset is none: seek to {end}, or elsewhere", end)
-        log.warning("%s. Continuing there", what)
+    def _truncated(self, tp: TopicPartition, end: int, end_epoch: int) -> None:
+        """The broker lost records that were fetched here. If some of them were returned, read what is now at their
+        offsets, or raise; else nobody has seen them."""
+        offset, epoch = self._place(tp)
+        assert offset is not None
+        if offset <= end and epoch <= end_epoch:
+            end, end_epoch = offset, epoch
+        else:
+            end = min(end, offset)
+            what = (
+                f"{tp.topic}-{tp.partition} was read up to offset {offset}, but its log was cut at offset {end}: the "
+                "broker lost records (an unclean election, or a crash with durability=page_cache?)"
+            )
+            if self.reset == "none":
+                raise LogTruncated(f"{what}, and auto_offset_reset is none: seek to {end}, or elsewhere", tp, end)
+            log.warning("%s. Continuing there", what)
         self._forget([tp])
-        self._fetcher.seek(tp, end)
+        self._fetcher.seek(tp, end, end_epoch)
 
     async def _look_up_unknown(self, positions: Mapping[TopicPartition, Position]) -> None:
         """First positions: committed offsets, then the reset policy."""
+        group = self._membership
         try:
-            committed = await self.committed(positions) if self.group_id else {}
+            committed = await fetch_committed(group, list(positions), API_TIMEOUT_MS) if group is not None else {}
         except (ClientError, KafkaError) as error:
             if not error.retriable:
                 raise
             return  # such as no coordinator for long, which the membership says: the next poll asks again
-        for tp, offset in committed.items():
-            self._fetcher.settle(tp, positions[tp], offset)
+        for tp, each in committed.items():
+            self._fetcher.settle(tp, positions[tp], each.offset, each.leader_epoch)
         without = {tp: each for tp, each in positions.items() if tp not in committed}
         await self._reset(without, "has no committed offset")
 
@@ -436,10 +451,14 @@ class Consumer:
         topics: dict[str, Any] = {}
         for tp, offset in offsets.items():
             _check_offset(tp, offset)
+            at, epoch = self._place(tp)
             topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
             topic.partitions.append(
                 offset_commit.OffsetCommitRequestPartition(
-                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                    partition_index=tp.partition,
+                    committed_offset=offset,
+                    committed_leader_epoch=epoch if offset == at else -1,
+                    committed_metadata="",
                 )
             )
         if not topics:
@@ -494,7 +513,8 @@ class Consumer:
         """Committed offsets of those of the partitions that have one."""
         if self._membership is None:
             raise ClientError("committed() needs a group_id")
-        return await fetch_committed(self._membership, list(tps), timeout_ms)
+        found = await fetch_committed(self._membership, list(tps), timeout_ms)
+        return {tp: each.offset for tp, each in found.items()}
 
     async def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
         """Call on_revoked, or on_lost, for the present partitions, leave the group, release everything: all within the

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.topic_names import why_invalid
+from .types import TopicPartition
 
 
 class ClientError(Exception):
@@ -57,11 +58,12 @@ class NoOffset(ClientError):
 
 
 class LogTruncated(ClientError):
-    """The partition's log was truncated below this consumer's position, and the reset policy is `none`. What was read
-    after `offset` is not in the log any more. Seek to `offset` to continue."""
+    """The log of `tp` was truncated below this consumer's position, and the reset policy is `none`. What was read from
+    `offset` on is not in the log any more (KIP-320). Seek to `offset` to continue."""
 
-    def __init__(self, message: str, offset: int) -> None:
+    def __init__(self, message: str, tp: TopicPartition, offset: int) -> None:
         super().__init__(message)
+        self.tp = tp
         self.offset = offset
 
 

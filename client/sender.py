@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -17,7 +17,8 @@ from ..protocol.primitives import ZERO_UUID
 from .accumulator import OUT_OF_TURN, Accumulator, Batch
 from .cluster import Client
 from .connection import Connection
-from .errors import ClientError, DeliveryTimeout, UnsupportedVersion
+from .errors import ClientError, ConnectionLost, DeliveryTimeout, UnsupportedVersion
+from .operation import SILENT_S
 from .partitioner import ProducerTopic
 from .raw import IDS_FROM
 from .refresher import Refresher
@@ -27,11 +28,31 @@ log = logging.getLogger("isthmus.client")
 
 REQUEST_BYTES_MAX = 4 << 20  # of batches in one request
 REQUESTS_IN_FLIGHT_MAX = 5  # to one node
-RETRY_MIN_MS, RETRY_MAX_MS = 50, 1_000
 TIMER_SLACK_S = 0.0005  # some loops have timers with a resolution of 1 ms
 LANE = "produce"
 CLOSED = "the producer was closed before this was delivered"
 ASK_S = 5.0  # for a broker to answer what it has of a producer
+
+
+class Sent:
+    """A request that was not answered yet."""
+
+    __slots__ = ("at", "batches", "connection", "is_silent", "names", "node")
+
+    def __init__(
+        self,
+        node: int,
+        connection: Connection,
+        batches: list[tuple[Accumulator, Batch]],
+        names: dict[bytes, str] | None,
+        at: float,
+    ) -> None:
+        self.node = node
+        self.connection = connection
+        self.batches = batches
+        self.names = names  # topics by id; None where they stand in the answer
+        self.at = at
+        self.is_silent = False  # the answer is late
 
 
 class Sender:
@@ -58,10 +79,10 @@ class Sender:
         self._topics = topics
         self._released = released
         self._loop = asyncio.get_running_loop()
-        self._under_way: dict[int, int] = {}  # node -> requests not yet answered
+        self._sent: dict[int, dict[asyncio.Future[Any], Sent]] = {}  # node -> requests not yet answered, in order
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._asking: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._refresher = Refresher(client, "producer", lambda tp: tp in self.active, self.wake)
+        self._refresher = Refresher(client, "producer", self._is_failing, self.wake)
         self._drain_handle: asyncio.Handle | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -117,12 +138,15 @@ class Sender:
         if not self._open:
             return
         now = self._loop.time()
+        self._look_at_silent(now)
         by_node: dict[int, list[Accumulator]] = {}
         leaderless: list[TopicPartition] = []
         for each in list(self.active.values()):
             if each.first_deadline() <= now:
                 self._expire(each, now)
             self._seal_due(each, now)
+            if each.retry_at > now:
+                each.led_by(self._leader(each))
             if each.sendable(now):
                 node = self._leader(each)
                 if node is None:
@@ -134,8 +158,29 @@ class Sender:
         if leaderless:
             self._refresher.need(leaderless)
         next_at = min((self._next_at(each, now) for each in self.active.values()), default=float("inf"))
-        if next_at < float("inf"):
+        late_at = min((sent.at + SILENT_S for sent in self._first_sent() if not sent.is_silent), default=float("inf"))
+        if (next_at := min(next_at, late_at)) < float("inf"):
             self.wake_at(max(next_at, now + 0.001))
+
+    def _first_sent(self) -> Iterator[Sent]:
+        """The requests that are answered next."""
+        return (next(iter(sent.values())) for sent in self._sent.values() if sent)
+
+    def _look_at_silent(self, now: float) -> None:
+        """Where an answer is late, the metadata tells whether another node leads a partition by now. Then nothing is
+        waited for any more: the connection is closed, and all its batches are sent again."""
+        for sent in list(self._first_sent()):
+            if now - sent.at < SILENT_S:
+                continue
+            if not sent.is_silent:
+                sent.is_silent = True
+                for each, _ in sent.batches:
+                    each.failures += 1
+                self._refresher.need(each.tp for each, _ in sent.batches)
+            moved = [each.where for each, _ in sent.batches if self.client.leader(each.tp) not in (None, sent.node)]
+            if moved:
+                what = f"{sent.connection.address} did not answer Produce for {now - sent.at:.1f} s"
+                sent.connection.close(ConnectionLost(f"{what}, and another node leads {moved[0]} now"))
 
     def _seal_due(self, each: Accumulator, now: float) -> None:
         """A lingered batch may be sent, but takes records as long as it cannot be sent anyway."""
@@ -168,7 +213,7 @@ class Sender:
             if node not in self._connecting:
                 self._connecting[node] = self._task(self._connect(node), f"connect {node}")
             return
-        while self._under_way.get(node, 0) < REQUESTS_IN_FLIGHT_MAX:
+        while len(self._sent.get(node, ())) < REQUESTS_IN_FLIGHT_MAX:
             batches: list[tuple[Accumulator, Batch]] = []
             size = 0
             for each in accumulators:
@@ -189,11 +234,9 @@ class Sender:
             connection = await self.client.connection(node, LANE)
             await connection.writable()
         except (ClientError, KafkaError, OSError):
-            retry_at = self._retry_at(1)
             led = [each for each in self.active.values() if self.client.leader(each.tp) == node]
             for each in led:
-                each.backed_off(self._retry_at(each.failures))
-            self.wake_at(retry_at)
+                self._back_off(each)
             self._refresher.need(each.tp for each in led)
         finally:
             self._connecting.pop(node, None)
@@ -225,20 +268,15 @@ class Sender:
                 self._try_again(each, batch, error)
             return False
         names = {topic.topic_id: name for name, topic in topics.items()} if version >= IDS_FROM else None
-        self._under_way[node] = self._under_way.get(node, 0) + 1
-        future.add_done_callback(lambda done: self._answered(done, node, batches, names))
+        self._sent.setdefault(node, {})[future] = Sent(node, connection, batches, names, self._loop.time())
+        future.add_done_callback(lambda done: self._answered(done, node))
         return True
 
     # --- Answers ------------------------------------------------------------------------------------
 
-    def _answered(
-        self,
-        done: asyncio.Future[Any],
-        node: int,
-        batches: list[tuple[Accumulator, Batch]],
-        names: dict[bytes, str] | None,
-    ) -> None:
-        self._under_way[node] -= 1
+    def _answered(self, done: asyncio.Future[Any], node: int) -> None:
+        sent = self._sent[node].pop(done)
+        batches, names = sent.batches, sent.names
         if done.cancelled():
             return
         problem = done.exception()  # always retrieved, or the loop logs that it never was
@@ -255,14 +293,17 @@ class Sender:
             for topic in done.result().responses
             for p in topic.partition_responses
         }
+        endpoints = done.result().node_endpoints
         for each, batch in batches:
             answer = answers.get(each.tp)
+            if answer is not None:
+                self.client.learn_leader(each.tp, answer.current_leader, endpoints)
             if answer is None:
                 self._try_again(each, batch, ClientError(f"the broker left {each.where} out of its answer"))
             elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(each, batch, answer)
             else:
-                self._refused(each, batch, answer)
+                self._refused(each, batch, answer, node)
 
     def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:
         base_offset = answer.base_offset if not answer.error_code else -1  # unknown for a duplicate
@@ -275,17 +316,18 @@ class Sender:
         else:
             self._give_up(each, batch, error)
 
-    def _refused(self, each: Accumulator, batch: Batch, answer: Any) -> None:
+    def _refused(self, each: Accumulator, batch: Batch, answer: Any, node: int) -> None:
         error = each.refused(batch, answer.error_code, answer.error_message, answer.log_start_offset)
         if batch.done:
             self._settle(each)
         elif error is not None:
             self._give_up(each, batch, error)
         elif answer.error_code not in OUT_OF_TURN:
-            each.backed_off(self._retry_at(each.failures))
-            self._refresher.need([each.tp])
+            if self.client.leader(each.tp) in (None, node):  # otherwise the answer has told who leads it now
+                self._back_off(each)
+                self._refresher.need([each.tp])
         elif batch.epoch == each.epoch:  # otherwise it is sent at once with new numbers
-            each.retry_at = max(each.retry_at, self._retry_at(0))
+            each.hold(self._retry_at(0), self.client.leader(each.tp))
         if each.asking and each.tp not in self._asking:
             self._asking[each.tp] = self._task(self._ask(each, answer.log_start_offset), f"ask about {each.where}")
 
@@ -305,7 +347,7 @@ class Sender:
                 self._give_up(each, each.ready.popleft(), error)
         except (ClientError, KafkaError, ProtocolError, OSError):
             # The batch is sent again; if it is refused again, the question is repeated.
-            each.backed_off(self._retry_at(each.failures))
+            self._back_off(each)
             self._refresher.need([each.tp])
         finally:
             each.asking = False
@@ -343,11 +385,18 @@ class Sender:
         elif each.error is not None:
             self._give_up(each, batch, each.error)
         else:
-            each.backed_off(self._retry_at(each.failures))
+            self._back_off(each)
+
+    def _back_off(self, each: Accumulator) -> None:
+        each.hold(self._retry_at(each.failures), self.client.leader(each.tp))
+        each.failures += 1
 
     def _retry_at(self, failures: int) -> float:
-        ms = min(RETRY_MIN_MS * 2 ** min(failures, 8), RETRY_MAX_MS)
-        return self._loop.time() + self.client.runtime.jittered(ms) / 1000
+        return self._loop.time() + self.client.back_off_ms(failures) / 1000
+
+    def _is_failing(self, tp: TopicPartition) -> bool | None:
+        each = self.active.get(tp)
+        return None if each is None else each.failures > 0
 
     def _give_up(self, each: Accumulator, batch: Batch, error: Exception) -> None:
         """Resolve the futures of a batch with an error; if nothing more may be written, of all later ones too."""

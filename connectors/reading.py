@@ -190,7 +190,7 @@ async def _fetch_once(client: Client, options: SourceOptions, wanted: OffsetRang
         raise TopicMadeAnew  # which may have records at these offsets: others
     fetched = await fetch_raw(
         client,
-        {tp: (position, -1, -1)},
+        {tp: (position, -1)},
         node_id=node_id,
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=options.fetch_max_bytes,

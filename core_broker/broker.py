@@ -11,27 +11,42 @@ import errno
 import logging
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..protocol.errors import KafkaError
+from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
-from .cluster.controller import BrokerHeartbeat, Controller, RegisterBroker
+from .cluster.controller import Controller
+from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
+from .cluster.partition_image import PartitionImage
+from .cluster.quorum import Member, MetadataQuorum, alone
+from .cluster.quorum_peers import ConnectionPeers
+from .cluster.raft import RaftOptions
+from .cluster.raft_voters import Endpoint as QuorumEndpoint
+from .cluster.raft_voters import ReplicaKey, Voter, VoterSet
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
+from .controller_channel import ControllerChannel
 from .coordinators.groups import GroupCoordinator
+from .lifecycle import Lifecycle
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
+from .membership import is_alone, servers, voters
 from .purgatory import Purgatory
+from .replication.fetching import Fetching
+from .replication.isr_changes import IsrChanges
 from .replication.manager import ReplicaManager
 from .server._context import Context
 from .server._route import Route
 from .server.cold_sends import ColdSends
-from .server.dispatch import handler_modules
+from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
 from .server.listener import ListenError, Server, host_and_port, parse_address
+from .server.local_controller import LocalController
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
@@ -49,6 +64,7 @@ requests = logging.getLogger(REQUESTS)
 
 
 UNWRITTEN_NAMED = 3  # errors that a failed stop prints; the broker's log has all
+LEAVE_TIMEOUT_MS = 10_000  # for other brokers to lead what this one leads, when it stops
 DRAIN_TIMEOUT_S = 3.0  # for clients to receive their answers when the broker stops
 
 
@@ -85,6 +101,11 @@ class Broker:
         self._controller: Controller | None = None
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
+        self._lifecycle: Lifecycle | None = None
+        self._fetching: Fetching | None = None
+        self._isr_changes: IsrChanges | None = None
+        self._channels: list[ControllerChannel] = []
+        self._quorum_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """When this returns, the broker serves. Raises StartError, ConfigError, after everything was released again."""
@@ -98,57 +119,153 @@ class Broker:
             raise StartError(message) from error
 
     async def _start(self) -> None:
-        config, runtime, files = self.config, self.runtime, self.files
+        config, files = self.config, self.files
         if len(config["log.dirs"]) != 1:
             raise ConfigError("Invalid value for configuration log.dirs: exactly one directory")
         data_dir = config["log.dirs"][0].rstrip("/") or "/"
         self._state = State.STARTING
         self.doing = f"it opens the data directory {data_dir}"
         sources = await self._start_monitor()
-        self._logs = logs = LogManager(files, data_dir, runtime, manager_config(config))
-        await logs.open(self.node_id)
+        self._logs = logs = LogManager(files, data_dir, self.runtime, manager_config(config))
+        await logs.open(self.node_id, config["cluster.id"])
         await self._server.bind()
         self.doing = "it reads the cluster's metadata"
+        metadata = await self._open_metadata(logs, data_dir)
+        services = self._furnish(metadata, logs)
+        await self._server.serve(services, Scope.CONTROLLER)
+        await metadata.start()
+        self._quorum_task = asyncio.get_running_loop().create_task(self._follow_quorum(metadata), name="who leads")
+        lifecycle = self._lifecycle
+        assert lifecycle is not None
+        alone = is_alone(config)
+        self.doing = "it waits for the controller"
+        await _caught_up(metadata)
+        self.doing = "it registers with the cluster"
+        await lifecycle.register(config["initial.broker.registration.timeout.ms"])
+        if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
+            lifecycle.ready()
+            await lifecycle.unfenced()
+        await metadata.publish(lambda: self._open_partitions(services))
+        if self._isr_changes is not None:
+            self._isr_changes.start()
+        logs.start()
+        if sources is not None:
+            from .metrics.scrape import Rooms
+
+            sources.rooms = Rooms(
+                image=services.image,
+                replicas=services.replicas,
+                groups=services.groups,
+                cleaner=logs.cleaner,
+                fetch_sessions=services.fetch_sessions,
+            )
+        await self._server.serve(services, Scope.BROKER)
+        self._loading.start()
+        if not alone:
+            self.doing = "it waits until the controller lets it lead"
+            lifecycle.ready()
+            await lifecycle.unfenced()
+        self._state = State.RUNNING
+        self.doing = ""
+        first = self._server.listeners[0].address
+        self.address = host_and_port(first.host or "0.0.0.0", first.port)
+        log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+
+    async def _open_metadata(self, logs: LogManager, data_dir: str) -> MetadataQuorum:
+        """This node's part of the metadata quorum, not started yet."""
         image = MetadataImage(logs.cluster_id)
-        metadata_log = await MetadataLog.open(files, data_dir, runtime)
-        self._controller = controller = Controller(image, metadata_log, config, runtime)
-        logs.removed = await metadata_log.replay(image)
-        if metadata_log.is_new and (found := logs.found()):
+        metadata_log = await MetadataLog.open(self.files, data_dir, self.runtime)
+        if is_alone(self.config) and metadata_log.is_new and (found := logs.found()):
             # A topic's record is synced before its partitions are created. Without records all would be set aside.
             raise StartError(
                 f"{data_dir}/{METADATA_DIRECTORY} has no records, so that no topic is known, but there are "
                 f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): restore it from a backup (of a Kafka with a "
                 "metadata.log.dir: from there), or choose an empty directory"
             )
-        self._take_options(image)
+        member = self._member(logs)
+        return MetadataQuorum(metadata_log, image, self.runtime, member, ConnectionPeers(f"raft-{self.node_id}"))
+
+    def _member(self, logs: LogManager) -> Member:
+        config, server = self.config, self._server
+        if is_alone(config) and not server.controller_listeners:
+            return alone(self.node_id)  # no other node could reach it
+        listener = config["controller.listener.names"][0].upper()
+        named = [(each.name, each.advertised) for each in server.controller_listeners]
+        own = tuple(QuorumEndpoint(name, address.host, address.port) for name, address in named)
+
+        def option(name: str) -> int:
+            value: int = config[f"controller.quorum.{name}"]
+            return value
+
+        return Member(
+            ReplicaKey(self.node_id, uuid_from_str(logs.directory_id)),
+            self._configured_voters(listener, own),
+            own,
+            [QuorumEndpoint(listener, each.host, each.port) for each in servers(config)],
+            RaftOptions(
+                election_timeout_ms=option("election.timeout.ms"),
+                fetch_timeout_ms=option("fetch.timeout.ms"),
+                election_backoff_max_ms=option("election.backoff.max.ms"),
+                request_timeout_ms=option("request.timeout.ms"),
+                retry_backoff_ms=option("retry.backoff.ms"),
+            ),
+            logs.cluster_id,
+            listener,
+            option("fetch.max.bytes"),
+            option("fetch.snapshot.max.bytes"),
+            grows=is_alone(config),
+            joins=config["controller.quorum.auto.join.enable"] and "controller" in config["process.roles"],
+        )
+
+    def _configured_voters(self, listener: str, own: tuple[QuorumEndpoint, ...]) -> VoterSet:
+        """Those of controller.quorum.voters. A node that is told of no other is the first voter, until the log has more
+        of them (KIP-853)."""
+        if is_alone(self.config):
+            return VoterSet.of([Voter(ReplicaKey(self.node_id), own)])
+        return VoterSet.of(
+            Voter(ReplicaKey(each.node_id or 0), (QuorumEndpoint(listener, each.host, each.port),))
+            for each in voters(self.config)
+        )
+
+    def _furnish(self, metadata: MetadataQuorum, logs: LogManager) -> Services:
+        """Create all that works on the image, which is empty yet."""
+        config, runtime, image = self.config, self.runtime, metadata.image
+        self._controller = controller = Controller(metadata, config, runtime)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
-        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory)
-        self._state = State.RECOVERY
-        self.doing = f"it opens the logs of {len(logs.found())} partitions"
-        await replicas.apply(image.everything())
-        self.doing = "it registers with the cluster"
-        await logs.set_aside(lambda topic, index: image.partition(topic, index) is None)
-        controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
-        controller.subscribe(replicas.apply)
-        controller.subscribe(lambda delta: log_without_effect(delta, image))
-        registered = await controller.submit_wait(
-            RegisterBroker(
-                self.node_id,
-                runtime.uuid(),
-                {
-                    each.name: Endpoint(each.advertised.host, each.advertised.port)
-                    for each in self._server.listeners
-                },
-                config["broker.rack"],
-            )
+        local = LocalController(self._server.between_brokers)
+        # Heartbeats must not stand behind other requests.
+        heartbeats, requests = self._channels = [
+            ControllerChannel(name, self.node_id, partial(_active_controller, metadata), local)
+            for name in ("heartbeats", "requests")
+        ]
+        channel = None if is_alone(config) else requests
+        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
+        replicas.came_back.add(groups.host.came_back)
+        replicas.went_offline.add(groups.host.went_offline)
+        self._lifecycle = Lifecycle(
+            self.node_id,
+            image,
+            config,
+            heartbeats.request,
+            incarnation_id=runtime.uuid(),
+            directory_id=uuid_from_str(logs.directory_id),
+            endpoints={
+                each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
+            },
+            features=SUPPORTED,
+            previous_epoch=logs.previous_broker_epoch,
+            keep_epoch=logs.note_broker_epoch,
+        )
+        lifecycle = self._lifecycle
+        self._fetching = fetching = Fetching(
+            self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image)
+        )
+        self._isr_changes = isr_changes = IsrChanges(
+            self.node_id, requests.request, partial(_broker_epoch, image), replicas.partitions,
+            config["replica.lag.time.max.ms"],
         )  # fmt: skip
-        if registered.error_code:
-            raise StartError(registered.error_message or "the broker could not be registered")
-        await controller.submit_wait(BrokerHeartbeat(self.node_id, registered.broker_epoch, image.offset))
-        replicas.came_back, replicas.went_offline = groups.host.came_back, groups.host.went_offline
-        await groups.host.start()
-        logs.start()
-        services = Services(
+        replicas.begun, replicas.ended, replicas.isr_changes = fetching.begun, fetching.ended, isr_changes.want
+        local.services = services = Services(
             config=config,
             runtime=runtime,
             image=image,
@@ -156,35 +273,66 @@ class Broker:
             replicas=replicas,
             groups=groups,
             purgatory=self._purgatory,
-            producer_ids=ProducerIds(controller, self.node_id),
+            producer_ids=ProducerIds(controller, self.node_id, channel),
             fetch_sessions=FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
                 config["max.incremental.fetch.session.partitions"],
                 runtime.random,
             ),
-            cold_sends=ColdSends(files),
-            preparing=Preparing(files, runtime, config["compression.queued.bytes"]),
+            cold_sends=ColdSends(self.files),
+            preparing=Preparing(self.files, runtime, config["compression.queued.bytes"]),
+            quorum=metadata,
             cluster_id=logs.cluster_id,
             node_id=self.node_id,
+            channel=channel,
             loggers=Loggers(self._follow_levels),
         )
-        if sources is not None:
-            from .metrics.scrape import Rooms
+        return services
 
-            sources.rooms = Rooms(
-                image=image,
-                replicas=replicas,
-                groups=groups,
-                cleaner=logs.cleaner,
-                fetch_sessions=services.fetch_sessions,
-            )
-        await self._server.serve(services)
-        self._loading.start()
-        self._state = State.RUNNING
-        self.doing = ""
-        first = self._server.listeners[0].address
-        self.address = host_and_port(first.host or "0.0.0.0", first.port)
-        log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
+    async def _open_partitions(self, services: Services) -> None:
+        """Take the image in for the first time, and follow its changes from now on."""
+        image, replicas, controller, logs = services.image, services.replicas, services.controller, self._logs
+        assert logs is not None
+        self._state = State.RECOVERY
+        self.doing = f"it opens the logs of {len(logs.found())} partitions"
+        logs.removed = controller.metadata.take_removed()
+        self._take_options(image)
+        await replicas.apply(image.everything())
+        await logs.set_aside(lambda topic, index: not self._is_here(image.partition(topic, index)))
+        controller.subscribe(lambda delta: self._take_options(image) if delta.broker_options else None)
+        controller.subscribe(replicas.apply)
+        controller.subscribe(self._brokers_changed)
+        controller.subscribe(lambda delta: log_without_effect(delta, image))
+        await services.groups.host.start()
+
+    def _is_here(self, partition: PartitionImage | None) -> bool:
+        return partition is not None and self.node_id in partition.replicas
+
+    def _brokers_changed(self, delta: Delta) -> None:
+        if delta.brokers and self._fetching is not None:
+            self._fetching.metadata_changed()
+
+    def _address_of(self, image: MetadataImage, broker_id: int) -> str | None:
+        """Where a broker listens for other brokers; None if it is not alive."""
+        broker = image.brokers.get(broker_id)
+        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(self._server.between_brokers)
+        return None if endpoint is None else host_and_port(endpoint.host, endpoint.port)
+
+    async def _follow_quorum(self, metadata: MetadataQuorum) -> None:
+        """Begin and end this node's duties as the active controller, and tell who waits for another one."""
+        watch = self._server.services.controller.watch
+        known: tuple[int, int, bool] | None = None
+        while True:
+            now = metadata.leader_id, metadata.epoch, metadata.is_leader
+            if now != known:
+                known = now
+                if metadata.is_leader != watch.is_running:
+                    watch.start() if metadata.is_leader else watch.stop()
+                for channel in self._channels:
+                    channel.leader_changed()
+                if self._lifecycle is not None:
+                    self._lifecycle.controller_changed()
+            await metadata.changed()
 
     async def _start_monitor(self) -> Sources | None:
         """Serve metrics and health if configured. Returns the sources of the metrics."""
@@ -236,7 +384,10 @@ class Broker:
         began = loop.time()
         self._state = State.SHUTTING_DOWN
         self.doing = "it stops"
-        self._server.stop_listening()
+        if self._lifecycle is not None and not is_alone(self.config):
+            if not await self._lifecycle.leave(LEAVE_TIMEOUT_MS):
+                log.warning("broker %d stops though it may still lead partitions", self.node_id)
+        self._server.stop_listening(Scope.BROKER)
         self._server.begin_drain()
         if self._replicas is not None:
             await self._replicas.settle()
@@ -257,6 +408,22 @@ class Broker:
         self._loading.stop()
         if self._monitor is not None:
             self._monitor.sources.rooms = None
+        if self._isr_changes is not None:
+            await self._isr_changes.close()
+            self._isr_changes = None
+        if self._fetching is not None:
+            await self._fetching.close()
+            self._fetching = None
+        if self._lifecycle is not None:
+            await self._lifecycle.close()
+            self._lifecycle = None
+        if self._quorum_task is not None:
+            self._quorum_task.cancel()
+            await asyncio.gather(self._quorum_task, return_exceptions=True)
+            self._quorum_task = None
+        for channel in self._channels:
+            await channel.close()
+        self._channels = []
         if self._groups is not None:
             await self._groups.host.stop()
             self._groups = None
@@ -275,6 +442,30 @@ class Broker:
             self._monitor = None
         self._state = State.NOT_RUNNING
         return unwritten
+
+
+async def _caught_up(metadata: MetadataQuorum) -> None:
+    """Wait until this node knows what was committed when it first heard of a leader."""
+    while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
+        await metadata.changed()
+
+
+def _active_controller(metadata: MetadataQuorum) -> tuple[int, str] | None:
+    """Id and address of the active controller; None if it is not known, or this node and not ready yet."""
+    leader = metadata.leader_id
+    if leader == metadata.member.key.id:
+        return (leader, "") if metadata.is_leader else None
+    endpoints = metadata.leader_endpoints or metadata.voters.endpoints(leader)
+    if leader < 0 or not endpoints:
+        return None
+    named = [each for each in endpoints if each.listener == metadata.member.listener]
+    endpoint = (named or endpoints)[0]
+    return leader, host_and_port(endpoint.host, endpoint.port)
+
+
+def _broker_epoch(image: MetadataImage, broker_id: int) -> int:
+    broker = image.brokers.get(broker_id)
+    return -1 if broker is None else broker.epoch
 
 
 def _unwritten(failures: Sequence[KafkaError]) -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from .config import BrokerConfig, ConfigError, validate_topic_options
-from .server.listener import addresses, parse_address
+from .server.listener import parse_address, planned
 
 ADDRESSES = ("advertised.listeners", "metrics.listener")  # a broker checks these only when it opens sockets
 
@@ -42,7 +42,7 @@ def wrong(kind: str, options: Options) -> Iterator[tuple[str, str]]:
 def _check_listeners(options: Options) -> None:
     """If there are listeners, check them together with the other options."""
     if "listeners" in options:
-        addresses(BrokerConfig(options))
+        planned(BrokerConfig(options))
 
 
 def _check_broker(options: Options) -> None:

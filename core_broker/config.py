@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..protocol.errors import ErrorCode, KafkaError
+from . import membership
 from .kafka_only import KAFKA_OPTIONS, without_row
 from .option import MAX_INT, MAX_LONG, ConfigError, Option, Type
 
@@ -34,7 +35,7 @@ _DURABILITY = ("page_cache", "fsync")
 _POLICIES = ("compact", "delete")
 _TIERS = "there is no tiered storage"
 _SHARE = "there are no share groups"
-_NO_REPLICAS = "partitions have no other replicas"
+_NO_THROTTLES = "replication is not throttled"
 _REPLICA = "[0-9]+:[0-9]+|"
 O = Option  # noqa: E741  the table below is read by columns
 
@@ -58,11 +59,11 @@ TOPIC_OPTIONS: tuple[Option, ...] = (
     O("flush.ms", _L, str(MAX_LONG), "Longest time that an append stays without fsync", 0,
       broker="log.flush.interval.ms"),
     O("follower.replication.throttled.replicas", _LIST, "", "Replicas whose fetching is throttled", part=_REPLICA,
-      inert=_NO_REPLICAS),
+      inert=_NO_THROTTLES),
     O("index.interval.bytes", _I, "4096", "Bytes of log between two index entries", 0,
       broker="log.index.interval.bytes"),
     O("leader.replication.throttled.replicas", _LIST, "", "Replicas whose serving is throttled", part=_REPLICA,
-      inert=_NO_REPLICAS),
+      inert=_NO_THROTTLES),
     O("local.retention.bytes", _L, "-2", "Bytes kept locally under tiering", -2, broker="log.local.retention.bytes",
       inert=_TIERS),
     O("local.retention.ms", _L, "-2", "Time kept locally under tiering", -2, broker="log.local.retention.ms",
@@ -122,17 +123,39 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("advertised.listeners", _LIST, None,
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
-    O("auto.leader.rebalance.enable", _B, "true", "The controller has preferred replicas lead again"),
+    O("auto.leader.rebalance.enable", _B, "true", "The controller gives partitions back to their preferred leaders"),
+    O("broker.heartbeat.interval.ms", _I, "2000", "How often a broker tells the controller that it lives"),
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
       "connection is closed", 1, own=True),
     O("broker.rack", _S, None, "The rack this broker stands in"),
-    O("broker.session.timeout.ms", _I, "9000", "How long the controller waits for a heartbeat of a broker"),
+    O("broker.session.timeout.ms", _I, "9000", "A broker that was not heard of for so long is fenced"),
+    O("cluster.id", _S, None, "The cluster's id: a new directory takes it, any other must have it. Needed where there "
+      "are several nodes, so that all have the same", own=True),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
     O("compression.queued.bytes", _L, "268435456", "Most bytes of batches that wait to be compressed anew or looked "
       "into; more are refused as REQUEST_TIMED_OUT, to be sent again", 1024 * 1024, own=True),
     O("compression.threads", _I, "2", "Threads for batches that are compressed anew or looked into", 1, 64, own=True),
     O("connections.max.idle.ms", _L, "600000", "A connection without a whole request for so long is closed", 1),
+    O("controller.listener.names", _LIST, None, "Which listeners are for controllers; nodes reach each other's "
+      "controllers by the first. None where a node is alone"),
+    O("controller.quorum.auto.join.enable", _B, "false", "A controller that is no voter asks to be one"),
+    O("controller.quorum.bootstrap.servers", _LIST, "", "HOST:PORT of controllers, of which voters are found that "
+      "controller.quorum.voters does not name"),
+    O("controller.quorum.election.backoff.max.ms", _I, "1000", "Longest pause after an election without a result", 0),
+    O("controller.quorum.election.timeout.ms", _I, "1000", "How long a voter waits for a leader before it wants to "
+      "become one", 0),
+    O("controller.quorum.fetch.max.bytes", _I, "1048576", "Most bytes of the metadata log in one answer", 1),
+    O("controller.quorum.fetch.snapshot.max.bytes", _I, "1048576", "Most bytes of a metadata snapshot in one answer",
+      1),
+    O("controller.quorum.fetch.timeout.ms", _I, "2000", "A leader of the quorum that does not answer for so long is "
+      "given up, and so is one from which no majority fetches", 0),
+    O("controller.quorum.request.timeout.ms", _I, "2000", "How long a member of the quorum waits for another's answer",
+      0),
+    O("controller.quorum.retry.backoff.ms", _I, "20", "Pause before such a request is sent again", 0),
+    O("controller.quorum.voters", _LIST, "", "ID@HOST:PORT of each controller that votes, as all nodes have them; this "
+      "node alone if none is named here nor in controller.quorum.bootstrap.servers"),
+    O("controller.socket.timeout.ms", _I, "30000", "How long a broker waits for an answer of the controller"),
     O("default.replication.factor", _I, "1", "Replicas of a topic that does not say", 1),
     O("delete.topic.enable", _B, "true", "Whether topics can be deleted"),
     O("fetch.max.bytes", _I, "57671680", "Most bytes in one Fetch answer", 1024),
@@ -141,11 +164,15 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("group.max.session.timeout.ms", _I, "1800000", "Longest session timeout of a member", 1),
     O("group.max.size", _I, str(MAX_INT), "Most members of one group", 1),
     O("group.min.session.timeout.ms", _I, "6000", "Shortest session timeout of a member", 1),
+    O("initial.broker.registration.timeout.ms", _I, "60000", "How long a broker that starts may need until the "
+      "controller has registered it"),
+    O("inter.broker.listener.name", _S, None, "By which listener other brokers reach this one; PLAINTEXT if not set, "
+      "or the first"),
+    O("leader.imbalance.check.interval.seconds", _L, "300", "How often the controller looks for leaders that are not "
+      "the preferred ones", 1),
     O("listener.security.protocol.map", _S,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
       "Protocol of each listener; only PLAINTEXT works yet"),
-    O("leader.imbalance.check.interval.seconds", _L, "300", "Time between two looks for preferred replicas that do not "
-      "lead", 1),
     O("listeners", _LIST, "PLAINTEXT://:9092", "NAME://HOST:PORT for each socket to listen on"),
     O("log.cleaner.backoff.ms", _L, "15000", "How long the cleaner rests when no log needs it", 0, dynamic=True),
     O("log.cleaner.dedupe.buffer.size", _L, "134217728", "Memory for keys and their last offsets, 24 bytes each, of "
@@ -197,11 +224,22 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("offsets.topic.num.partitions", _I, "10", "Partitions of __consumer_offsets (Kafka: 50)", 1),
     O("offsets.topic.replication.factor", _SH, "1", "Replicas of __consumer_offsets (Kafka: 3)", 1),
     O("offsets.topic.segment.bytes", _I, "104857600", "segment.bytes of __consumer_offsets", 1024 * 1024),
+    O("process.roles", _LIST, "broker,controller", "What this node is: broker, controller, or both (Kafka: no default)",
+      choices=("broker", "controller")),
     O("producer.id.expiration.ms", _I, "86400000", "How long an idle producer's sequences are remembered", 1,
       dynamic=True),
     O("queued.max.request.bytes", _L, "536870912", "Memory for requests being read; past it no more is read "
       "(Kafka: no limit)", 1024 * 1024),
+    O("replica.fetch.backoff.ms", _I, "1000", "Pause of a follower after its leader could not answer", 0),
+    O("replica.fetch.max.bytes", _I, "1048576", "Most bytes that a follower asks of one partition; a larger batch "
+      "comes all the same", 0),
+    O("replica.fetch.min.bytes", _I, "1", "Bytes for which a leader lets a follower wait"),
+    O("replica.fetch.response.max.bytes", _I, "10485760", "Most bytes that a follower asks for at once", 0),
+    O("replica.fetch.wait.max.ms", _I, "500", "How long it lets its leader wait for them"),
     O("replica.high.watermark.checkpoint.interval.ms", _L, "5000", "How often high watermarks are saved", 1),
+    O("replica.lag.time.max.ms", _L, "30000", "A follower that did not reach its leader's end for so long is not in "
+      "sync any more"),
+    O("replica.socket.timeout.ms", _I, "30000", "How long a follower waits for its leader's answer"),
     O("request.timeout.ms", _I, "30000", "How long a metadata change may take", 1),
     O("send.turn.bytes", _I, "4194304", "Most file bytes given to one socket in one turn of the loop", 65536, own=True),
     O("shutdown.timeout.ms", _I, "60000", "How long a controlled stop may take; past it the process ends, and the next "
@@ -253,7 +291,7 @@ class BrokerConfig(Mapping[str, Any]):
         self._values: dict[str, Any] = {}
         self._parse()
         self._check_together()
-        self._check_alone()
+        membership.check(self)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -284,44 +322,6 @@ class BrokerConfig(Mapping[str, Any]):
             raise _BROKER["log.cleaner.dedupe.buffer.size"].invalid(
                 str(size), f"Value must be more than 1 MiB for each of log.cleaner.threads={threads}"
             )
-
-    def _check_alone(self) -> None:
-        """ConfigError where options say that other nodes belong to the cluster, or that its parts are elsewhere."""
-        node_id, roles = self["node.id"], self["process.roles"]
-        if self["broker.id"] not in (-1, node_id):
-            raise ConfigError(f"node.id={node_id} and broker.id={self['broker.id']} differ: leave broker.id out")
-        if sorted(roles) != ["broker", "controller"]:
-            raise _BROKER["process.roles"].invalid(
-                ",".join(roles), "a broker is its own controller here: write process.roles=broker,controller"
-            )
-        for voter in self["controller.quorum.voters"]:
-            if voter.partition("@")[0] != str(node_id):
-                raise _BROKER["controller.quorum.voters"].invalid(
-                    voter, f"no other node can be in the quorum: name this one alone, {node_id}@HOST:PORT, or none"
-                )
-        controllers = self._own_controllers()
-        for server in self["controller.quorum.bootstrap.servers"]:
-            if server not in controllers:
-                own = f"only {' or '.join(controllers)} is" if controllers else "none is, by controller.listener.names"
-                raise _BROKER["controller.quorum.bootstrap.servers"].invalid(
-                    server, f"no other node can be in the quorum, and of this node {own}"
-                )
-        directory = self["metadata.log.dir"]
-        if directory is not None and directory.rstrip("/") != self["log.dirs"][0].rstrip("/"):
-            raise _BROKER["metadata.log.dir"].invalid(
-                directory, "the metadata log is in log.dirs: leave it out, or name that directory"
-            )
-
-    def _own_controllers(self) -> list[str]:
-        """HOST:PORT of this node's listeners for controllers, by each name that its machine has for certain."""
-        names = [name.upper() for name in self["controller.listener.names"] or ()]
-        found: dict[str, None] = {}
-        for text in (*self["listeners"], *(self["advertised.listeners"] or ())):
-            name, _, address = text.rpartition("://")
-            if name.upper() in names:
-                port = address.rpartition(":")[2]
-                found |= dict.fromkeys((address, *(f"{host}:{port}" for host in ("localhost", "127.0.0.1", "[::1]"))))
-        return [each for each in found if not each.startswith((":", "0.0.0.0:"))]
 
     def _parse(self) -> None:
         for option in BROKER_OPTIONS:

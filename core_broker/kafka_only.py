@@ -26,9 +26,7 @@ _B, _S, _I, _SH, _L, _D, _LIST, _CLASS, _PASSWORD = (
 )
 
 _LOOP = "one loop serves all connections; cold.read.threads, compression.threads and file.pool.threads work beside it"
-_ONE_NODE = "a cluster has one broker, which is its own controller"
-_CONTROLLER = "the controller works inside this broker, without a quorum to talk to"
-_NO_REPLICAS = "partitions have no other replicas"
+_NO_THROTTLES = "replication is not throttled"
 _NO_SECURITY = "listeners are PLAINTEXT: there is no TLS, SASL or ACL"
 _NO_TRANSACTIONS = "there are no transactions"
 _NO_NEW_GROUPS = "groups are of the classic protocol; there are no share groups"
@@ -36,6 +34,8 @@ _NO_QUOTAS = "there are no quotas"
 _NO_CLASSES = "no Java class can be loaded"
 _NO_TIERS = "there is no tiered storage"
 _NO_ZOOKEEPER = "there is no ZooKeeper"
+_ONE_DIRECTORY = "there is one directory of logs"
+_BUFFER = "the system chooses the buffer"
 _ALL_CONNECTIONS = "max.connections bounds all connections together, and nothing bounds those of one address"
 _METRICS = "metrics.listener serves all metrics, for Prometheus"
 _VERSION_2 = "batches are of version 2"
@@ -78,20 +78,17 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("*.purgatory.purge.interval.requests", "max.pending.requests bounds what waits"),
     ("controlled.shutdown.*", "each stop by a signal is a controlled one, and shutdown.timeout.ms bounds it"),
     # Connections
-    ("socket.receive.buffer.bytes", "the system chooses the buffer"),
+    ("socket.receive.buffer.bytes", _BUFFER),
     ("early.start.listeners", "all listeners answer once the broker serves"),
-    ("inter.broker.*", _ONE_NODE),
-    ("socket.connection.setup.*", _ONE_NODE),
+    ("inter.broker.protocol.version", "brokers agree on metadata.version"),
+    ("socket.connection.setup.*", "connections to other nodes have bounds of their own"),
     ("connection.failed.authentication.delay.ms", "nobody authenticates"),
     # The cluster
     ("broker.id.generation.enable", "node.id is given, or 1"),
     ("reserved.broker.max.id", "node.id is given, or 1"),
-    ("process.roles", _ONE_NODE),
-    ("broker.heartbeat.interval.ms", _ONE_NODE),
-    ("initial.broker.registration.timeout.ms", _ONE_NODE),
     ("controller.quota.*", _NO_QUOTAS),
-    ("controller.listener.names", "the controller works inside this broker: nothing listens for it"),
-    ("controller.*", _CONTROLLER),
+    ("controller.performance.*", _METRICS),
+    ("controller.quorum.append.linger.ms", "what a controller decides is written at once"),
     ("zookeeper.*", _NO_ZOOKEEPER),
     ("metadata.log.dir", "the metadata log is in log.dirs"),
     ("metadata.log.segment.*", _METADATA_LOG),
@@ -103,14 +100,15 @@ INSTEAD: tuple[tuple[str, str], ...] = (
     ("log.message.downconversion.enable", _VERSION_2),
     ("remote.*", _NO_TIERS),
     # Replicas
-    ("num.replica.*", _NO_REPLICAS),
-    ("replica.alter.log.dirs.io.max.bytes.per.second", "there is one directory of logs"),
-    ("replica.fetch.*", _NO_REPLICAS),
-    ("replica.lag.*", _NO_REPLICAS),
-    ("replica.selector.class", _NO_REPLICAS),
-    ("replica.socket.*", _NO_REPLICAS),
-    ("follower.*", _NO_REPLICAS),
-    ("leader.replication.throttled.rate", _NO_REPLICAS),
+    ("leader.imbalance.per.broker.percentage", "leaders are balanced as soon as one is not the preferred one"),
+    ("num.replica.fetchers", "one connection to a leader carries all partitions that are followed there"),
+    ("num.replica.alter.log.dirs.threads", _ONE_DIRECTORY),
+    ("replica.alter.log.dirs.io.max.bytes.per.second", _ONE_DIRECTORY),
+    ("replica.selector.class", _NO_CLASSES),
+    ("replica.socket.receive.buffer.bytes", _BUFFER),
+    ("follower.fetch.*", _NO_TIERS),
+    ("follower.*", _NO_THROTTLES),
+    ("leader.replication.throttled.rate", _NO_THROTTLES),
     # Groups and transactions
     ("group.consumer.*", _NO_NEW_GROUPS),
     ("group.coordinator.*", _NO_NEW_GROUPS),
@@ -166,27 +164,14 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("alter.log.dirs.replication.quota.window.size.seconds", _I, "1", 1),
     _k("authorizer.class.name", _S, ""),
     _k("background.threads", _I, "10", 1, dynamic=True),
-    _k("broker.heartbeat.interval.ms", _I, "2000"),
     _k("client.quota.callback.class", _CLASS, None),
     _k("config.providers", _LIST, "", dynamic=True),
     _k("connection.failed.authentication.delay.ms", _I, "100", 0),
     _k("connections.max.reauth.ms", _L, "0"),
     _k("controlled.shutdown.enable", _B, "true"),
-    _k("controller.listener.names", _LIST, None),
     _k("controller.quorum.append.linger.ms", _I, "25", 0),
-    _k("controller.quorum.auto.join.enable", _B, "false"),
-    _k("controller.quorum.bootstrap.servers", _LIST, ""),
-    _k("controller.quorum.election.backoff.max.ms", _I, "1000", 0),
-    _k("controller.quorum.election.timeout.ms", _I, "1000", 0),
-    _k("controller.quorum.fetch.max.bytes", _I, "1048576", 1),
-    _k("controller.quorum.fetch.snapshot.max.bytes", _I, "1048576", 1),
-    _k("controller.quorum.fetch.timeout.ms", _I, "2000", 0),
-    _k("controller.quorum.request.timeout.ms", _I, "2000", 0),
-    _k("controller.quorum.retry.backoff.ms", _I, "20", 0),
-    _k("controller.quorum.voters", _LIST, ""),
     _k("controller.quota.window.num", _I, "11", 1),
     _k("controller.quota.window.size.seconds", _I, "1", 1),
-    _k("controller.socket.timeout.ms", _I, "30000"),
     _k("cordoned.log.dirs", _LIST, "", dynamic=True),
     _k("create.topic.policy.class.name", _CLASS, None),
     _k("delegation.token.expiry.check.interval.ms", _L, "3600000", 1),
@@ -264,8 +249,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("group.streams.rack.aware.assignment.tags", _LIST, ""),
     _k("group.streams.session.timeout.ms", _I, "45000", 1),
     _k("group.streams.topology.description.plugin.class", _CLASS, None),
-    _k("initial.broker.registration.timeout.ms", _I, "60000"),
-    _k("inter.broker.listener.name", _S, None),
     _k("kafka.metrics.polling.interval.secs", _I, "10", 1),
     _k("kafka.metrics.reporters", _LIST, ""),
     _k("log.cleaner.enable", _B, "true"),
@@ -296,7 +279,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         dynamic=True,
     ),
-    _k("process.roles", _LIST, "broker,controller", choices=("broker", "controller")),
     _k("producer.purgatory.purge.interval.requests", _I, "1000"),
     _k("queued.max.requests", _I, "500", 1),
     _k("quota.window.num", _I, "11", 1),
@@ -330,15 +312,8 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("remote.log.storage.manager.class.path", _S, None),
     _k("remote.log.storage.manager.impl.prefix", _S, "rsm.config."),
     _k("remote.log.storage.system.enable", _B, "false"),
-    _k("replica.fetch.backoff.ms", _I, "1000", 0),
-    _k("replica.fetch.max.bytes", _I, "1048576", 0),
-    _k("replica.fetch.min.bytes", _I, "1"),
-    _k("replica.fetch.response.max.bytes", _I, "10485760", 0),
-    _k("replica.fetch.wait.max.ms", _I, "500"),
-    _k("replica.lag.time.max.ms", _L, "30000"),
     _k("replica.selector.class", _S, None),
     _k("replica.socket.receive.buffer.bytes", _I, "65536"),
-    _k("replica.socket.timeout.ms", _I, "30000"),
     _k("replication.quota.window.num", _I, "11", 1),
     _k("replication.quota.window.size.seconds", _I, "1", 1),
     _k("sasl.client.callback.handler.class", _CLASS, None),

@@ -21,6 +21,7 @@ from ..protocol.messages import metadata_records as r
 from ..protocol.primitives import uuid_from_str
 from ..protocol.records import CorruptBatch
 from ..runtime import Runtime
+from .cluster.features import METADATA_VERSION as METADATA_FEATURE
 from .cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY, MetadataLog
 from .cluster.metadata_snapshot import framed, snapshot_name
@@ -99,7 +100,7 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
             await log.close()
         left_out: list[str] = []
         records = list(_records(files, data_dir, image, identity, left_out))
-        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, max(log.epoch - 1, 0), clocks.wall_ms())
+        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, log.last_epoch, clocks.wall_ms())
         files.write_atomic(path, render_properties({k: v for k, v in identity.items() if k != FORMAT}))
     except CheckpointError as error:
         raise CannotMove(str(error)) from None
@@ -118,7 +119,7 @@ def _records(
 ) -> Iterator[Any]:
     """The image in Kafka's records. No partition has a leader: Kafka's controller elects, under new leader epochs."""
     node_id, directory = int(identity["node.id"]), uuid_from_str(identity["directory.id"])
-    yield r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)
+    yield r.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION)
     for name, topic in image.topics.items():
         yield r.TopicRecord(name=name, topic_id=topic.id)
         for index, partition in topic.partitions.items():

@@ -36,7 +36,7 @@ def difference(ours: BatchHeader | None, theirs: BatchHeader | None, each: Parti
 
 async def batch_at(client: Client, tp: TopicPartition, node: int, offset: int) -> BatchHeader | None:
     """The batch with this offset; None if there is none. Raises KafkaError, ClientError."""
-    [answer] = await fetch_raw(client, {tp: (offset, -1, -1)}, node_id=node, max_wait_ms=0, partition_max_bytes=1)
+    [answer] = await fetch_raw(client, {tp: (offset, -1)}, node_id=node, max_wait_ms=0, partition_max_bytes=1)
     if answer.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
         raise KafkaError.of(answer.error_code)
     for _, header in records.walk(answer.records):

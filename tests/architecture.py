@@ -25,7 +25,13 @@ _BROKER = "isthmus.core_broker"
 _OUTSIDE = ("isthmus.client", "isthmus.protocol")
 _DISK = f"{_BROKER}.storage.disk"
 _LOG = (f"{_BROKER}.storage.log", _DISK, "isthmus.protocol")
-_CONFIG = (f"{_BROKER}.storage", f"{_BROKER}.option", f"{_BROKER}.kafka_only", "isthmus.protocol")
+_CONFIG = (
+    f"{_BROKER}.storage",
+    f"{_BROKER}.option",
+    f"{_BROKER}.kafka_only",
+    f"{_BROKER}.membership",
+    "isthmus.protocol",
+)
 _IMAGE = (f"{_BROKER}.cluster.image", f"{_BROKER}.cluster.partition_image", f"{_BROKER}.cluster.partition_index")
 _CLUSTER = (
     *_IMAGE,
@@ -33,9 +39,12 @@ _CLUSTER = (
     f"{_BROKER}.pauses",
     f"{_BROKER}.purgatory",
     "isthmus.client.connection",
+    "isthmus.client.errors",
     *_CONFIG,
 )
-_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", *_CLUSTER)
+_CHANNEL = f"{_BROKER}.controller_channel"
+_CREATION = f"{_BROKER}.auto_creation"
+_COORDINATORS = (f"{_BROKER}.cluster", f"{_BROKER}.replication", _CHANNEL, _CREATION, *_CLUSTER)
 _SERVER = (
     f"{_BROKER}.coordinators",
     f"{_BROKER}.described",
@@ -61,6 +70,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.purgatory": (),
     f"{_BROKER}.loading": (),
     f"{_BROKER}.pauses": (),
+    _CHANNEL: (f"{_BROKER}.pauses", *_OUTSIDE),
+    _CREATION: (f"{_BROKER}.cluster", _CHANNEL, *_CLUSTER),
     f"{_BROKER}.storage": (f"{_BROKER}.storage.upkeep", f"{_BROKER}.storage.startup", *_LOG),
     f"{_BROKER}.storage.upkeep": (f"{_BROKER}.pauses", *_LOG),
     f"{_BROKER}.storage.startup": _LOG,
@@ -69,19 +80,27 @@ ARROWS: dict[str, tuple[str, ...]] = {
     _DISK: ("isthmus.protocol",),
     f"{_BROKER}.option": ("isthmus.protocol",),
     f"{_BROKER}.kafka_only": (f"{_BROKER}.option", "isthmus.protocol"),
+    f"{_BROKER}.membership": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.properties": (f"{_BROKER}.option", "isthmus.protocol"),
     f"{_BROKER}.loggers": ("isthmus.protocol",),
     f"{_BROKER}.config": _CONFIG,
     f"{_BROKER}.described": (f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.cluster": _CLUSTER,
     f"{_BROKER}.cluster.image": (*_IMAGE, "isthmus.protocol"),
-    f"{_BROKER}.replication": _CLUSTER,
+    f"{_BROKER}.replication": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.server": _SERVER,
+    f"{_BROKER}.lifecycle": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
-    f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
+    f"{_BROKER}.broker": (
+        f"{_BROKER}.lifecycle",
+        f"{_BROKER}.loading",
+        f"{_BROKER}.server",
+        f"{_BROKER}.metrics",
+        *_SERVER,
+    ),
     f"{_BROKER}.check_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
         *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "check_options")),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .image import ELR_VERSION, METADATA_VERSION
-
+METADATA_VERSION = "metadata.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 KRAFT_VERSION = "kraft.version"  # its level is in the quorum's control records, not in the metadata
 
 
@@ -45,10 +45,13 @@ FEATURES: Mapping[str, Feature] = {
     "streams.version": Feature((7, 29)),
 }
 
-# The lowest and the highest level of each that a member of this software names.
+NONE = (0, 0)  # of a feature that does not work here
+
+# The lowest and the highest level of each that a member of this software names: what works here.
 SUPPORTED: Mapping[str, tuple[int, int]] = {
+    ELR_VERSION: (0, 1),
+    KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (OLDEST, LATEST),
-    **{name: (0, feature.latest) for name, feature in FEATURES.items()},
 }
 
 
@@ -58,7 +61,10 @@ def loses_records(now: int, wanted: int) -> bool:
 
 
 def of_new_cluster(metadata_version: int) -> dict[str, int]:
-    """The levels that a new cluster finalizes."""
-    levels = {name: feature.of_new_cluster(metadata_version) for name, feature in FEATURES.items()}
+    """The levels that a new cluster finalizes: Kafka's, as far as they work here."""
+    levels = {
+        name: min(feature.of_new_cluster(metadata_version), SUPPORTED.get(name, NONE)[1])
+        for name, feature in FEATURES.items()
+    }
     del levels[KRAFT_VERSION]
     return {METADATA_VERSION: metadata_version} | {name: level for name, level in levels.items() if level}

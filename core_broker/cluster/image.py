@@ -18,9 +18,6 @@ from .partition_index import Key, PartitionIndex
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
-METADATA_VERSION = "metadata.version"
-ELR_VERSION = "eligible.leader.replicas.version"
-
 
 class InconsistentRecord(Exception):
     """A metadata record contradicts earlier ones: the log is damaged or was written by something else."""

@@ -7,7 +7,7 @@ drop the segments before it: see metadata_snapshot.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...protocol import records as batches
@@ -35,7 +35,7 @@ class Fold:
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
-        self.removed: dict[bytes, None] = {}  # ids of topics that were deleted
+        self.removed: dict[bytes, None] | None = {}  # ids of topics that were deleted; None if nobody asks any more
         self._held: list[Any] | None = None  # records of an open transaction
         self._reported: dict[int, None] = {}  # ignored types that were logged
 
@@ -60,8 +60,13 @@ class Fold:
                     self._held = None
                 case _:
                     (ready if self._held is None else self._held).append(record)
-        self.removed.update((record.topic_id, None) for record in ready if type(record) is r.RemoveTopicRecord)
-        return self.image.apply(ready, found[-1].offset if offset is None else offset, epoch)
+        return self.take(ready, found[-1].offset if offset is None else offset, epoch)
+
+    def take(self, records: Sequence[Any], offset: int, epoch: int) -> Delta:
+        """Apply records that were decided here; the last of them is at `offset`. Returns what has changed."""
+        if self.removed is not None:
+            self.removed.update((record.topic_id, None) for record in records if type(record) is r.RemoveTopicRecord)
+        return self.image.apply(records, offset, epoch)
 
     def _decode(self, record: batches.Record) -> Any:
         try:
@@ -85,6 +90,36 @@ def _why(error: r.UnknownRecord) -> str:
     return f"{what}, which this broker cannot enforce: remove it in Kafka, and wait for Kafka's next snapshot"
 
 
+def replace_image(image: MetadataImage, other: MetadataImage) -> Delta:
+    """Make an image what another one is, which is later. Returns what has changed, as if records had changed it."""
+    delta = Delta()
+    for name, topic in image.topics.items():
+        new = other.topics.get(name)
+        if new is None or new.id != topic.id:
+            delta.deleted[name] = topic
+    for name, topic in other.topics.items():
+        old = image.topics.get(name)
+        if old is None or old.id != topic.id:
+            delta.created[name] = topic
+            delta.changed[name] = dict.fromkeys(topic.partitions)
+            continue
+        changed = {index: None for index, each in topic.partitions.items() if old.partitions.get(index) != each}
+        if changed:
+            delta.changed[name] = changed
+        if old.configs != topic.configs:
+            delta.reconfigured[name] = None
+    delta.brokers = _differing(image.brokers, other.brokers)
+    delta.broker_options = _differing(image.broker_configs, other.broker_configs)
+    delta.links = _differing(image.links, other.links)
+    image.__dict__.update(other.__dict__)
+    return delta
+
+
+def _differing(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, None]:
+    """The keys that only one has, or that have other values."""
+    return {key: None for key in [*old, *new] if key not in old or key not in new or old[key] != new[key]}
+
+
 def fold_snapshot(files: Files, directory: str, fold: Fold) -> int:
     """Apply the newest snapshot of a metadata log. Returns the offset at which the log continues, 0 without snapshot.
 
@@ -94,6 +129,8 @@ def fold_snapshot(files: Files, directory: str, fold: Fold) -> int:
     if not names:
         return 0
     end, epoch = offset_and_epoch(names[-1])
+    if end == 0:
+        return 0  # the bootstrap snapshot: the first leader has copied it into the log
     data = files.read(f"{directory}/{names[-1]}")
     for position, header in batches.walk(data):
         if not header.is_control:

@@ -121,21 +121,26 @@ def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> It
         yield r.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
 
 
-def framed(values: Sequence[bytes], epoch: int, wall_ms: int) -> bytes:
-    """The contents of a snapshot file: encoded records between a header and a footer, which are control batches."""
+def framed(values: Sequence[bytes], epoch: int, wall_ms: int, controls: Sequence[Any] = ()) -> bytes:
+    """The contents of a snapshot file: encoded records between a header and a footer, which are control batches.
 
-    def control(offset: int, record: Any) -> bytes:
-        row = (wall_ms, *control_records.encode(record), ())
-        return batches.build_batch([row], control=True, base_offset=offset, partition_leader_epoch=epoch)
+    controls: control records that follow the header in its batch, such as the voters.
+    """
 
-    parts = [control(0, control_records.SnapshotHeaderRecord(last_contained_log_timestamp=wall_ms))]
+    def control(offset: int, *records: Any) -> bytes:
+        rows = [(wall_ms, *control_records.encode(record), ()) for record in records]
+        return batches.build_batch(rows, control=True, base_offset=offset, partition_leader_epoch=epoch)
+
+    header = control_records.SnapshotHeaderRecord(last_contained_log_timestamp=wall_ms)
+    parts = [control(0, header, *controls)]
+    first = 1 + len(controls)
     for start in range(0, len(values), BATCH_RECORDS):
         rows = [(wall_ms, None, value, ()) for value in values[start : start + BATCH_RECORDS]]
-        parts.append(batches.build_batch(rows, base_offset=1 + start, partition_leader_epoch=epoch))
-    parts.append(control(1 + len(values), control_records.SnapshotFooterRecord()))
+        parts.append(batches.build_batch(rows, base_offset=first + start, partition_leader_epoch=epoch))
+    parts.append(control(first + len(values), control_records.SnapshotFooterRecord()))
     return b"".join(parts)
 
 
-def encoded(image: MetadataImage, wall_ms: int) -> bytes:
+def encoded(image: MetadataImage, wall_ms: int, controls: Sequence[Any] = ()) -> bytes:
     """The snapshot of an image, which must not change meanwhile."""
-    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms)
+    return framed([r.encode(record) for record in image_records(image)], image.epoch, wall_ms, controls)

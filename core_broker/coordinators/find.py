@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import Coordinator, Request, Response
-from ..cluster.controller import Controller, CreateTopics, new_topic
+from ..auto_creation import AutoCreation
+from ..cluster.controller import new_topic
 from ..cluster.image import MetadataImage
 from ..cluster.topic_names import CONSUMER_OFFSETS
 from ..config import BrokerConfig
@@ -29,9 +30,16 @@ class Found(NamedTuple):
 class CoordinatorFinder:
     """Answers FindCoordinator from the metadata image, and has the topic of groups made where there is none."""
 
-    def __init__(self, controller: Controller, replicas: Replicas, config: BrokerConfig, purgatory: Purgatory) -> None:
-        self._controller = controller
-        self._image = controller.image
+    def __init__(
+        self,
+        creation: AutoCreation,
+        image: MetadataImage,
+        replicas: Replicas,
+        config: BrokerConfig,
+        purgatory: Purgatory,
+    ) -> None:
+        self._creation = creation
+        self._image = image
         self._replicas = replicas
         self._config = config
         self._purgatory = purgatory
@@ -53,10 +61,7 @@ class CoordinatorFinder:
             return answer()
         pending = Pending(answer)
 
-        def created(result: Any) -> None:
-            pending.complete(answer())
-
-        self._controller.submit(CreateTopics([self._topic()]), created)
+        self._creation.create([self._topic()], lambda errors: pending.complete(answer()))
         return self._purgatory.add(pending, self._config["request.timeout.ms"])
 
     def _topic(self) -> Any:

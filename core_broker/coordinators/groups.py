@@ -19,10 +19,12 @@ from ...protocol.messages import delete_groups as dlg
 from ...protocol.messages import describe_groups as dsg
 from ...protocol.messages import list_groups as lsg
 from ...runtime import Runtime
+from ..auto_creation import AutoCreation
 from ..cluster.controller import Controller
 from ..config import BrokerConfig
+from ..controller_channel import ControllerChannel
 from ..purgatory import Purgatory
-from ..replication.waiting import when_reached
+from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
 from .find import CoordinatorFinder
 from .group_host import GroupHost
@@ -34,15 +36,26 @@ from .runtime import Replicas, Shard, client_error
 
 
 class GroupCoordinator:
-    """Every method of a request takes the decoded request and its version; gives the answer, or a Pending."""
+    """Every method of a request takes the decoded request and its version; gives the answer, or a Pending.
+
+    channel: the way to the active controller; None where there is no other node.
+    """
 
     def __init__(
-        self, controller: Controller, replicas: Replicas, config: BrokerConfig, runtime: Runtime, purgatory: Purgatory
+        self,
+        controller: Controller,
+        replicas: Replicas,
+        config: BrokerConfig,
+        runtime: Runtime,
+        purgatory: Purgatory,
+        channel: ControllerChannel | None = None,
     ) -> None:
         self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
         self.member_requests = MemberRequests(host, config, purgatory)
         self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
-        self.finder = CoordinatorFinder(controller, replicas, config, purgatory)
+        self.finder = CoordinatorFinder(
+            AutoCreation(controller, config, channel), controller.image, replicas, config, purgatory
+        )
         self._purgatory = purgatory
 
     def counts(self) -> dict[State, int]:
@@ -84,7 +97,7 @@ class GroupCoordinator:
             return response
 
         ends = ((partition, end) for partition, end, _ in waits)
-        return when_reached(ends, answer, self._purgatory, self.host.commit_timeout_ms)
+        return when_acknowledged(ends, ALL, answer, self._purgatory, self.host.commit_timeout_ms)
 
     def _delete(self, group_id: str) -> tuple[Shard[GroupShard] | None, dlg.DeletableGroupResult]:
         result = dlg.DeletableGroupResult(group_id=group_id)

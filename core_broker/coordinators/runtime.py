@@ -102,7 +102,10 @@ class CoordinatorRuntime(Generic[S]):
     # --- Which shards there are ---------------------------------------------------------------------------------------
 
     def elect(self, index: int) -> None:
-        """This broker leads the partition: read it in the background, unless that is done or under way."""
+        """This broker leads the partition: read it in the background, unless that is done or under way.
+
+        A shard in use is read again when its partition is a new one: the leader was another in between.
+        """
         if self._is_stopped:  # an offline partition may be online again while the broker stops
             return
         try:
@@ -201,12 +204,17 @@ class CoordinatorRuntime(Generic[S]):
             shard.failure = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{shard.partition}: {error}")
             return
         self._retry_delay.reset()
-        if self.shards.get(shard.index) is shard:
-            shard.failure = None
-            shard.written = shard.partition.log.log_end_offset
-            shard.state.loaded()
-            if count:
-                logger.info("%s: %d records read", shard.partition, count)
+
+        def committed(error: KafkaError | None) -> None:
+            if error is None and self.shards.get(shard.index) is shard:
+                shard.failure = None
+                shard.written = shard.partition.log.log_end_offset
+                shard.state.loaded()
+                if count:
+                    logger.info("%s: %d records read", shard.partition, count)
+
+        # A new leader may have records that are not committed yet: nothing may be answered from them before.
+        self.when_committed(shard, shard.replayed, committed)
 
     async def _replay(self, shard: Shard[S]) -> int:
         partition_log = shard.partition.log

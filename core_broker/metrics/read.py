@@ -92,12 +92,12 @@ def histogram(scrape: Scrape) -> Iterator[Sample]:
 
 
 def connections(scrape: Scrape) -> Iterator[Sample]:
-    for listener in scrape.sources.server.listeners:
+    for listener in scrape.sources.server.every_listener:
         yield Sample((listener.name,), listener.connections)
 
 
 def connections_taken(scrape: Scrape) -> Iterator[Sample]:
-    for listener in scrape.sources.server.listeners:
+    for listener in scrape.sources.server.every_listener:
         yield Sample((listener.name,), listener.taken)
 
 

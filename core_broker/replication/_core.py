@@ -2,8 +2,8 @@
 """The part of a partition that every Produce and Fetch request uses: fields that are C variables when compiled.
 
 `Partition` holds one `PartitionCore`. It has the high watermark, with the only method that moves it, the requests that
-wait on it, and the short way of an append. The conditions that rule out the short way are one set of bits, `obstacles`:
-the owner of each condition sets and clears its own bit.
+wait on it or on this broker's own disk, and the short way of an append. The conditions that rule out the short way are
+one set of bits, `obstacles`: the owner of each condition sets and clears its own bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Bits of `obstacles`, each with its owner:
 _NOT_SERVED: cython.int = 1  # the state serves no reads and no appends: Partition.enter
-_NO_APPENDS: cython.int = 2  # the state takes no appends: Partition.enter
+_NO_APPENDS: cython.int = 2  # the state takes no appends of clients: Partition.enter
 _MIRRORED: cython.int = 4  # only a mirror link may append: Partition.configure
 _IN_LINE: cython.int = 8  # an append is being prepared, and later ones wait for it: Partition.line
 _TOO_FEW_IN_SYNC: cython.int = 16  # fewer in sync than min.insync.replicas, so acks=all is refused: Partition.place
@@ -46,7 +46,7 @@ class CoreOwner(Protocol):
         """Raise the failure if the partition is not served."""
 
     def sync_or_advance(self) -> None:
-        """After an append: move the high watermark, or begin the sync that it waits for."""
+        """After an append where the core `lags`: begin the sync that comes first, and move what can be moved."""
 
     def append_failed(self, error: KafkaError, size_bytes: int) -> None:
         """Count an append that failed, and take the state that follows."""
@@ -94,7 +94,8 @@ class PartitionCore:
 
     partition: the owner of this core; it does what the short way does not. tail, ranges: parts of its log. obstacles:
     conditions that rule out the short way. lags: the high watermark does not follow the log's end at once, because a
-    sync comes first.
+    sync or other replicas come first. awaits_sync: an append counts as kept here only after a sync, that is, before
+    `kept_end`; if not, all of the log counts.
     """
 
     partition: Readonly[CoreOwner]
@@ -103,10 +104,14 @@ class PartitionCore:
     traffic: Readonly[Traffic]
     high_watermark: Readonly[cython.longlong]
     obstacles: Readonly[cython.int]
+    kept_end: Readonly[cython.longlong]
     leader_epoch: Public[cython.longlong]
     lags: Public[cython.bint]
-    _end_waiters: list[list]  # a heap: [offset, sequence, callback (None once it is called)]
+    awaits_sync: Public[cython.bint]
+    _end_waiters: list[list]  # of the high watermark, a heap: [offset, sequence, callback (None once it is called)]
+    _kept_waiters: list[list]  # of `kept_end`, in the same way
     _data_waiters: dict[int, Callable[[], None]]  # by sequence
+    _append_waiters: dict[int, Callable[[], None]]  # the same: of followers, which read up to the log's end
     _sequence: cython.longlong
 
     def __init__(self, partition: CoreOwner, log: Log, traffic: Traffic) -> None:
@@ -116,10 +121,14 @@ class PartitionCore:
         self.traffic = traffic
         self.leader_epoch = 0
         self.high_watermark = log.log_start_offset
+        self.kept_end = log.log_start_offset
         self.obstacles = 0
         self.lags = False
+        self.awaits_sync = False
         self._end_waiters = []
+        self._kept_waiters = []
         self._data_waiters = {}
+        self._append_waiters = {}
         self._sequence = 0
 
     def set_obstacle(self, bit: cython.int, is_there: cython.bint) -> None:
@@ -144,7 +153,7 @@ class PartitionCore:
     @cython.cfunc
     @cython.exceptval(-1)
     def advance(self, offset: cython.longlong) -> cython.int:
-        """Raise the high watermark to an offset, if it is lower, and wake who waits. Nothing else moves it."""
+        """Raise the high watermark to an offset, if it is lower, and wake who waits. Nothing else raises it."""
         if offset <= self.high_watermark:
             return 0
         self.high_watermark = offset
@@ -158,60 +167,109 @@ class PartitionCore:
     @cython.exceptval(-1)
     def appended(self, end: cython.longlong) -> cython.int:
         """The log ends at `end` now: move the high watermark, at once or after what it waits for."""
+        if self._append_waiters:
+            self.wake_append_waiters()
         if self.lags:
             self.partition.sync_or_advance()
             return 0
         return self.advance(end)
 
+    def keep(self, offset: int) -> None:
+        """All before an offset is on this broker's disk as the option durability asks: wake who waits for that."""
+        if offset > self.kept_end:
+            self.kept_end = offset
+        self._wake(self._kept_waiters, self.kept_end)
+
+    def cut(self, end: int) -> None:
+        """The log of this follower was cut off, and ends at an offset now."""
+        self.kept_end = min(self.kept_end, end)
+        self.high_watermark = min(self.high_watermark, end)
+
     @cython.ccall
     @cython.exceptval(-1)
-    def is_acknowledged(self, next_offset: cython.longlong) -> cython.bint:
-        """Whether producers may be told that what was appended before an offset is kept."""
+    def is_acknowledged(self, next_offset: cython.longlong, acks: cython.int) -> cython.bint:
+        """Whether producers with these acks may be told that what was appended before an offset is kept."""
+        if acks == 1:
+            return not self.awaits_sync or self.kept_end >= next_offset
         return self.high_watermark >= next_offset
 
-    def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback()` once when the high watermark is at `offset` or past it, or the partition is not served any
-        more. Gives what cancels the wait."""
-        if self.high_watermark >= offset or self.obstacles & _NOT_SERVED:
+    def wait_for_acknowledgement(self, offset: int, acks: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback()` once when `is_acknowledged`, or when the partition is not served any more. Gives what
+        cancels the wait."""
+        if self.is_acknowledged(offset, acks) or self.obstacles & _NOT_SERVED:
             callback()
             return _nothing
+        waiters: list = self._kept_waiters if acks == 1 else self._end_waiters
         self._sequence += 1
         entry = [offset, self._sequence, callback]
-        heapq.heappush(self._end_waiters, entry)
+        heapq.heappush(waiters, entry)
 
         def cancel() -> None:
             if entry[2] is not None:  # else it is out already: a thousand that are woken must not search the heap each
                 entry[2] = None
-                self._end_waiters.remove(entry)
-                heapq.heapify(self._end_waiters)
+                waiters.remove(entry)
+                heapq.heapify(waiters)
 
         return cancel
 
     def wait_for_data(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback()` once when there is more to read, or when the partition fails or goes away. Gives what
-        cancels the wait."""
+        """Call `callback()` once when there is more to read for consumers, or when the partition fails or goes away.
+        Gives what cancels the wait."""
+        return self._wait_in(self._data_waiters, callback)
+
+    def wait_for_append(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """The same for followers, which read up to the log's end."""
+        return self._wait_in(self._append_waiters, callback)
+
+    def _wait_in(self, waiters: dict, callback: Callable[[], None]) -> Callable[[], None]:
         self._sequence += 1
         sequence = self._sequence
-        self._data_waiters[sequence] = callback
+        waiters[sequence] = callback
 
         def cancel() -> None:
-            self._data_waiters.pop(sequence, None)
+            waiters.pop(sequence, None)
 
         return cancel
 
-    def wake_end_waiters(self) -> None:
+    def wake_all(self) -> None:
+        """The partition is not served any more: call all that wait."""
+        self.wake_end_waiters()
+        self._wake(self._kept_waiters, self.kept_end)
+        self.wake_data_waiters()
+        self.wake_append_waiters()
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def wake_end_waiters(self) -> cython.int:
+        self._wake(self._end_waiters, self.high_watermark)
+        return 0
+
+    def _wake(self, waiters: list, reached: int) -> None:
         """Call those whose offset is reached; all of them, where the partition is not served any more."""
-        waiters = self._end_waiters
-        while waiters and (waiters[0][0] <= self.high_watermark or self.obstacles & _NOT_SERVED):
+        while waiters and (waiters[0][0] <= reached or self.obstacles & _NOT_SERVED):
             entry = heapq.heappop(waiters)
             callback, entry[2] = entry[2], None
             callback()
 
-    def wake_data_waiters(self) -> None:
-        """Whoever waits for data is to look: there is some, or there will be none."""
-        waiters, self._data_waiters = self._data_waiters, {}
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def wake_data_waiters(self) -> cython.int:
+        """Consumers that wait are to look: there is more, or there will be none."""
+        waiters: dict = self._data_waiters.copy()
+        self._data_waiters.clear()
         for callback in waiters.values():
             callback()
+        return 0
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def wake_append_waiters(self) -> cython.int:
+        """Followers that wait are to look."""
+        waiters: dict = self._append_waiters.copy()
+        self._append_waiters.clear()
+        for callback in waiters.values():
+            callback()
+        return 0
 
     # --- the short way of an append -----------------------------------------------------------------------------------
 

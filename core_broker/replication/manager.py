@@ -1,7 +1,7 @@
-"""The partitions that this broker holds: opened, changed and closed as the metadata image says.
+"""The partitions that this broker leads or follows: opened, changed and closed as the metadata image says.
 
 The controller awaits `apply(delta)` before it answers a command, so a topic that was just created can be written to.
-Leader epochs, in-sync replicas and options reach the partitions only here.
+Leader epochs, replicas and options reach the partitions only here; in-sync replicas by the controller's answers, too.
 
 If a partition's log went offline for lack of disk space (for example, a thin volume refused a sync), it comes back
 without a restart: its log is opened again, what the disk may not have is written as a copy, and another Partition
@@ -11,6 +11,7 @@ leader epoch.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -19,7 +20,6 @@ from typing import Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
 from ..cluster.image import Delta, MetadataImage, TopicImage
-from ..cluster.partition_image import PartitionImage
 from ..config import BrokerConfig, topic_config
 from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
 from ..storage.disk.files import Volume
@@ -29,6 +29,7 @@ from ..storage.manager import LogManager
 from ..storage.startup.opening import LogToOpen
 from ..storage.upkeep.at_once import sync_logs
 from ._core import Traffic
+from .leadership import IsrChange, Leadership
 from .partition import Partition
 from .shortage import Key, Shortage
 from .states import MEANING, Event, State, next_state
@@ -47,15 +48,29 @@ def log_config(options: Mapping[str, Any], config: BrokerConfig) -> LogConfig:
 
 
 class Unopened:
-    """A partition of this broker whose log is not open. served_end: its high watermark when it was served last, None if
-    it was not."""
+    """A partition of this broker whose log is not open. served_end: its high watermark when it was served last, 0 if it
+    was not."""
 
     __slots__ = ("reason", "served_end", "state")
 
     def __init__(self) -> None:
         self.state = State.OPENING
         self.reason = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.served_end: int | None = None
+        self.served_end = 0
+
+
+class Hearers:
+    """Those who are told of a partition, as (topic, index), in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._hearers: list[Callable[[str, int], None]] = []
+
+    def add(self, hearer: Callable[[str, int], None]) -> None:
+        self._hearers.append(hearer)
+
+    def __call__(self, topic: str, index: int) -> None:
+        for hearer in self._hearers:
+            hearer(topic, index)
 
 
 class ReplicaManager:
@@ -69,10 +84,14 @@ class ReplicaManager:
         self, image: MetadataImage, logs: LogManager, config: BrokerConfig, runtime: Runtime, node_id: int
     ) -> None:
         self.partitions: dict[str, dict[int, Partition]] = {}
-        self.leaderless: dict[str, set[int]] = {}
+        self._dead: dict[str, set[int]] = {}  # partitions that this broker has, but cannot serve
         self.gone = Traffic()  # of partitions that were deleted
-        self.came_back: Callable[[str, int], None] = lambda topic, index: None  # when one is served again
-        self.went_offline: Callable[[str, int], None] = lambda topic, index: None  # when one is not served any more
+        self.came_back = Hearers()  # when one is served again
+        self.went_offline = Hearers()  # when one is not served any more
+        self.begun: Callable[[Partition], None] = lambda partition: None  # when this broker begins to lead or follow
+        self.ended: Callable[[str, int], None] = lambda topic, index: None  # when it does neither any more
+        self.isr_changes: Callable[[Partition, IsrChange], None] = lambda partition, change: None  # asks the controller
+        self._checkpointed = logs.checkpoints.high_watermarks  # of the last stop
         self._unopened: dict[Key, Unopened] = {}
         self._shortage = Shortage(self._open_again)
         self._on_refusal = self._shortage.refuses  # one object for all partitions
@@ -85,19 +104,38 @@ class ReplicaManager:
         logs.on_shortage = self._log_without_space
         logs.is_broken = self._log_failed
 
-    def _high_watermark(self, topic: str, index: int) -> int | None:
+    def _high_watermark(self, topic: str, index: int) -> int:
         partition = self.partitions.get(topic, {}).get(index)
         if partition is not None:
             return partition.high_watermark
         unopened = self._unopened.get((topic, index))
-        return None if unopened is None else unopened.served_end
+        known = self._checkpointed[topic, index]  # more may be in the log, but is it committed?
+        return known if unopened is None else max(known, unopened.served_end)
 
-    def get(self, topic: str, index: int) -> Partition:
-        """The partition, led by this broker. Raises KafkaError."""
+    @property
+    def leaderless(self) -> dict[str, set[int]]:
+        """By topic, the partitions that this broker should lead, but cannot serve."""
+        found = {}
+        for name, indexes in self._dead.items():
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                led = {each for each in indexes if topic.partitions[each].leader == self._node_id}
+                if led:
+                    found[name] = led
+        return found
+
+    def held(self, topic: str, index: int) -> Partition:
+        """The partition, led or followed by this broker. Raises KafkaError."""
         partition = self.partitions.get(topic, {}).get(index)
         if partition is not None:
             return partition
         raise self.why_missing(topic, index)
+
+    def get(self, topic: str, index: int) -> Partition:
+        """The partition, led by this broker. Raises KafkaError."""
+        partition = self.held(topic, index)
+        partition.check_leads()
+        return partition
 
     def why_missing(self, topic: str, index: int) -> KafkaError:
         """Why a partition is not in `partitions`."""
@@ -146,22 +184,92 @@ class ReplicaManager:
             if name in delta.changed:
                 log.info("topic %s was deleted and created again", name)
         opening: list[LogToOpen] = []
+        leaving: list[Key] = []
         for name, indexes in delta.changed.items():
             topic = self._image.topics[name]
             present = self.partitions.get(name, {})
             config: LogConfig | None = None  # one for all partitions of a topic
             for index in indexes:
                 partition = present.get(index)
-                if partition is None:
-                    if topic.partitions[index].leader == self._node_id:
-                        config = config or self._log_config(topic)
-                        opening.append(LogToOpen(name, index, topic.id, config))
+                if self._node_id not in topic.partitions[index].replicas:
+                    leaving.append((name, index))
+                elif partition is None:
+                    config = config or self._log_config(topic)
+                    opening.append(LogToOpen(name, index, topic.id, config))
                 else:
-                    _follow(partition, topic.partitions[index])
+                    self._follow(partition, topic, index)
         for name in self._image.topics if self._options_changed(delta) else delta.reconfigured:
             self._reconfigure(self._image.topics[name])
+        if leaving:
+            await self._leave(leaving)
         if opening:
             await self._open(opening)
+
+    def _follow(self, partition: Partition, topic: TopicImage, index: int) -> None:
+        """Take a change of the metadata of a partition whose log is open."""
+        image = topic.partitions[index]
+        leads = image.leader == self._node_id
+        epochs = image.leader_epoch - partition.leader_epoch
+        # Its log is this leader's as long as no other can have led in between. A mirror's epochs are its source's.
+        goes_on = epochs == 0 or (epochs == 1 and leads) or (leads and bool(partition.mirror_link))
+        if goes_on and partition.leads == leads:
+            partition.begin_epoch(image.leader_epoch)
+            partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
+            return
+        reason = KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} is led by broker {image.leader} since a change of leader"
+        )
+        partition.close(reason)
+        self._begin(topic, index, partition.log, partition.configs, partition)
+
+    def _begin(
+        self, topic: TopicImage, index: int, opened: Log, options: Mapping[str, Any], before: Partition | None
+    ) -> Partition:
+        """Lead or follow from now on, as the metadata says. before: the partition until now."""
+        image = topic.partitions[index]
+        leadership: Leadership | None = None
+        if image.leader == self._node_id:
+            lag_max_ms = self._config["replica.lag.time.max.ms"]
+            time = asyncio.get_running_loop().time
+            leadership = Leadership(self._node_id, opened.log_end_offset, lag_max_ms, self._may_join, time)
+        partition = Partition(
+            topic.name,
+            topic.id,
+            index,
+            opened,
+            leadership=leadership,
+            traffic=None if before is None else before.traffic,
+            on_refusal=self._on_refusal,
+        )
+        partition.configure(options)
+        partition.begin_epoch(image.leader_epoch)
+        partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
+        partition.recover(self._high_watermark(topic.name, index) if before is None else before.high_watermark)
+        self.partitions.setdefault(topic.name, {})[index] = partition
+        self.begun(partition)
+        return partition
+
+    def _may_join(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker's replicas may be in sync: it is registered under this epoch, and neither fenced nor
+        stopping (KIP-903)."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return False
+        return broker_epoch in (-1, broker.epoch)
+
+    async def _leave(self, keys: Iterable[Key]) -> None:
+        """Delete partitions that other brokers hold now."""
+        gone = []
+        for name, index in keys:
+            partition = self.partitions.get(name, {}).pop(index, None)
+            if partition is not None:
+                partition.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has left this broker"))
+                self.gone.add(partition.traffic)
+                self.ended(name, index)
+            if self._unopened.pop((name, index), None) is not None or partition is not None:
+                self._serves(name, index)
+                gone.append((name, index))
+        await self._delete_logs(gone)
 
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config(topic_config(topic.configs, self._config), self._config)
@@ -181,6 +289,7 @@ class ReplicaManager:
         error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: {failure.message}")
         partition.enter(Event.LOG_WITHOUT_SPACE, error)
         self.gone.add(partition.traffic)
+        self.ended(name, index)
         unopened = self._cannot_open((name, index), Event.LOG_WITHOUT_SPACE, failure.message)
         unopened.served_end = partition.high_watermark
         self._shortage.waits((name, index))
@@ -194,15 +303,15 @@ class ReplicaManager:
 
     def _serves_no_more(self, name: str, index: int, state: State) -> None:
         if not MEANING[state].has_leader:
-            self.leaderless.setdefault(name, set()).add(index)
+            self._dead.setdefault(name, set()).add(index)
         self.went_offline(name, index)
 
     def _serves(self, name: str, index: int) -> None:
-        known = self.leaderless.get(name)
+        known = self._dead.get(name)
         if known is not None:
             known.discard(index)
             if not known:
-                del self.leaderless[name]
+                del self._dead[name]
 
     async def _let_go(self, wanted: list[LogToOpen]) -> list[LogToOpen]:
         """Close logs that went offline for lack of disk space. Returns those that can be opened now."""
@@ -234,8 +343,8 @@ class ReplicaManager:
             if topic is None:  # it was deleted or moved meanwhile; that change follows
                 return
             unopened = self._unopened.get((each.topic, each.partition))
-            served = (unopened and unopened.served_end) or 0
-            if found.log_end_offset < served:
+            served = 0 if unopened is None else unopened.served_end
+            if found.log_end_offset < served and topic.partitions[each.partition].leader == self._node_id:
                 what = f"offsets {found.log_end_offset} to {served - 1} were served, but are not on disk"
                 self._take_offline(each, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what))
                 return
@@ -265,7 +374,7 @@ class ReplicaManager:
         if topic is None or topic.id != each.topic_id:
             return None
         image = topic.partitions.get(each.partition)
-        return topic if image is not None and image.leader == self._node_id else None
+        return topic if image is not None and self._node_id in image.replicas else None
 
     def _take_offline(self, wanted: LogToOpen, error: KafkaError) -> None:
         """A log could not be opened, or could not be synced afterwards."""
@@ -304,11 +413,7 @@ class ReplicaManager:
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        partition = Partition(topic.name, topic.id, index, opened, self._on_refusal)
-        partition.configure(options)
-        _follow(partition, topic.partitions[index])
-        partition.recover()
-        self.partitions.setdefault(topic.name, {})[index] = partition
+        partition = self._begin(topic, index, opened, options, None)
         self._serves(topic.name, index)
         if self._unopened.pop((topic.name, index), None) is not None:
             log.info("%s is online again", partition)
@@ -327,14 +432,18 @@ class ReplicaManager:
         keys = []
         for topic in topics:
             gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} was deleted")
-            self.leaderless.pop(topic.name, None)
+            self._dead.pop(topic.name, None)
             for index in topic.partitions:
                 if self._unopened.pop((topic.name, index), None) is not None:
                     keys.append((topic.name, index))
             for index, partition in self.partitions.pop(topic.name, {}).items():
                 partition.close(gone)
+                self.ended(topic.name, index)
                 self.gone.add(partition.traffic)
                 keys.append((topic.name, index))
+        await self._delete_logs(keys)
+
+    async def _delete_logs(self, keys: Sequence[Key]) -> None:
         try:
             await self._logs.delete_logs(keys)
         except KafkaError as error:
@@ -362,8 +471,3 @@ def _touched(delta: Delta) -> Iterator[Key]:
     for name, indexes in delta.changed.items():
         for index in indexes:
             yield name, index
-
-
-def _follow(partition: Partition, image: PartitionImage) -> None:
-    partition.place(image.replicas, image.isr)
-    partition.become_leader(image.leader_epoch)

@@ -1,8 +1,13 @@
-"""One partition led by this broker: its state, leader epoch, in-sync replicas, high watermark, and waiting requests.
+"""One partition that this broker leads or follows: its state, leader epoch, high watermark, and waiting requests.
 
-The high watermark decides what clients see. With `durability=page_cache` it follows the log's end at once. With `fsync`
-it moves only after a sync, and all appends that arrive while one sync runs share the next (group commit). The states
-are in `states.py`. What every request uses is in the core (`_core.py`), which alone moves the high watermark.
+A `Partition` is one leadership: under another leader, or after this broker has followed, another one takes its log. So
+whoever waits for an append is told when its leader is none any more, whatever comes later.
+
+The high watermark decides what clients see. On a leader it is what all in-sync replicas have (`leadership.py`); a sole
+replica has only itself to ask. On a follower it is the leader's, as far as the log goes. With `durability=page_cache`
+this broker's part of it is the log's end. With `fsync` it moves only after a sync, and all appends that arrive while
+one sync runs share the next (group commit). The states are in `states.py`. What every request uses is in the core
+(`_core.py`), which alone moves the high watermark.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
 from ..storage.disk.errors import fresh_copy
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
+from .leadership import IsrChange, Leadership
 from .states import MEANING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
@@ -41,6 +47,8 @@ class Partition:
         "fsync",
         "index",
         "isr",
+        "leader",
+        "leadership",
         "least_in_sync",
         "log",
         "min_insync_replicas",
@@ -59,17 +67,23 @@ class Partition:
         topic_id: bytes,
         index: int,
         log: Log,
+        *,
+        leadership: Leadership | None = None,
+        traffic: Traffic | None = None,
         on_refusal: Callable[[Partition, KafkaError, int], None] = lambda partition, error, size_bytes: None,
     ) -> None:
-        """on_refusal: called with (partition, error, size in bytes) when the disk refuses an append."""
+        """leadership: if this broker leads; None if it follows. traffic: of this partition before. on_refusal: called
+        with (partition, error, size in bytes) when the disk refuses an append."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.traffic = Traffic()
+        self.traffic = traffic or Traffic()
         self.core = PartitionCore(self, log, self.traffic)
-        self.state = next_state(State.OPENING, Event.OPENED)
-        self.reason: KafkaError | None = None  # why the state is not LEADING
+        self.leadership = leadership
+        self.leader = -1  # the broker that leads
+        self.state = State.OPENING
+        self.reason: KafkaError | None = None  # why the state is not LEADING or FOLLOWING
         self.isr: list[int] = []
         self.replicas: list[int] = []
         self.configs: Mapping[str, Any] = {}  # the topic's options, parsed
@@ -80,6 +94,7 @@ class Partition:
         self._line: asyncio.Future[None] | None = None
         self._on_refusal = on_refusal
         self._sync_task: asyncio.Task[None] | None = None
+        self.enter(Event.OPENED_TO_FOLLOW if leadership is None else Event.OPENED_TO_LEAD)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -89,7 +104,7 @@ class Partition:
     def enter(self, event: Event, reason: KafkaError | None = None) -> None:
         """Take the next state after an event. If it serves no clients any more, all waiting callbacks are called.
 
-        reason: why the state is not LEADING. Once it is not served, the first reason is kept.
+        reason: why the state is not LEADING or FOLLOWING. Once it is not served, the first reason is kept.
         """
         was_served = MEANING[self.state].serves_reads
         self.state = next_state(self.state, event)
@@ -99,8 +114,7 @@ class Partition:
         self.core.set_obstacle(NOT_SERVED, not meaning.serves_reads)
         self.core.set_obstacle(NO_APPENDS, not meaning.takes_appends)
         if not meaning.serves_reads:
-            self.core.wake_end_waiters()
-            self.core.wake_data_waiters()
+            self.core.wake_all()
 
     @property
     def failure(self) -> KafkaError | None:
@@ -114,8 +128,21 @@ class Partition:
             raise fresh_copy(failure)
 
     def close(self, error: KafkaError) -> None:
-        """The partition is deleted or the broker stops: call all that wait. The log manager closes the log."""
+        """The partition is deleted, led under another epoch, or the broker stops: call all that wait.
+
+        The log manager closes the log.
+        """
         self.enter(Event.CLOSE, error)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads it."""
+        return self.leadership is not None
+
+    def check_leads(self) -> None:
+        """Raise NOT_LEADER_OR_FOLLOWER if this broker follows."""
+        if self.leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is led by broker {self.leader}")
 
     # --- changes of metadata ------------------------------------------------------------------------------------------
 
@@ -126,22 +153,30 @@ class Partition:
         self.mirror_link = options["mirror.link"] or ""
         self.fsync = options["durability"] == "fsync"
         self.core.set_obstacle(MIRRORED, bool(self.mirror_link))
-        self.core.lags = self.fsync or options["flush.messages"] < MAX_LONG
+        self.core.awaits_sync = self.fsync or options["flush.messages"] < MAX_LONG
         self._count_replicas()
 
-    def place(self, replicas: Sequence[int], isr: Sequence[int]) -> None:
-        """Take the brokers that have a replica, and those that are in sync."""
+    def place(self, leader: int, replicas: Sequence[int], isr: Sequence[int], partition_epoch: int = 0) -> None:
+        """Take the broker that leads, those that have a replica, and those that are in sync.
+
+        partition_epoch: of this metadata. An older one is ignored: the controller has told this leader more.
+        """
+        self.leader = leader
+        if self.leadership is not None and not self.leadership.place(replicas, isr, partition_epoch):
+            return
         self.replicas, self.isr = list(replicas), list(isr)
         self._count_replicas()
+        self.advance()
 
     def _count_replicas(self) -> None:
         self.least_in_sync = min(self.min_insync_replicas, len(self.replicas))
         self.core.set_obstacle(TOO_FEW_IN_SYNC, len(self.isr) < self.least_in_sync)
+        self.core.lags = self.core.awaits_sync or len(self.replicas) > 1
 
-    def become_leader(self, leader_epoch: int) -> None:
-        """Lead under an epoch. The batches of a mirrored log have only its source's epochs."""
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Lead or follow under an epoch. The batches of a mirrored log have only its source's epochs."""
         self.core.leader_epoch = leader_epoch
-        if not self.mirror_link:
+        if self.leadership is not None and not self.mirror_link:
             self.log.assign_epoch(leader_epoch)
 
     @property
@@ -156,6 +191,11 @@ class Partition:
         return self.core.high_watermark
 
     @property
+    def is_behind_epoch(self) -> bool:
+        """Whether this leader does not know yet that all before its epoch is committed (KIP-207)."""
+        return self.leadership is not None and self.high_watermark < self.leadership.epoch_start
+
+    @property
     def last_stable_offset(self) -> int:
         """The first offset of an open transaction, or the high watermark."""
         undecided = self.log.first_unstable_offset
@@ -163,13 +203,23 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The first offset that all replicas have: this one's, as long as this broker has the only replica."""
+        """The first offset that all replicas have, as far as their leader knows."""
         start: int = self.log.log_start_offset
+        if self.leadership is not None:
+            for follower in self.leadership.followers.values():
+                start = min(start, follower.log_start_offset)
         return start
 
-    def recover(self) -> None:
-        """A sole replica commits all that is in its log: the high watermark is the log's end."""
-        self.core.advance_high_watermark(self.log.log_end_offset)
+    def recover(self, high_watermark: int) -> None:
+        """Take the high watermark that was known before: of an earlier leadership, or from its checkpoint.
+
+        A sole replica commits all that is in its log.
+        """
+        self.core.keep(self.log.log_end_offset)
+        if len(self.replicas) <= 1:
+            high_watermark = self.log.log_end_offset
+        self.core.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
+        self.advance()
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of an offset; -1 if unknown."""
@@ -196,7 +246,9 @@ class Partition:
         self.core.set_obstacle(IN_LINE, end is not None)
 
     def check_clients_append(self, acks: int) -> None:
-        """Raise KafkaError if clients may not append now: POLICY_VIOLATION, NOT_ENOUGH_REPLICAS."""
+        """Raise KafkaError if clients may not append now: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
+        NOT_ENOUGH_REPLICAS."""
+        self.check_leads()
         if self.mirror_link:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -298,33 +350,99 @@ class Partition:
         Raises OffsetMismatch if it has records by then, StorageError.
         """
         await self.log.reset_to(offset, expected_next_offset=0)
-        self.core.advance_high_watermark(offset)
+        self.core.keep(offset)
+        self.advance()
+
+    # --- the high watermark -------------------------------------------------------------------------------------------
+
+    def sync_or_advance(self) -> None:
+        """After an append, where the core `lags`: begin the sync that comes first, and move what can be moved."""
+        if not self.fsync and not self.log.needs_flush:
+            self.core.keep(self.log.log_end_offset)
+            self.advance()
+        elif self._sync_task is None:
+            self._sync_task = asyncio.get_running_loop().create_task(self._sync(), name=f"sync {self}")
+
+    def advance(self) -> None:
+        """Move the high watermark of a leader to what all in-sync replicas have.
+
+        Not while there are fewer of them than min.insync.replicas: what is committed must outlive their loss (KIP-966).
+        """
+        leadership, core = self.leadership, self.core
+        if leadership is None or core.obstacles & TOO_FEW_IN_SYNC:
+            return
+        end = self.log.log_end_offset
+        kept = core.kept_end if core.awaits_sync else end
+        if len(self.replicas) > 1:
+            kept = leadership.committed_end(kept, end)
+        core.advance_high_watermark(kept)
+
+    def follower_fetched(
+        self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int
+    ) -> IsrChange | None:
+        """A follower has the log up to an offset. Returns a change of the in-sync replicas to be asked for."""
+        leadership = self.leadership
+        if leadership is None:
+            return None
+        if leadership.fetched(broker_id, offset, log_start_offset, self.log.log_end_offset, broker_epoch):
+            self.advance()
+        if broker_id in self.isr:
+            return None
+        return leadership.joins(broker_id, self.high_watermark, self.leader_epoch)
+
+    def lagging(self) -> IsrChange | None:
+        """A change that takes out followers that lag; None if there are none, or this broker does not lead."""
+        if self.leadership is None or len(self.isr) <= 1:
+            return None
+        return self.leadership.leave(self.log.log_end_offset, self.leader_epoch)
+
+    async def truncate_to(self, offset: int) -> None:
+        """Cut off what this follower has and its leader has not. Raises StorageError."""
+        await self.log.truncate_to(offset)
+        self._was_cut()
+
+    async def begin_again_at(self, offset: int) -> None:
+        """Drop the whole log of this follower, which begins at `offset` then. Raises StorageError."""
+        await self.log.reset_to(offset)
+        self._was_cut()
+
+    def _was_cut(self) -> None:
+        end = self.log.log_end_offset
+        if end < self.high_watermark:
+            log.warning("%s: cut off at offset %d, below the high watermark %d", self, end, self.high_watermark)
+        self.core.cut(end)
+
+    def followed(self, high_watermark: int) -> None:
+        """The leader has told its high watermark: so much of this follower's log is committed."""
+        self.core.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_high_watermark(self, offset: int, callback: Callable[[], None]) -> Cancel:
-        """Call `callback()` once when the high watermark reaches `offset`, or the partition has failed."""
-        return self.core.wait_for_high_watermark(offset, callback)
+        """Call `callback()` once when the high watermark reaches `offset`, or the partition is not served any more."""
+        return self.core.wait_for_acknowledgement(offset, -1, callback)
+
+    def wait_for_acknowledgement(self, offset: int, acks: int, callback: Callable[[], None]) -> Cancel:
+        """The same for what these acks stand for: all in-sync replicas, or this broker alone."""
+        return self.core.wait_for_acknowledgement(offset, acks, callback)
 
     def wait_for_data(self, callback: Callable[[], None]) -> Cancel:
-        """Call `callback()` once when there is more to read, or when the partition fails or is closed."""
+        """Call `callback()` once when consumers have more to read, or the partition is not served any more."""
         return self.core.wait_for_data(callback)
+
+    def wait_for_append(self, callback: Callable[[], None]) -> Cancel:
+        """Call `callback()` once when followers have more to read, or the partition is not served any more."""
+        return self.core.wait_for_append(callback)
 
     # --- group commit -------------------------------------------------------------------------------------------------
 
-    def sync_or_advance(self) -> None:
-        """After an append, if the high watermark may have to wait for a sync: begin a sync, or move it at once."""
-        if not self.fsync and not self.log.needs_flush:
-            self.core.advance_high_watermark(self.log.log_end_offset)
-        elif self._sync_task is None:
-            self._sync_task = asyncio.get_running_loop().create_task(self._sync(), name=f"sync {self}")
-
     async def _sync(self) -> None:
         try:
-            while self.high_watermark < self.log.log_end_offset and self.failure is None:
+            while self.core.kept_end < self.log.log_end_offset and self.failure is None:
                 end = self.log.log_end_offset
                 await self.log.sync()
-                self.core.advance_high_watermark(end)
+                self.core.keep(end)
+                self.advance()
         except (KafkaError, OSError) as error:
             self.fail(error)
         finally:

@@ -15,21 +15,23 @@ class State(Enum):
 
     OPENING = "its log is being opened"
     LEADING = "it is led here, and serves reads and appends"
+    FOLLOWING = "this broker copies it from its leader, and serves reads of consumers up to what it knows is committed"
     READ_ONLY = "it is led here and serves reads; the disk refused an append, and none has succeeded since"
     AWAITING_SPACE = "offline: its log is opened again when there is disk space, or a free descriptor"
     OFFLINE = "offline until the broker starts again: the disk or its contents cannot be trusted"
-    CLOSED = "deleted, led elsewhere, or the broker stops"
+    CLOSED = "deleted, of an earlier leadership, or the broker stops"
 
 
 class Event(Enum):
     """What can happen to a partition."""
 
-    OPENED = "its log is open, and synced if the option durability asks for that"
+    OPENED_TO_LEAD = "its log is open, and synced if the option durability asks for that; this broker leads"
+    OPENED_TO_FOLLOW = "the same, and another broker leads, or none"
     APPEND_REFUSED = "the disk refused an append, usually for lack of space; the log is as before"
     APPENDS_AGAIN = "an append, or a test write of the same size, succeeded"
     LOG_WITHOUT_SPACE = "its log could not be opened, or went offline, for lack of disk space or descriptors"
     LOG_FAILED = "its log could not be opened, or went offline, for another reason"
-    CLOSE = "the topic is deleted, the partition moves away, or the broker stops"
+    CLOSE = "the topic is deleted, the leader changes, the replica moves away, or the broker stops"
 
 
 class Meaning(NamedTuple):
@@ -44,24 +46,26 @@ MEANING: dict[State, Meaning] = {
     #                             reads  appends leader
     State.OPENING:        Meaning(False, False,  True),
     State.LEADING:        Meaning(True,  True,   True),
+    State.FOLLOWING:      Meaning(True,  False,  True),
     State.READ_ONLY:      Meaning(True,  False,  True),
     State.AWAITING_SPACE: Meaning(False, False,  False),
     State.OFFLINE:        Meaning(False, False,  False),
     State.CLOSED:         Meaning(False, False,  False),
 }  # fmt: skip
 
-_open, _lead, _read, _wait, _off_, _done = State
+_open, _lead, _foll, _read, _wait, _off_, _done = State
 _____ = None  # cannot happen
 
 # fmt: off
 _ROWS: dict[Event, tuple[State | None, ...]] = {
-    #                        OPENING LEADING READ_O. AWAITIN OFFLINE CLOSED
-    Event.OPENED:            (_lead, _____,  _____,  _____,  _____,  _____),
-    Event.APPEND_REFUSED:    (_____, _read,  _read,  _____,  _____,  _done),
-    Event.APPENDS_AGAIN:     (_____, _lead,  _lead,  _wait,  _off_,  _done),
-    Event.LOG_WITHOUT_SPACE: (_wait, _wait,  _wait,  _wait,  _wait,  _done),
-    Event.LOG_FAILED:        (_off_, _off_,  _off_,  _off_,  _off_,  _done),
-    Event.CLOSE:             (_done, _done,  _done,  _done,  _done,  _done),
+    #                        OPENING LEADING FOLLOW. READ_O. AWAITIN OFFLINE CLOSED
+    Event.OPENED_TO_LEAD:    (_lead, _____,  _____,  _____,  _____,  _____,  _____),
+    Event.OPENED_TO_FOLLOW:  (_foll, _____,  _____,  _____,  _____,  _____,  _____),
+    Event.APPEND_REFUSED:    (_____, _read,  _foll,  _read,  _____,  _____,  _done),
+    Event.APPENDS_AGAIN:     (_____, _lead,  _foll,  _lead,  _wait,  _off_,  _done),
+    Event.LOG_WITHOUT_SPACE: (_wait, _wait,  _wait,  _wait,  _wait,  _wait,  _done),
+    Event.LOG_FAILED:        (_off_, _off_,  _off_,  _off_,  _off_,  _off_,  _done),
+    Event.CLOSE:             (_done, _done,  _done,  _done,  _done,  _done,  _done),
 }
 # fmt: on
 

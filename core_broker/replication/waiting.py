@@ -1,4 +1,4 @@
-"""Answers that wait for high watermarks: when an append counts as acknowledged, for clients and mirrors."""
+"""Answers that wait for replicas or the disk: when an append counts as acknowledged, for clients and mirrors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import Any
 from ..purgatory import Answer, Pending, Purgatory
 from .partition import Partition
 
+ALL = -1  # acks: of all in-sync replicas
 
-def when_reached(
-    ends: Iterable[tuple[Partition, int]], settle: Callable[[], Answer], purgatory: Purgatory, timeout_ms: int
+
+def when_acknowledged(
+    ends: Iterable[tuple[Partition, int]],
+    acks: int,
+    settle: Callable[[], Answer],
+    purgatory: Purgatory,
+    timeout_ms: int,
 ) -> Pending:
-    """A Pending that is answered by `settle()` when each high watermark has reached its end offset, or time is up."""
+    """A Pending that is answered by `settle()` when all before each end offset is acknowledged, or time is up."""
     waits = list(ends)
     left = len(waits)
 
@@ -29,5 +35,5 @@ def when_reached(
     cancels: list[Any] = []
     pending = Pending(settle, stop_waiting)
     for partition, end in waits:
-        cancels.append(partition.wait_for_high_watermark(end, reached))
+        cancels.append(partition.wait_for_acknowledgement(end, acks, reached))
     return purgatory.add(pending, timeout_ms)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -20,8 +21,8 @@ class Context:
     """The connection that a request came by, and the broker's services.
 
     One for a connection, which has one request in flight; client_id and version are of that request. listener: the
-    name of the listener, which decides the addresses that an answer names. on_lost: called with this object when the
-    connection is closed; None if nobody asked for it.
+    name of the listener, which decides the addresses that an answer names. on_lost: called once when the connection is
+    lost; None unless a handler has set it. The last one that is set counts.
     """
 
     services: Public[Services]
@@ -29,7 +30,7 @@ class Context:
     client_host: Public[str]
     client_id: Public[str]
     version: Public[cython.int]
-    on_lost: Public[Any]
+    on_lost: Public[Callable[[], None] | None]
 
     def __init__(self, services: Services, listener: str, client_host: str) -> None:
         self.services = services

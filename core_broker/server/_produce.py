@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     Name: TypeAlias = "bytes"
     Appended: TypeAlias = "tuple[Partition, int, int, KafkaError | None]"
-    OtherAnswer: TypeAlias = "Callable[[list[tuple[str, bytes, list[Appended]]], int, Any], Any]"
+    OtherAnswer: TypeAlias = "Callable[[list[tuple[str, bytes, list[Appended]]], int, int, Any], Any]"
 
 COMPILED = cython.compiled
 
@@ -201,7 +201,7 @@ class ProduceFrame(Body):
             for part in topic.parts:
                 try:
                     part.base_offset = part.partition.append_plain(part.b, part.size, part.records, wall_ms)
-                    is_done &= part.partition.is_acknowledged(part.base_offset + part.records)
+                    is_done &= part.partition.is_acknowledged(part.base_offset + part.records, self.acks)
                 except KafkaError as error:
                     part.base_offset, part.error = -1, error
                     is_done = False
@@ -263,7 +263,7 @@ class ProduceAtOnce(AtOnce):
 
     other_answer: makes the answer where an append was refused all the same, or has to wait. It is called with
     [(topic, its id if the request has it, [(partition, base offset, number of records, error or None)])], the
-    request's timeout_ms and its context.
+    request's acks, its timeout_ms and its context.
     """
 
     other_answer: OtherAnswer
@@ -295,7 +295,7 @@ class ProduceAtOnce(AtOnce):
             return None
         if asked.append(wall_ms):
             return asked.answer(correlation)
-        return self.other_answer(asked.outcomes(self.version), asked.timeout_ms, context)
+        return self.other_answer(asked.outcomes(self.version), asked.acks, asked.timeout_ms, context)
 
 
 @cython.cfunc

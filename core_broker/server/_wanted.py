@@ -25,6 +25,7 @@ class Wanted:
 
     topic: None as long as no topic with this id is known. fetch_offset, current_leader_epoch, last_fetched_epoch,
     max_bytes: as asked. high_watermark, log_start_offset: as last answered; -1 is in the next answer whatever it is.
+    follows: a follower asks, which reads up to the log's end. replica_log_start: where its log starts.
     partition: as found for the present request; size: bytes that were there at the last look. idle: the partition's
     core if there was no news at the last look, under `idle_epoch`. cancel: ends the wait for more.
     """
@@ -38,6 +39,8 @@ class Wanted:
     max_bytes: Readonly[cython.longlong]
     high_watermark: Public[cython.longlong]
     log_start_offset: Public[cython.longlong]
+    follows: Public[cython.bint]
+    replica_log_start: Public[cython.longlong]
     partition: Public[Partition | None]
     idle: Public[PartitionCore | None]
     idle_epoch: Public[cython.longlong]
@@ -60,6 +63,8 @@ class Wanted:
         self.ask(fetch_offset, current_leader_epoch, last_fetched_epoch, max_bytes)
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.follows = False
+        self.replica_log_start = -1
         self.partition = None
         self.idle_epoch = -1
         self.size = 0
@@ -83,6 +88,7 @@ class Wanted:
     def follow(self, later: Wanted) -> None:
         """Fetch as a later request says."""
         self.ask(later.fetch_offset, later.current_leader_epoch, later.last_fetched_epoch, later.max_bytes)
+        self.replica_log_start = later.replica_log_start
 
     @property
     def is_idle(self) -> bool:
@@ -99,6 +105,7 @@ class Wanted:
             and idle.is_served()  # not when it is deleted, either
             and idle.leader_epoch == self.idle_epoch
             and idle.tail.log_start_offset == self.log_start_offset
+            and (not self.follows or idle.tail.log_end_offset == self.fetch_offset)
         )
 
     def tell(self, data: PartitionData) -> bool:

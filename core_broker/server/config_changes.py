@@ -7,14 +7,16 @@ which knows what can be changed while it runs (KIP-226). The controller does not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ..cluster.controller.common import Command, Result, duplicates
+from ..cluster.controller.common import Command, duplicates
 from ..cluster.controller.resources import AlteredResource, unknown_kind
 from ..cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from ..config import CLEANER_BUFFER_LEAST, BrokerConfig, broker_option, validate_broker_options
+from ..purgatory import Pending
 from ._context import Context
 from .topics import submit
 
@@ -29,59 +31,119 @@ POOLS = (  # of threads, which Kafka lets double or halve at a time; only the fi
 )
 CLEANER_BUFFER = "log.cleaner.dedupe.buffer.size"
 NUMBER = re.compile(r"[+-]?\d{1,10}")  # Python's int() would take spaces and underscores, too
-Changed = Callable[[Any, Mapping[str, str]], dict[str, str]]  # (resource, its options) -> its options after the change
+
+Decided = Callable[[Iterable[AlteredResource]], Any]  # what the controller says of each resource -> the answer
+Ask = Callable[[Command, Any, Decided, Context], Pending]
 
 
-def change(
-    resources: Sequence[Any],
-    nulls: Callable[[Any], list[str]],
-    changed: Changed,
-    command: Callable[[list[Any]], Command],
-    answer: Callable[[list[AlteredResource]], Any],
-    context: Context,
-    here: Callable[[Any], bool] = lambda resource: False,
-) -> Any:
-    """Have the controller change the resources of a request; `answer(items)` has one for each, in order.
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """What AlterConfigs and IncrementalAlterConfigs have of their own.
 
-    nulls: names that a resource sets to null. changed: what a change makes of a broker's options; raises KafkaError.
-    here: changes a resource that is this broker's own, and gives whether it was one; raises KafkaError.
+    nulls: names that a resource sets to null. changed(resource, its options): the options after the change; raises
+    KafkaError. command(request, resources): has the controller change some of a request's resources; part(request,
+    resources): the request for these alone. answer(items): has one row for each, in order. here(request, resource,
+    context): changes a resource that is this broker's own, and gives whether it was one; raises KafkaError.
     """
-    twice = duplicates([(each.resource_type, each.resource_name) for each in resources])
-    items: list[AlteredResource | None] = []
+
+    nulls: Callable[[Any], list[str]]
+    changed: Callable[[Any, Mapping[str, str]], dict[str, str]]
+    command: Callable[[Any, list[Any]], Command]
+    part: Callable[[Any, list[Any]], Any]
+    answer: Callable[[list[AlteredResource]], Any]
+    here: Callable[[Any, Any, Context], bool] = lambda request, resource, context: False
+
+
+def change(kind: Kind, request: Any, context: Context) -> Any:
+    """At a broker: check a request, and have the controller change what is sound in it."""
+    ask = _submit if context.services.channel is None else _forward
+    return _change(kind, request, context, lambda resource: _check_here(kind, request, resource, context), ask)
+
+
+def change_at_controller(kind: Kind, request: Any, context: Context) -> Any:
+    """At the active controller: change what a broker, or a client, has asked for. No option is this node's own."""
+    return _change(kind, request, context, _check_kind, _submit)
+
+
+def _change(kind: Kind, request: Any, context: Context, check: Callable[[Any], bool], ask: Ask) -> Any:
+    """check: raises KafkaError for a resource that is refused; gives whether it is left to the controller."""
+    twice = duplicates([(each.resource_type, each.resource_name) for each in request.resources])
+    items: list[AlteredResource] = []
     sound: list[Any] = []
-    for resource in resources:
-        kind, name = resource.resource_type, resource.resource_name
+    for resource in request.resources:
+        item = AlteredResource(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        items.append(item)
         try:
-            if (kind, name) in twice:
+            if (resource.resource_type, resource.resource_name) in twice:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             if duplicates([config.name for config in resource.configs]):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-            if missing := nulls(resource):
+            if missing := kind.nulls(resource):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
-            if here(resource):
-                items.append(AlteredResource(ErrorCode.NONE, None, kind, name))
-                continue
-            if kind == BROKER_RESOURCE:
-                if name:
-                    check_broker_name(name, context.services.node_id)
-                after = changed(resource, context.services.image.broker_configs.get(name, {}))
-                validate_broker_options(after)
-                check_pools(after, context.services.config)
-            elif kind != TOPIC_RESOURCE:
-                raise unknown_kind(kind)
+            sound += [resource] if check(resource) else []
         except KafkaError as error:
-            items.append(AlteredResource(error.code, error.message, kind, name))
-        else:
-            items.append(None)
-            sound.append(resource)
+            item.error_code, item.error_message = error.code, error.message
+
+    def decided(rows: Iterable[AlteredResource]) -> Any:
+        found = {(row.resource_type, row.resource_name): row for row in rows}  # a controller has an order of its own
+        return kind.answer([found.get((item.resource_type, item.resource_name), item) for item in items])
+
     if not sound:
-        return answer([item for item in items if item is not None])
+        return decided(())
+    return ask(kind.command(request, sound), kind.part(request, sound), decided, context)
 
-    def decided(result: Result) -> Any:
-        decisions = iter(result.items)
-        return answer([next(decisions) if item is None else item for item in items])
 
-    return submit(command(sound), context.services.config["request.timeout.ms"], decided, context)
+def _submit(command: Command, request: Any, decided: Decided, context: Context) -> Pending:
+    timeout_ms = context.services.config["request.timeout.ms"]
+    return submit(command, timeout_ms, lambda result: decided(result.items), context)
+
+
+def _forward(command: Command, request: Any, decided: Decided, context: Context) -> Pending:
+    """Have the active controller answer a request. command: the same, for its errors."""
+    from .forwarding import forward
+
+    api, version = type(request).API, context.version
+    timeout_ms = context.services.config["request.timeout.ms"]
+
+    def answered(answer: bytes | KafkaError) -> None:
+        if isinstance(answer, KafkaError):
+            pending.complete(decided(command.fail(answer).items))
+            return
+        pending.complete(
+            decided(
+                AlteredResource(row.error_code, row.error_message, row.resource_type, row.resource_name)
+                for row in api.decode_response(answer, 0, version).responses
+            )
+        )
+
+    late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
+    pending = Pending(lambda: decided(command.fail(late).items))
+    context.services.purgatory.add(pending, timeout_ms)
+    if not pending.done:
+        forward(request, context, timeout_ms, answered)
+    return pending
+
+
+def _check_here(kind: Kind, request: Any, resource: Any, context: Context) -> bool:
+    """What only a broker can check: that it is the one, and that it could work with the options. Raises KafkaError."""
+    if kind.here(request, resource, context):
+        return False
+    name = resource.resource_name
+    if resource.resource_type == BROKER_RESOURCE:
+        if name:
+            check_broker_name(name, context.services.node_id)
+        after = kind.changed(resource, context.services.image.broker_configs.get(name, {}))
+        validate_broker_options(after)
+        check_pools(after, context.services.config)
+    else:
+        _check_kind(resource)
+    return True
+
+
+def _check_kind(resource: Any) -> bool:
+    if resource.resource_type not in (BROKER_RESOURCE, TOPIC_RESOURCE):
+        raise unknown_kind(resource.resource_type)
+    return True
 
 
 def check_pools(options: Mapping[str, str], config: BrokerConfig) -> None:

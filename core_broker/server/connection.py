@@ -59,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: ConnectionListener) -> None:
         self.listener = listener
         self._server = listener.server
-        self._shared = self._server.shared
+        self._shared = listener.shared
         self._reader = FrameReader(self, self._shared)
         self.get_buffer = self._reader.get_buffer  # type: ignore[method-assign]
         self.buffer_updated = self._reader.buffer_updated  # type: ignore[method-assign]
@@ -90,8 +90,9 @@ class Connection(asyncio.BufferedProtocol):
             self._sender.close()
             self._sender = None  # else each would keep the other
         self._reader.close()
-        if self.context.on_lost is not None:
-            self.context.on_lost(self.context)
+        on_lost, self.context.on_lost = self.context.on_lost, None
+        if on_lost is not None:
+            on_lost()
 
     def pause_writing(self) -> None:
         self._out.writable = False

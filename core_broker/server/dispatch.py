@@ -1,4 +1,5 @@
-"""Which handler answers which request: the list of APIs this broker serves, and their versions.
+"""Which handler answers which request: the list of APIs that this node serves, and their versions, by the listener's
+scope.
 
 Every key has exactly the versions that stock Kafka 4.4.0 announces; `DIFFERENCES` is the whole list of exceptions.
 A key is listed only when all its versions work. Nothing here does I/O.
@@ -6,12 +7,24 @@ A key is listed only when all its versions work. Nothing here does I/O.
 
 from __future__ import annotations
 
+from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.messages import APIS
 from ._route import Route
 from .latency import Latency
+
+if TYPE_CHECKING:
+    from .forwarding import Handler
+
+
+class Scope(Enum):
+    """Whom a listener is for."""
+
+    BROKER = "clients and other brokers"
+    CONTROLLER = "the metadata quorum, brokers that ask the active controller, and Admin of controllers (KIP-919)"
+
 
 # key -> lowest and highest version served; the handler is apis/<name of the message's module>.py
 SERVED: dict[int, tuple[int, int]] = {
@@ -46,12 +59,56 @@ SERVED: dict[int, tuple[int, int]] = {
     46: (0, 0),
     47: (0, 0),
     55: (0, 2),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
+    64: (0, 0),
     74: (0, 1),
     75: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
+    94: (0, 0),
     30000: (0, 0),
 }
+
+# The same for listeners of controllers. Where a key has another meaning there, its module has a `handle_controller`.
+SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
+    1: (4, 18),
+    18: (0, 5),
+    19: (2, 7),
+    20: (1, 6),
+    32: (1, 4),
+    33: (0, 2),
+    37: (0, 3),
+    43: (0, 2),
+    44: (0, 1),
+    45: (0, 1),
+    46: (0, 0),
+    52: (0, 2),
+    53: (0, 1),
+    54: (0, 1),
+    55: (0, 2),
+    56: (2, 3),
+    57: (0, 2),
+    58: (0, 0),
+    59: (0, 1),
+    60: (0, 2),
+    62: (0, 4),
+    63: (0, 2),
+    64: (0, 0),
+    67: (0, 0),
+    70: (0, 0),
+    73: (0, 0),
+    80: (0, 1),
+    81: (0, 0),
+    82: (0, 0),
+    94: (0, 0),
+}
+
+# Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
+# what is its own by itself.
+FORWARDED = (19, 20, 37, 43, 45, 46, 55, 57, 64, 80, 81, 94)
+FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
 DIFFERENCES: dict[int, str] = {
@@ -77,7 +134,8 @@ DIFFERENCES: dict[int, str] = {
     "leaves it without an answer",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys that work and no features: Kafka's are about its own nodes and transactions",
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's those of transactions, of newer groups "
+    "and of share groups are missing",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
@@ -93,7 +151,8 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
-    55: "DescribeQuorum names the broker's listeners as the node's: the controller has none of its own",
+    55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
+    60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",
@@ -103,31 +162,55 @@ DIFFERENCES: dict[int, str] = {
 PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka only (KAFKA-18659), and refused
 
 
+def served(scope: Scope) -> dict[int, tuple[int, int]]:
+    """Key -> lowest and highest version."""
+    return SERVED if scope is Scope.BROKER else SERVED_BY_CONTROLLERS
+
+
 def handler_modules() -> list[str]:
     """The modules of all handlers, by their keys. Each is loaded by its first request, or earlier by `loading.py`."""
     from ...protocol.messages import MODULES
 
-    return [f"{__package__}.apis.{MODULES[key]}" for key in SERVED]
+    modules = [f"{__package__}.apis.{MODULES[key]}" for key in {**SERVED, **SERVED_BY_CONTROLLERS}]
+    return [*modules, f"{__package__}.forwarding"]
+
+
+def handler(key: int, scope: Scope) -> Handler:
+    """How a request of this key is handled at a listener of this scope."""
+    module = _module(key)
+    handle: Handler = module.handle
+    return getattr(module, "handle_controller", handle) if scope is Scope.CONTROLLER else handle
+
+
+def _module(key: int) -> Any:
+    from ...protocol.messages import MODULES
+
+    return import_module(f".apis.{MODULES[key]}", __package__)
 
 
 class Routes(dict[int, Any]):
     """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope = Scope.BROKER) -> None:
         super().__init__()
+        self._scope = scope
+        self._served = served(scope)
         self._latencies: dict[int, Latency] = {}  # by key
 
     def __missing__(self, number: int) -> Route | None:
         key, version = number >> 16, number & 0xFFFF
-        first, last = SERVED.get(key, (0, -1))
+        first, last = self._served.get(key, (0, -1))
         if key == 0:
             first = PRODUCE_FIRST
         if not first <= version <= last:
             return None
-        from ...protocol.messages import MODULES
-
-        handler = import_module(f".apis.{MODULES[key]}", __package__)
-        short_way = handler.short_way(version) if hasattr(handler, "short_way") else None
+        handle, short_way = handler(key, self._scope), None
+        if self._scope is Scope.BROKER and hasattr(module := _module(key), "short_way"):
+            short_way = module.short_way(version)
         latency = self._latencies.setdefault(key, Latency())
-        route = self[number] = Route(APIS[key], version, handler.handle, latency, short_way)
+        route = self[number] = Route(APIS[key], version, handle, latency, short_way)
+        if self._scope is Scope.BROKER and key in FORWARDED:
+            from .forwarding import encoding, forwarding
+
+            route.handle, route.encode = forwarding(route.api, handle), encoding(route.encode)
         return route

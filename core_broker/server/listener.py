@@ -1,7 +1,7 @@
-"""The sockets of a broker: several listeners, each with a name and the address that clients get for it.
+"""The sockets of a node: several listeners, each with a name, whom it is for, and the address that is told to those.
 
 A `Server` holds what its connections share: the read buffer, the routes, the bounds, and one timer that closes idle
-connections.
+connections. Listeners that `controller.listener.names` has are for controllers, all others for clients and brokers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
+from ..membership import is_alone
 from ._frames import Shared
 from ._route import Route
 from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
-from .dispatch import Routes
+from .dispatch import Routes, Scope
 from .request_memory import RequestMemory
 from .services import Services
 
@@ -53,6 +55,15 @@ class Address:
         return f"{self.name}://{host_and_port(self.host, self.port)}"
 
 
+@dataclass(slots=True, frozen=True)
+class Planned:
+    """A listener of a configuration. An advertised address without a host is this machine's name."""
+
+    address: Address
+    advertised: Address
+    scope: Scope = Scope.BROKER
+
+
 @dataclass(slots=True)
 class Listener:
     """One listening socket."""
@@ -60,6 +71,8 @@ class Listener:
     server: Server
     address: Address
     advertised: Address
+    shared: Shared
+    scope: Scope = Scope.BROKER
     sockets: list[asyncio.Server] = field(default_factory=list)
     connections: int = 0  # open ones
     taken: int = 0  # since the start
@@ -101,36 +114,82 @@ def parse_address(text: str, option: str) -> Address:
     return Address(name.upper(), host.strip("[]"), int(port))
 
 
-def addresses(config: BrokerConfig) -> list[tuple[Address, Address]]:
-    """The listeners of a configuration, each with its advertised address. Raises ConfigError where Kafka does, too.
-
-    An address without a host is advertised as this machine's name. Controllers' listeners are checked like all others
-    and left out: the controller runs inside the broker, and nothing listens for it.
-    """
+def planned(config: BrokerConfig) -> list[Planned]:
+    """The listeners of a configuration, in its order. Raises ConfigError where Kafka does, too."""
     listeners = [parse_address(text, "listeners") for text in config["listeners"]]
-    controllers = [name.upper() for name in config["controller.listener.names"] or ()]
+    controllers = controller_names(config)
     _check_names(listeners)
     _check_ports(listeners, config["metrics.listener"])
     protocols = _protocols(config, controllers)
-    for listener in listeners:
-        _check_protocol(listener.name, protocols, controllers, [each.name for each in listeners])
-    ours = [listener for listener in listeners if listener.name not in controllers]
-    if not ours:
-        raise ConfigError("Invalid value for configuration listeners: at least one is needed, as PLAINTEXT://HOST:PORT")
+    needed = dict.fromkeys((*(listener.name for listener in listeners), *controllers))
+    for name in needed:
+        _check_protocol(name, protocols, list(needed))
+    _check_roles(config, [listener.name for listener in listeners], controllers)
     told = {a.name: a for a in (parse_address(t, "advertised.listeners") for t in config["advertised.listeners"] or ())}
-    names = [listener.name for listener in ours]
+    names = [listener.name for listener in listeners]
     for name in sorted(told):
         if name not in (*names, *controllers):
             raise ConfigError(f"advertised.listeners names {name}, which is not among the listeners")
-    found = [(listener, told.get(listener.name, listener)) for listener in ours]
-    for listener, advertised in found:
-        _check_advertised(listener, advertised, [each.name for each in told.values()])
-    between = config["inter.broker.listener.name"]
-    if between is not None and between.upper() not in names:
-        raise ConfigError(
-            f"inter.broker.listener.name={between} is not among the listeners: name one of {', '.join(names)}"
+    found = [
+        Planned(
+            listener,
+            told.get(listener.name, listener),
+            Scope.CONTROLLER if listener.name in controllers else Scope.BROKER,
         )
+        for listener in listeners
+    ]
+    for each in found:
+        _check_advertised(each, [address.name for address in told.values()])
+    between_brokers(config, [each.address.name for each in found if each.scope is Scope.BROKER])
     return found
+
+
+def controller_names(config: BrokerConfig) -> list[str]:
+    """The names of the controllers' listeners. Nodes reach controllers by the first one."""
+    return [name.upper() for name in config["controller.listener.names"] or ()]
+
+
+def between_brokers(config: BrokerConfig, names: Sequence[str]) -> str:
+    """By which of the brokers' listeners other brokers reach this one; "" if there are none. Raises ConfigError.
+
+    As in Kafka it is PLAINTEXT where nothing is said, after security.inter.broker.protocol; the first one if no
+    listener has that name.
+    """
+    asked = config["inter.broker.listener.name"]
+    if asked is not None and asked.upper() not in names:
+        raise ConfigError(
+            f"inter.broker.listener.name={asked} is not among the listeners of brokers: name one of {', '.join(names)}"
+        )
+    if asked is not None:
+        return str(asked.upper())
+    return PLAINTEXT if PLAINTEXT in names or not names else names[0]
+
+
+def _check_roles(config: BrokerConfig, names: list[str], controllers: list[str]) -> None:
+    """A broker has a listener for clients, a controller one for controllers, and neither has one of the other kind.
+
+    A node that is alone needs none for controllers.
+    """
+    roles = config["process.roles"]
+    ours = [name for name in names if name not in controllers]
+    theirs = [name for name in names if name in controllers]
+    if "broker" in roles and not ours:
+        raise ConfigError("Invalid value for configuration listeners: at least one is needed, as PLAINTEXT://HOST:PORT")
+    if "broker" not in roles and ours:
+        raise ConfigError(
+            f"listeners has {ours[0]}, which is for clients, but process.roles=controller serves none: leave it out, "
+            f"or name it in controller.listener.names"
+        )
+    if "controller" not in roles and theirs:
+        raise ConfigError(
+            f"listeners has {theirs[0]}, which controller.listener.names has, too, but process.roles=broker is no "
+            "controller: leave it out of listeners"
+        )
+    if "controller" in roles and not theirs and not is_alone(config):
+        raise ConfigError(
+            f"controller.listener.names={','.join(controllers)} has none of the listeners, which are "
+            f"{', '.join(names)}: other nodes could not reach this controller"
+        )
 
 
 def _check_names(listeners: list[Address]) -> None:
@@ -188,24 +247,25 @@ def _protocols(config: BrokerConfig, controllers: list[str]) -> dict[str, str]:
     return protocols
 
 
-def _check_protocol(name: str, protocols: dict[str, str], controllers: list[str], names: list[str]) -> None:
+def _check_protocol(name: str, protocols: dict[str, str], names: list[str]) -> None:
     protocol = protocols.get(name)
     if protocol is None:
         line = ",".join(f"{each}:{protocols.get(each, PLAINTEXT)}" for each in names)
         raise ConfigError(f"No security protocol defined for listener {name}: write {PROTOCOLS}={line}")
-    if protocol != PLAINTEXT and name not in controllers:
+    if protocol != PLAINTEXT:
         raise ConfigError(
             f"listener {name} has the protocol {protocol}, by {PROTOCOLS}: there is no TLS or SASL here, and only "
             f"PLAINTEXT can be served: write {name}:PLAINTEXT, or leave the listener out"
         )
 
 
-def _check_advertised(listener: Address, advertised: Address, told: list[str]) -> None:
+def _check_advertised(listener: Planned, told: list[str]) -> None:
+    name, advertised = listener.address.name, listener.advertised
     if advertised.host in ANY_HOST:
-        others = "".join(f",{name}://..." for name in told if name != listener.name)
+        others = "".join(f",{each}://..." for each in told if each != name)
         raise ConfigError(
             f"advertised.listeners cannot use the nonroutable meta-address {advertised.host}, which is what clients of "
-            f"listener {listener.name} would be told to connect to: write advertised.listeners={listener.name}://HOST:"
+            f"listener {name} would be told to connect to: write advertised.listeners={name}://HOST:"
             f"{advertised.port or 'PORT'}{others}, with a name or an address of this machine that clients can reach"
         )
 
@@ -246,29 +306,36 @@ async def _machine_name() -> str:
 
 
 class Server:
-    """All listeners and connections of a broker. Raises ConfigError for listeners that cannot be."""
+    """All listeners and connections of a node. Raises ConfigError for listeners that cannot be.
+
+    listeners: for clients and brokers. controller_listeners: the others; both in the order of the configuration.
+    between_brokers: the name of the listener by which other brokers reach this one; "" if it is no broker.
+    """
 
     services: Services  # from `serve` on
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.routes = Routes()
-        self.unsupported_api_versions = _unsupported_route(self.routes)
         self.buffers = Buffers()
         self.memory = RequestMemory(config["queued.max.request.bytes"])
-        self.shared = Shared(
-            self.routes,
-            memoryview(bytearray(SCRATCH_BYTES)),
-            self.buffers,
-            self.memory,
-            config["socket.request.max.bytes"],
-        )
+        self._planned = planned(config)
+        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        longest = config["socket.request.max.bytes"]
+        scopes = dict.fromkeys((Scope.BROKER, *(each.scope for each in self._planned)))
+        self._routes = {scope: Routes(scope) for scope in scopes}
+        self._shared = {
+            scope: Shared(routes, scratch, self.buffers, self.memory, longest) for scope, routes in self._routes.items()
+        }
+        self.unsupported_api_versions = _unsupported_route(self.routes)
         self.turn_bytes: int = config["send.turn.bytes"]
         self.is_draining = False
         self._empty: asyncio.Future[None] | None = None  # set while `drained` waits for the last connection to end
         self.closings = Closings()
         self.listeners: list[Listener] = []
-        self._addresses = addresses(config)
+        self.controller_listeners: list[Listener] = []
+        self.between_brokers = between_brokers(
+            config, [each.address.name for each in self._planned if each.scope is Scope.BROKER]
+        )
         self._idle_ms: int = config["connections.max.idle.ms"]
         self._send_buffer_bytes: int = config["socket.send.buffer.bytes"]
         self._backlog: int = config["socket.listen.backlog.size"]
@@ -281,20 +348,26 @@ class Server:
 
         Raises ListenError, and ConfigError where this machine has no name to advertise.
         """
-        for address, advertised in self._addresses:
-            await self._listen(address, advertised)
+        for each in self._planned:
+            await self._listen(each)
 
-    async def serve(self, services: Services) -> None:
-        """Begin to accept connections. Raises ListenError."""
+    async def serve(self, services: Services, scope: Scope | None = None) -> None:
+        """Begin to accept connections, on the listeners of one scope if it is given. Raises ListenError."""
         self.services = services
-        for listener in self.listeners:
-            for server in listener.sockets:
-                await begin_to_listen(server, str(listener.address), "--listen")
-        self._arm()
+        services.own_controllers = [
+            (each.name, each.advertised.host, each.advertised.port) for each in self.controller_listeners
+        ]
+        for listener in self.every_listener:
+            if scope in (None, listener.scope):
+                for server in listener.sockets:
+                    await begin_to_listen(server, str(listener.address), "--listen")
+        if self._timer is None:
+            self._arm()
 
-    async def _listen(self, address: Address, advertised: Address) -> None:
+    async def _listen(self, each: Planned) -> None:
         loop = asyncio.get_running_loop()
-        listener = Listener(self, address, advertised)
+        address, advertised = each.address, each.advertised
+        listener = Listener(self, address, advertised, self._shared[each.scope], each.scope)
         host: Any = address.host or None
         try:
             server = await loop.create_server(
@@ -308,12 +381,33 @@ class Server:
         listener.address = Address(address.name, address.host, port)
         told_host = advertised.host or await _machine_name()
         listener.advertised = Address(address.name, told_host, advertised.port or port)
-        self.listeners.append(listener)
+        (self.listeners if each.scope is Scope.BROKER else self.controller_listeners).append(listener)
 
-    def stop_listening(self) -> None:
-        for listener in self.listeners:
-            for server in listener.sockets:
-                server.close()
+    @property
+    def every_listener(self) -> list[Listener]:
+        return [*self.listeners, *self.controller_listeners]
+
+    @property
+    def routes(self) -> Routes:
+        """Those of clients and brokers."""
+        return self._routes[Scope.BROKER]
+
+    @property
+    def shared(self) -> Shared:
+        """What the connections of clients and brokers share."""
+        return self._shared[Scope.BROKER]
+
+    def watch(self, clock: Callable[[], int] | None, on_answered: Callable[[Any, int, Any, int], None] | None) -> None:
+        """Time the requests of all listeners, and tell of each that is answered. See `Shared`."""
+        for shared in self._shared.values():
+            shared.clock, shared.on_answered = clock, on_answered
+
+    def stop_listening(self, scope: Scope | None = None) -> None:
+        """Accept no more connections, on the listeners of one scope if it is given."""
+        for listener in self.every_listener:
+            if scope in (None, listener.scope):
+                for server in listener.sockets:
+                    server.close()
 
     def begin_drain(self) -> None:
         """Take no more requests. Each connection ends once the answers that are due to it are sent."""
@@ -373,7 +467,8 @@ class Server:
         self._timer = loop.call_later(self._idle_ms / 1000 / TICKS, self._look_for_idle)
 
     def _look_for_idle(self) -> None:
-        self.shared.tick += 1
+        for shared in self._shared.values():
+            shared.tick += 1
         self.buffers.trim()
         self.closings.summarise()
         for connection in list(self._connections.values()):

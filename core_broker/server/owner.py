@@ -13,7 +13,6 @@ from .services import Services
 class ConnectionOwner(Protocol):
     """The server of a connection. Production has `listener.Server`, whose fields these are."""
 
-    shared: Shared
     services: Services
     closings: Closings
     unsupported_api_versions: Route
@@ -33,6 +32,7 @@ class ConnectionListener(Protocol):
 
     connections: int  # open ones
     taken: int  # all so far
+    shared: Shared
 
     @property
     def name(self) -> str: ...

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages import allocate_producer_ids
 from ..cluster.controller.producer_ids import BLOCK_SIZE, AllocateProducerIds, ProducerIdBlock
 
 if TYPE_CHECKING:
     from ..cluster.controller import Controller
+    from ..controller_channel import ControllerChannel
 
+NO_EPOCH = -1
 MAX_WAITING = 10_000
 
 
 class ProducerIds:
-    """The producer ids of one broker."""
+    """The producer ids of one broker. channel: the way to the active controller; None where there is no other node."""
 
-    def __init__(self, controller: Controller, broker_id: int) -> None:
+    def __init__(self, controller: Controller, broker_id: int, channel: ControllerChannel | None = None) -> None:
         self._controller = controller
         self._broker_id = broker_id
+        self._channel = channel
+        self._asking: asyncio.Task[None] | None = None
         self._next = self._end = 0
         self._waiting: list[Callable[[int | KafkaError], None]] = []
 
@@ -40,7 +46,28 @@ class ProducerIds:
             self._ask()
 
     def _ask(self) -> None:
-        self._controller.submit(AllocateProducerIds(broker_id=self._broker_id, count=BLOCK_SIZE), self._given)
+        if self._channel is None:
+            self._controller.submit(AllocateProducerIds(broker_id=self._broker_id, count=BLOCK_SIZE), self._given)
+        else:
+            loop = asyncio.get_running_loop()
+            self._asking = loop.create_task(self._ask_controller(self._channel), name="a block of producer ids")
+
+    async def _ask_controller(self, channel: ControllerChannel) -> None:
+        broker = self._controller.image.brokers.get(self._broker_id)
+        request = allocate_producer_ids.Request(
+            broker_id=self._broker_id, broker_epoch=NO_EPOCH if broker is None else broker.epoch
+        )
+        try:
+            answer = await channel.request(request, self._controller.config["request.timeout.ms"])
+        except KafkaError as error:
+            self._given(ProducerIdBlock(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message))
+            return
+        if answer.error_code:
+            reason = f"the controller assigned no producer ids: {KafkaError(answer.error_code).name}"
+            self._given(ProducerIdBlock(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason))
+        else:
+            block = ProducerIdBlock(first_producer_id=answer.producer_id_start, count=answer.producer_id_len)
+            self._given(block)
 
     def _given(self, result: ProducerIdBlock) -> None:
         waiting, self._waiting = self._waiting, []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..auto_creation import AutoCreation
 from ..loggers import Loggers
 from .encoded_topics import EncodedTopics
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
+    from ..cluster.quorum import MetadataQuorum
     from ..config import BrokerConfig
+    from ..controller_channel import ControllerChannel
     from ..coordinators.groups import GroupCoordinator
     from ..purgatory import Purgatory
     from ..replication.manager import ReplicaManager
@@ -24,12 +27,18 @@ if TYPE_CHECKING:
     from .preparing import Preparing
     from .producer_ids import ProducerIds
 
+NOBODY = -1
+
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Services:
-    """One for a broker. Every handler finds it in its Context."""
+    """One for a node. Every handler finds it in its Context.
+
+    channel: the way to the active controller; None where there is no other node, so that it is here. own_controllers:
+    name, host and port of this node's listeners for controllers, as others are told.
+    """
 
     config: BrokerConfig
     runtime: Runtime
@@ -42,14 +51,19 @@ class Services:
     fetch_sessions: FetchSessions
     cold_sends: ColdSends
     preparing: Preparing
+    quorum: MetadataQuorum
     cluster_id: str
     node_id: int
+    channel: ControllerChannel | None = None
+    own_controllers: Sequence[tuple[str, str, int]] = ()
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
+    creation: AutoCreation = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoded_topics = EncodedTopics(self.image)
+        self.creation = AutoCreation(self.controller, self.config, self.channel)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """(id, host, port, rack) of the living brokers, for clients of a listener."""
@@ -58,6 +72,23 @@ class Services:
             endpoint = broker.endpoints.get(listener)
             if endpoint is not None and not broker.fenced:
                 found.append((node, endpoint.host, endpoint.port, broker.rack))
+        return found
+
+    def some_broker(self) -> int:
+        """A living broker, any: what clients are told as the controller, so that they do not all ask one (KIP-590)."""
+        living = [node for node, broker in self.image.brokers.items() if not broker.fenced]
+        if len(living) > 1:
+            return self.runtime.random.choice(living)
+        return living[0] if living else NOBODY
+
+    def controllers(self, listener: str) -> list[tuple[int, str, int]]:
+        """(id, host, port) of the controllers that vote, for those who came by a listener."""
+        found = []
+        for voter in self.quorum.voters.voters:
+            endpoints = voter.endpoints or (self.own_controllers if voter.key.id == self.node_id else ())
+            for name, host, port in endpoints:
+                if name == listener:
+                    found.append((voter.key.id, host, port))
         return found
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:

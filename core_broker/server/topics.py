@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.messages.create_topics import CreatableTopic
 from ...protocol.topic_names import why_invalid
-from ..cluster.controller.common import Command, Result
-from ..cluster.controller.create_topics import CreateTopics
+from ..cluster.controller.common import Command
+from ..cluster.controller.create_topics import new_topic
 from ..purgatory import Pending
 
 if TYPE_CHECKING:
@@ -51,15 +50,4 @@ def submit(command: Command, timeout_ms: int, answer: Callable[[Any], Any], cont
 
 def create_missing(names: Iterable[str], context: Context, done: Callable[[dict[str, KafkaError]], None]) -> None:
     """Create topics with the broker's defaults; `done(errors by name)` once the others can be written to."""
-    services = context.services
-    command = CreateTopics([CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names])
-
-    def decided(result: Result) -> None:
-        errors = {
-            item.name: KafkaError(item.error_code, item.error_message or "")
-            for item in result.items
-            if item.error_code and item.error_code != ErrorCode.TOPIC_ALREADY_EXISTS
-        }
-        done(errors)
-
-    services.controller.submit(command, decided)
+    context.services.creation.create([new_topic(name) for name in names], done)

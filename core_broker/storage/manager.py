@@ -8,16 +8,18 @@ shutdown a marker file tells the next start to trust what it finds. Periodic wor
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .disk.errors import StorageError
 from .disk.files import DirectoryLocked, Files, Held, make_directory
-from .disk.small_files import CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
+from .disk.small_files import BROKER_EPOCH, CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
 from .log.closing import VOLUME_LOGS_MIN, close_logs
 from .log.index_window import IndexWindows
 from .log.log import Log
@@ -36,7 +38,7 @@ from .upkeep.removals import Removals, rename_all
 logger = logging.getLogger(__name__)
 
 METADATA_TOPIC = "__cluster_metadata"  # its log is in this directory too, but is not a partition's
-CLEAN_MARKER = b'{"version":0,"brokerEpoch":-1}'
+NO_EPOCH = -1
 OPEN_AT_ONCE = 32  # logs that one thread opens in one call
 PARTS_A_THREAD = 64  # the least number, when logs are opened after a crash
 DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
@@ -65,6 +67,8 @@ class LogManager:
     A log reports its changes by `on_change`. The periodic work looks only at logs that have changed.
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: from meta.properties.
+    previous_broker_epoch: of the last process here, if nothing that it had written is lost: it stopped cleanly, or the
+    machine has not been switched off since. Else NO_EPOCH. broker_epoch: set by `note_broker_epoch`.
     high_watermark_of: set by the owner of the partitions; returns a partition's high watermark, None if unknown.
     is_broken: set by the owner; called for a log that is offline until the next start.
     on_shortage: set by the owner; called for a log that is offline for lack of disk space, descriptors or memory. The
@@ -81,6 +85,8 @@ class LogManager:
         self.cluster_id = ""
         self.directory_id = ""
         self.was_clean = False
+        self.previous_broker_epoch = NO_EPOCH
+        self.broker_epoch = NO_EPOCH
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self.on_shortage: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
@@ -153,6 +159,16 @@ class LogManager:
             self._release()
             raise
 
+    async def note_broker_epoch(self, epoch: int) -> None:
+        """Save the epoch of this process, so that the next one can tell that nothing is lost. Raises StorageError."""
+        self.broker_epoch = epoch
+        path = self._path(BROKER_EPOCH)
+        found = {"version": 0, "brokerEpoch": epoch, "bootId": self.files.boot_id()}
+        try:
+            await self.files.run(self.files.write_atomic, path, json.dumps(found).encode())
+        except OSError as error:
+            raise StorageError(error, path, "cannot write") from error
+
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
@@ -169,9 +185,14 @@ class LogManager:
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
-        marker = self._path(CLEAN_SHUTDOWN)
+        marker, noted = self._path(CLEAN_SHUTDOWN), self._path(BROKER_EPOCH)
+        if self.files.exists(noted):
+            found = _json(self.files.read(noted))
+            if found.get("bootId") and found["bootId"] == self.files.boot_id():
+                self.previous_broker_epoch = _epoch(found)
         self.was_clean = self.files.exists(marker)
         if self.was_clean:
+            self.previous_broker_epoch = _epoch(_json(self.files.read(marker)))
             self.files.unlink(marker)
         return doomed
 
@@ -467,7 +488,9 @@ class LogManager:
         try:
             await self.checkpoints.save()
             if clean:
-                await self.files.run(self.files.write_atomic, self._path(CLEAN_SHUTDOWN), CLEAN_MARKER)
+                await self.files.run(
+                    self.files.write_atomic, self._path(CLEAN_SHUTDOWN), clean_marker(self.broker_epoch)
+                )
         except KafkaError as error:
             failures.append(error)
         except OSError as error:
@@ -477,3 +500,22 @@ class LogManager:
         self.logs.clear()
         self._release()
         return unwritten + failures
+
+
+def clean_marker(broker_epoch: int) -> bytes:
+    """The contents of the file that a clean stop leaves, in Kafka's format (KIP-966)."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    """What is in a small file of one object; nothing if it is something else."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _epoch(found: dict[str, Any]) -> int:
+    epoch = found.get("brokerEpoch")
+    return epoch if isinstance(epoch, int) else NO_EPOCH

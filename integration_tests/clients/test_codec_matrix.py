@@ -114,7 +114,7 @@ def stored(matrix: Matrix) -> dict[str, tuple[set[str], list[Rec]]]:
             node = client.leader(tp)
             assert node is not None
             [answer] = await fetch_raw(
-                client, {tp: (0, -1, -1)}, node_id=node, max_wait_ms=1000, min_bytes=1,
+                client, {tp: (0, -1)}, node_id=node, max_wait_ms=1000, min_bytes=1,
                 max_bytes=PARTITION_BYTES, partition_max_bytes=PARTITION_BYTES,
             )  # fmt: skip
             assert answer.records is not None

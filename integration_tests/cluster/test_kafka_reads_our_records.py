@@ -24,6 +24,7 @@ from isthmus.core_broker.cluster.controller import (
 )
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin
@@ -41,7 +42,10 @@ REGISTER = RegisterBroker(1, bytes(range(16)), {"PLAINTEXT": Endpoint("h", 9092)
 async def started(folder: Path) -> tuple[MetadataLog, Controller]:
     runtime = Runtime(random.Random(1), lambda: 1_700_000_000_000, lambda: 0)
     log = await MetadataLog.open(RealFiles(1), str(folder), runtime)
-    return log, Controller(MetadataImage("cluster"), log, BrokerConfig(), runtime)
+    metadata = MetadataQuorum(log, MetadataImage("cluster"), runtime, alone(1))
+    controller = Controller(metadata, BrokerConfig(), runtime)
+    await metadata.start()
+    return log, controller
 
 
 def printed(folder: Path, *options: str, suffix: str = ".log") -> list[str]:
@@ -82,7 +86,11 @@ def test_the_metadata_log(tmp_path):
         return topic_id
 
     topic = uuid_to_str(asyncio.run(write()))
-    records = [each["value"] for each in dump(tmp_path / "__cluster_metadata-0", "--cluster-metadata-decoder")]
+    begin, *lines = printed(tmp_path / "__cluster_metadata-0", "--cluster-metadata-decoder")
+    assert begin.endswith(
+        'LeaderChange: {"version":0,"leaderId":1,"voters":[{"voterId":1}],"grantingVoters":[{"voterId":1}]}'
+    )
+    records = [each["value"] for each in decoded(lines)]
     assert [record["type"] for record in records] == [
         "REGISTER_BROKER_RECORD", "TOPIC_RECORD", "CONFIG_RECORD", "PARTITION_RECORD", "PARTITION_CHANGE_RECORD",
         "REGISTER_BROKER_RECORD", "PARTITION_RECORD", "PRODUCER_IDS_RECORD", "REMOVE_TOPIC_RECORD",
@@ -108,7 +116,7 @@ def test_a_snapshot_of_the_metadata(tmp_path):
         await submit(CreateTopics([new_topic("t", 2, configs={"retention.ms": "5"}), new_topic("gone")]))
         await submit(AllocateProducerIds())
         await submit(DeleteTopics(names=["gone"]))
-        await log.snapshot(controller.image)
+        await controller.metadata.snapshot_if_due(1, 0)
         await controller.close()
         return controller.image
 

@@ -68,7 +68,7 @@ def test_plain_and_lz4_batches_in_one_fetch(cluster: Cluster, spark: Any) -> Non
         client = Client(cluster.bootstrap)
         await client.start()
         tp = TopicPartition(topic, 0)
-        [answer] = await fetch_raw(client, {tp: (0, -1, -1)}, node_id=await client.leader_of(tp))
+        [answer] = await fetch_raw(client, {tp: (0, -1)}, node_id=await client.leader_of(tp))
         await client.close()
         return {header.codec for _, header in records.walk(answer.records)}
 

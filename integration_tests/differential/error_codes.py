@@ -233,6 +233,9 @@ GIVEN: dict[int, dict[E, str]] = {
         E.INVALID_TOPIC_EXCEPTION: "producers_of_what_is_not_there",
         E.KAFKA_STORAGE_ERROR: "producers_of_a_partition_that_is_lost",
     },
+    64: {
+        E.BROKER_ID_NOT_REGISTERED: "brokers_that_are_not_there",
+    },
     74: {
         E.UNSUPPORTED_VERSION: "a_kind_that_is_not_known",
     },

@@ -115,7 +115,7 @@ async def log_bytes(client: Client, topic: str, partition: int) -> bytes:
 
     while position < end:
         node = await client.leader_of(tp)
-        [answer] = await fetch_raw(client, {tp: (position, -1, -1)}, node_id=node, max_wait_ms=100)
+        [answer] = await fetch_raw(client, {tp: (position, -1)}, node_id=node, max_wait_ms=100)
         assert not answer.error_code, (tp, answer.error_code)
         for at, header in records.walk(answer.records):
             if header.next_offset > position:

@@ -19,7 +19,7 @@ from typing import Any
 from ...client import Admin, Client, Consumer, Producer, RecordMetadata, TopicPartition
 from ...client.admin import NewTopic
 from ...client.consumer import FetchedBatches
-from ...client.errors import ClientError, NoOffset
+from ...client.errors import ClientError, LogTruncated, NoOffset
 from ...client.operation import CLOSE_TIMEOUT_MS
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
@@ -127,7 +127,7 @@ class StreamWorker:
     async def _poll(self) -> list[FetchedBatches]:
         try:
             return await self.consumer.poll_batches(POLL_MS)
-        except NoOffset as error:
+        except (NoOffset, LogTruncated) as error:
             raise StreamsError(
                 f"app {self.app.id}: {error}: the state in {self.app.changelog_topic} goes up to an offset that the "
                 "topic does not have any more, or not yet (retention deleted it, the topic was created again, or a "

@@ -21,6 +21,7 @@ from isthmus.protocol.messages import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 from isthmus.protocol.records import read_header
@@ -31,6 +32,8 @@ from tests.simulation.runner import Simulation, run_checked
 PORT = 9092
 SILENCE = object()  # a script's answer: say nothing, and go on with the next request
 HANG_UP = object()  # close the connection instead of answering
+
+TELL_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answer = Callable[[Any], Any]
 
@@ -65,14 +68,14 @@ class Log:
         self.end += header.records_count
         return 0, base
 
-    def diverging(self, epoch: int, offset: int) -> Any:
-        """Where this log parts from one that has `offset` after records of `epoch` (KIP-320); None: nowhere."""
-        if epoch < 0:
-            return None
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """The newest epoch up to this one and its end, as LeaderEpochFileCache; -1, -1 for one that is newer."""
         headers = [read_header(batch) for batch in self.batches]
         later = [h.base_offset for h in headers if h.partition_leader_epoch > epoch]
-        end = later[0] if later else self.end
-        return fetch.EpochEndOffset(epoch=epoch, end_offset=end) if end < offset else None
+        known = [h.partition_leader_epoch for h in headers if h.partition_leader_epoch <= epoch]
+        if not later:
+            return (epoch, self.end) if epoch in known else (-1, -1)
+        return max(known, default=epoch), later[0]
 
     def read(self, offset: int) -> bytes:
         return b"".join(batch for batch in self.batches if read_header(batch).last_offset >= offset)
@@ -85,7 +88,9 @@ class World:
         self.sim = sim
         self.brokers: dict[int, ScriptedBroker] = {}
         self.topics: dict[str, bytes] = {}  # name -> id
+        self.controller = 1
         self.leaders: dict[tuple[str, int], tuple[int, int]] = {}  # partition -> node, epoch
+        self.followers: dict[tuple[str, int], list[int]] = defaultdict(list)  # nodes that answer fetches, too
         self.logs: dict[tuple[str, int], Log] = defaultdict(Log)
         self.client: Client  # of `started_client`
         self.to_close: list[Callable[[], Awaitable[None]]] = []  # at the end of a test that holds, the last one first
@@ -117,6 +122,8 @@ class ScriptedBroker:
         self.pieces_bytes = 0  # answers in pieces of so many bytes, each on a turn of its own
         self.producer_ids = 100
         self.hangs = False  # takes requests and answers none, as a stopped process does
+        self.rack: str | None = None
+        self.tells_leaders = False  # says who leads the partitions that it does not lead (KIP-951)
         world.brokers[node_id] = self
 
     async def start(self) -> ScriptedBroker:
@@ -178,7 +185,9 @@ class ScriptedBroker:
                     error_code=code, name=name, topic_id=topic_id or bytes(16), partitions=partitions
                 )
             )
-        return metadata.Response(brokers=brokers, cluster_id="scripted", controller_id=1, topics=topics)
+        return metadata.Response(
+            brokers=brokers, cluster_id="scripted", controller_id=self.world.controller, topics=topics
+        )
 
     def on_init_producer_id(self, _: Any) -> Any:
         self.producer_ids += 1
@@ -203,6 +212,7 @@ class ScriptedBroker:
                     code = refuse(name, part.index, read_header(data))
                 if not code and self.world.leaders[name, part.index][0] != self.node_id:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                leader = self._told(produce.LeaderIdAndEpoch, code, name, part.index)
                 if not code:
                     code, base = self.world.log(name, part.index).append(data)
                 parts.append(
@@ -211,10 +221,11 @@ class ScriptedBroker:
                         error_code=code,
                         base_offset=base,
                         log_start_offset=self.world.log(name, part.index).start,
+                        current_leader=leader,
                     )
                 )
             topics.append(produce.TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=parts))
-        return produce.Response(responses=topics)
+        return produce.Response(responses=topics, node_endpoints=self._endpoints(produce.NodeEndpoint))
 
     def on_describe_producers(self, message: Any) -> Any:
         topics = []
@@ -240,16 +251,23 @@ class ScriptedBroker:
             for part in topic.partitions:
                 log = self.world.log(name, part.partition)
                 code, records = 0, b""
+                replica = -1 if not name else self._preferred(name, part.partition, message.rack_id)
                 if not name:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
-                elif self.world.leaders[name, part.partition][0] != self.node_id:
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif code := self._checked(name, part.partition, part.current_leader_epoch, by_followers=True):
+                    pass
                 elif not log.start <= part.fetch_offset <= log.end:
                     code = ErrorCode.OFFSET_OUT_OF_RANGE
-                else:
+                elif replica < 0:
                     records = log.read(part.fetch_offset)[: min(part.partition_max_bytes, left)]
                     left -= len(records)
-                diverging = None if code else log.diverging(part.last_fetched_epoch, part.fetch_offset)
+                diverging = None
+                if not code and (epoch := part.last_fetched_epoch) >= 0:
+                    end_epoch, end = log.end_of(epoch)
+                    if end < 0:
+                        code, records = ErrorCode.OFFSET_OUT_OF_RANGE, b""
+                    elif end_epoch < epoch or end < part.fetch_offset:
+                        diverging = fetch.EpochEndOffset(epoch=end_epoch, end_offset=end)
                 parts.append(
                     fetch.PartitionData(
                         partition_index=part.partition,
@@ -258,11 +276,28 @@ class ScriptedBroker:
                         last_stable_offset=log.end,
                         log_start_offset=log.start,
                         diverging_epoch=diverging,
+                        preferred_read_replica=replica,
+                        current_leader=self._told(fetch.LeaderIdAndEpoch, code, name, part.partition),
                         records=b"" if diverging else records,
                     )
                 )
             responses.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
-        return fetch.Response(responses=responses)
+        return fetch.Response(responses=responses, node_endpoints=self._endpoints(fetch.NodeEndpoint))
+
+    def on_offset_for_leader_epoch(self, message: Any) -> Any:
+        topics = []
+        for topic in message.topics:
+            parts = []
+            for part in topic.partitions:
+                code = self._checked(topic.topic, part.partition, part.current_leader_epoch)
+                epoch, end = (-1, -1) if code else self.world.log(topic.topic, part.partition).end_of(part.leader_epoch)
+                parts.append(
+                    offset_for_leader_epoch.EpochEndOffset(
+                        error_code=code, partition=part.partition, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(offset_for_leader_epoch.OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts))
+        return offset_for_leader_epoch.Response(topics=topics)
 
     def on_find_coordinator(self, _: Any) -> Any:
         return SILENCE  # it has no groups
@@ -273,15 +308,43 @@ class ScriptedBroker:
             parts = []
             for part in topic.partitions:
                 log = self.world.log(topic.name, part.partition_index)
+                code = self._checked(topic.name, part.partition_index, part.current_leader_epoch)
                 end = log.end
                 if message.isolation_level == READ_COMMITTED and log.last_stable_offset is not None:
                     end = log.last_stable_offset
                 offset = end if part.timestamp == -1 else log.start
                 parts.append(
-                    list_offsets.ListOffsetsPartitionResponse(partition_index=part.partition_index, offset=offset)
+                    list_offsets.ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, error_code=code, offset=-1 if code else offset
+                    )
                 )
             topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=parts))
         return list_offsets.Response(topics=topics)
+
+    def _preferred(self, name: str, index: int, rack: str) -> int:
+        """The replica in this rack, as RackAwareReplicaSelector: -1 if it is the leader itself, or there is none."""
+        nodes = [self.node_id, *self.world.followers[name, index]]
+        found = [node for node in nodes if rack and self.world.brokers[node].rack == rack]
+        is_leader = self.world.leaders[name, index][0] == self.node_id
+        return found[0] if is_leader and found and found[0] != self.node_id else -1
+
+    def _checked(self, name: str, index: int, epoch: int, by_followers: bool = False) -> int:
+        """The code for a request of somebody who knows this leader epoch, -1 if none (KIP-320)."""
+        leader, current = self.world.leaders.get((name, index), (-1, -1))
+        if epoch >= 0 and epoch != current:
+            return ErrorCode.FENCED_LEADER_EPOCH if epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+        is_ours = leader == self.node_id or (by_followers and self.node_id in self.world.followers[name, index])
+        return 0 if is_ours else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _told(self, kind: Any, code: int, name: str | None, index: int) -> Any:
+        if name is None or not self.tells_leaders or code not in TELL_LEADER:
+            return None
+        leader, epoch = self.world.leaders[name, index]
+        return kind(leader_id=leader, leader_epoch=epoch)
+
+    def _endpoints(self, kind: Any) -> list[Any]:
+        brokers = self.world.brokers.values() if self.tells_leaders else ()
+        return [kind(node_id=each.node_id, host=each.host, port=PORT) for each in brokers]
 
     def _name(self, topic_id: bytes) -> str | None:
         return next((name for name, each in self.world.topics.items() if each == topic_id), None)
@@ -352,7 +415,9 @@ class Link(asyncio.Protocol):
 
 def _is_empty(said: Any) -> bool:
     return not any(
-        part.records or part.error_code or part.diverging_epoch for topic in said.responses for part in topic.partitions
+        part.records or part.error_code or part.diverging_epoch or part.preferred_read_replica >= 0
+        for topic in said.responses
+        for part in topic.partitions
     )
 
 

@@ -13,6 +13,15 @@ from isthmus.client.admin import BROKER, NewTopic
 from isthmus.client.errors import ClientError, ConnectionLost
 from isthmus.client.raw import append_raw, fetch_raw
 from isthmus.protocol.errors import ErrorCode, KafkaError
+from isthmus.protocol.messages import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    elect_leaders,
+    incremental_alter_configs,
+    list_partition_reassignments,
+)
 from isthmus.protocol.records import build_batch, iter_records
 from tests.client.scripted import HANG_UP, ScriptedBroker, World, simulate, started_client
 from tests.leftovers import no_leftovers
@@ -156,7 +165,7 @@ async def test_raw_batches_come_back_as_they_were_appended(client: Client, admin
     data = build_batch([(5, b"k", b"v", [("h", None)])] * 3, "zstd")
     assert await append_raw(client, tp, data) == 0
     assert await append_raw(client, tp, memoryview(data)) == 3
-    [got] = await fetch_raw(client, {tp: (0, -1, -1)}, node_id=1)
+    [got] = await fetch_raw(client, {tp: (0, -1)}, node_id=1)
     assert bytes(got.records[16 : len(data)]) == data[16:]  # but for offset and leader epoch
     assert [record.offset for record in iter_records(got.records)] == list(range(6))
     with pytest.raises(KafkaError, match="t-0"):
@@ -224,3 +233,93 @@ async def test_closing_a_client_in_the_midst_of_all_leaves_nothing_behind(world:
     producer = Producer(client)
     with pytest.raises(ClientError, match="not started"):
         producer.send("t", b"x")
+
+
+# --- The controller -------------------------------------------------------------------------------------
+
+PARTITION = TopicPartition("t", 0)
+
+
+def elected(code: int) -> Any:
+    result = elect_leaders.PartitionResult(partition_id=0, error_code=code)
+    return elect_leaders.Response(
+        replica_election_results=[elect_leaders.ReplicaElectionResult(topic="t", partition_result=[result])]
+    )
+
+
+# What only the controller decides: the request's name, the call, and an answer with this code.
+CONTROLLED: dict[str, tuple[Callable[[Admin], Coroutine[Any, Any, Any]], Callable[[int], Any]]] = {
+    "create_topics": (
+        lambda admin: admin.create_topics([NewTopic("t")]),
+        lambda code: create_topics.Response(topics=[create_topics.CreatableTopicResult(name="t", error_code=code)]),
+    ),
+    "delete_topics": (
+        lambda admin: admin.delete_topics(["t"]),
+        lambda code: delete_topics.Response(responses=[delete_topics.DeletableTopicResult(name="t", error_code=code)]),
+    ),
+    "create_partitions": (
+        lambda admin: admin.create_partitions("t", 1),
+        lambda code: create_partitions.Response(
+            results=[create_partitions.CreatePartitionsTopicResult(name="t", error_code=code)]
+        ),
+    ),
+    "incremental_alter_configs": (
+        lambda admin: admin.alter_configs("t", {"retention.ms": "1"}),
+        lambda code: incremental_alter_configs.Response(
+            responses=[
+                incremental_alter_configs.AlterConfigsResourceResponse(
+                    error_code=code, resource_type=2, resource_name="t", error_message=None
+                )
+            ]
+        ),
+    ),
+    "elect_leaders": (lambda admin: admin.elect_leaders([PARTITION]), elected),
+    "alter_partition_reassignments": (
+        lambda admin: admin.alter_partition_reassignments({PARTITION: [2, 1]}),
+        lambda code: alter_partition_reassignments.Response(error_code=code),
+    ),
+    "list_partition_reassignments": (
+        lambda admin: admin.list_partition_reassignments(),
+        lambda code: list_partition_reassignments.Response(error_code=code),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+@run_by(simulate)
+async def test_a_broker_that_knows_no_controller_sends_to_the_one_of_fresh_metadata(world: World, /, name: str) -> None:
+    call, answer = CONTROLLED[name]
+    second = await ScriptedBroker(world, 2).start()
+    world.add_topic("t")
+    admin = Admin(await started_client(world))
+    world.controller = 2
+    world.brokers[1].script[name].append(lambda _: answer(ErrorCode.NOT_CONTROLLER))
+    second.script[name].extend([lambda _: answer(ErrorCode.NOT_CONTROLLER), lambda _: answer(0)])
+    await call(admin)
+    assert (len(world.brokers[1].requests(name)), len(second.requests(name))) == (1, 2)
+
+
+@run_by(simulate)
+async def test_a_controller_that_dies_is_looked_for_again(world: World, /) -> None:
+    second = await ScriptedBroker(world, 2).start()
+    world.add_topic("t")
+    admin = Admin(await started_client(world), 20_000)
+    world.controller = 2
+    name = "elect_leaders"
+    world.brokers[1].script[name].extend([lambda _: elected(ErrorCode.NOT_CONTROLLER), lambda _: elected(0)])
+    second.script[name].append(lambda _: HANG_UP)
+    assert await admin.elect_leaders([PARTITION]) == [PARTITION]
+    assert len(world.brokers[1].requests(name)) == 2
+
+
+@run_by(simulate)
+async def test_an_election_that_is_not_needed_is_no_error_and_another_is(world: World, /) -> None:
+    world.add_topic("t")
+    admin = Admin(await started_client(world))
+    codes = [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    world.brokers[1].script["elect_leaders"].extend([lambda _, code=code: elected(code) for code in codes])
+    assert await admin.elect_leaders() == []
+    with pytest.raises(KafkaError, match="election of the leader of t-0"):
+        await admin.elect_leaders([PARTITION])
+    asked = [message.topic_partitions for message in world.brokers[1].requests("elect_leaders")]
+    assert asked[0] is None and [(each.topic, each.partitions) for each in asked[1]] == [("t", [0])]

@@ -158,7 +158,7 @@ async def test_memory_does_not_depend_on_what_batches_expand_to(world: World, /)
 async def test_raw_fetch_tells_each_partitions_error(world: World, /) -> None:
     await begun(world, partitions=2)
     fill(world, 3)
-    wanted = {TP: (0, -1, -1), TopicPartition("t", 1): (5, -1, -1)}
+    wanted = {TP: (0, -1), TopicPartition("t", 1): (5, -1)}
     good, bad = await fetch_raw(world.client, wanted, node_id=1, max_wait_ms=0)
     assert (good.error_code, good.high_watermark, good.diverging_epoch) == (0, 3, None)
     assert bad.error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -23,7 +23,7 @@ from tests.running import run_by
 TP = TopicPartition("t", 0)
 TIME_MS = 2_000
 BATCH = build_batch([(1, None, b"x", ())])
-FROM_0 = {TP: (0, -1, -1)}
+FROM_0 = {TP: (0, -1)}
 ASK_ALL = metadata.Request(topics=[])
 
 
@@ -46,7 +46,7 @@ OPERATIONS: dict[str, Callable[[Client], Awaitable[Any]]] = {
         client, TP, build_batch([(1, None, b"x", ())]), timeout_ms=TIME_MS
     ),
     "connecting to node 1": lambda client: fetch_raw(
-        client, {TP: (0, -1, -1)}, node_id=1, max_wait_ms=0, timeout_ms=TIME_MS
+        client, {TP: (0, -1)}, node_id=1, max_wait_ms=0, timeout_ms=TIME_MS
     ),
 }
 

@@ -9,8 +9,8 @@ import pytest
 
 from isthmus.client import Producer
 from isthmus.client.accumulator import KNOWN_FOR_S
+from isthmus.client.cluster import BACKOFF_MIN_MS
 from isthmus.client.errors import DataLost
-from isthmus.client.sender import RETRY_MIN_MS
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import describe_producers
 from tests.client.producing import begun, forget_tail, refusing, send_batches, silently, values
@@ -226,7 +226,7 @@ async def test_a_batch_refused_while_the_one_before_it_hangs_is_not_sent_without
     await world.client.refresh_metadata(["t"])
     futures += await send_batches(producer, 1, first=2)
     await asyncio.sleep(5)
-    assert 2 <= len(second.requests("produce")) <= 5_000 / RETRY_MIN_MS * 2
+    assert 2 <= len(second.requests("produce")) <= 5_000 / BACKOFF_MIN_MS * 2
     await producer.flush()
     assert values(world.log("t")) == [b"0.0", b"1.0", b"2.0"]
     assert [f.result().offset for f in futures] == [1, 2]

@@ -16,8 +16,6 @@ from isthmus.core_broker.config import (
 from isthmus.core_broker.described import Source, broker_entries, cluster_entries, topic_entries
 from isthmus.protocol.errors import ErrorCode, KafkaError
 
-CONTROLLER = {"controller.listener.names": "CONTROLLER", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
-
 
 def test_every_default_is_a_value_of_its_option():
     for option in (*TOPIC_OPTIONS, *BROKER_OPTIONS):
@@ -67,14 +65,6 @@ def test_what_holds_in_place_of_an_option_that_only_kafka_has_is_said(name, valu
         ({"create.topic.policy.class.name": "x"}, "no Java class can be loaded"),
         ({"log.cleaner.enable": "false"}, "always compacted"),
         ({"remote.log.storage.system.enable": "true"}, "there is no tiered storage"),
-        ({"process.roles": "broker"}, "write process.roles=broker,controller"),
-        ({"process.roles": "controller"}, "write process.roles=broker,controller"),
-        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "2@b:9093 .*: no other node .* 1@HOST:PORT"),
-        ({"controller.quorum.bootstrap.servers": "b:9093"}, "no other node can be in the quorum"),
-        ({**CONTROLLER, "controller.quorum.bootstrap.servers": "b:9093"}, "only localhost:9093 or .* is"),
-        ({**CONTROLLER, "controller.quorum.bootstrap.servers": "localhost:9094"}, "only localhost:9093 or .* is"),
-        ({"metadata.log.dir": "/m", "log.dirs": "/d"}, "the metadata log is in log.dirs"),
-        ({"broker.id": "2", "node.id": "3"}, "node.id=3 and broker.id=2 differ"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(options, said):
@@ -88,13 +78,10 @@ def test_a_password_is_not_told():
         BrokerConfig({"ssl.key.password": "secret"})
 
 
-def test_what_names_this_node_alone_is_taken():
-    own = {"controller.quorum.bootstrap.servers": "localhost:9093", "controller.quorum.voters": "1@localhost:9093"}
-    own |= {"process.roles": "controller,broker", "broker.id": "1", "metadata.log.dir": "/d/", "log.dirs": "/d"}
-    BrokerConfig(CONTROLLER | own)
-    config = BrokerConfig({"broker.id": "4", "log.dir": "/e"})
-    assert (config["node.id"], config["log.dirs"]) == (4, ("/e",))
+def test_a_directory_has_its_older_name_too():
+    assert BrokerConfig({"log.dir": "/e"})["log.dirs"] == ("/e",)
     assert BrokerConfig({"log.dir": "/e", "log.dirs": "/d"})["log.dirs"] == ("/d",)
+    assert BrokerConfig({"broker.id": "4"})["node.id"] == 4
 
 
 def test_only_a_slip_is_taken_for_another_option():

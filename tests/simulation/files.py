@@ -45,6 +45,7 @@ class SimDisk:
         self.name = name
         self.random = chance
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
+        self.boots = 1
         self.used_bytes = 0
         self.names: dict[str, Inode] = {}
         self.root = Directory()
@@ -163,6 +164,7 @@ class SimDisk:
     def crash(self) -> None:
         """The power is gone: only what is durable stays, and by chance some of the rest."""
         chance = self.random
+        self.boots += 1
         lost_names = sum(self.directories[path].crash(chance) for path in sorted(self.directories))
         self.names, self.directories = {}, {}
         self._find("", self.root)
@@ -264,6 +266,9 @@ class SimFiles:
         self.disk.look("volume", self._path(path))
         capacity = self.disk.capacity_bytes
         return Volume(self._path(path), capacity, capacity - self.disk.used_bytes)
+
+    def boot_id(self) -> str:
+        return f"boot-{self.disk.boots}"
 
     def _inode(self, path: str) -> Inode:
         path = self._path(path)

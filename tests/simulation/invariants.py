@@ -96,6 +96,26 @@ INVARIANTS = (
         ("zombies",),
         ("runs-share-keys",),
     ),
-    Invariant("one leader an epoch; committed prefixes are equal; the ISR comes back", not_yet=REPLICAS),
+    Invariant(
+        "the quorum: one leader an epoch, and epochs do not go back",
+        ("quorum",),
+        ("votes-twice-in-an-epoch", "votes-not-on-disk", "half-of-the-votes-is-enough"),
+    ),
+    Invariant(
+        "the quorum: what is committed is on a majority of disks, for ever and the same everywhere",
+        ("quorum",),
+        (
+            "commits-earlier-epochs", "directories-do-not-matter", "divergence-not-noticed",
+            "follower-fetches-before-it-has-flushed", "high-watermark-past-the-log", "late-answers-count",
+            "leader-counts-what-is-not-on-disk", "leader-goes-on-with-its-epoch", "observers-count",
+            "two-changes-of-the-voters-at-once", "votes-for-shorter-logs",
+        ),
+    ),
+    Invariant(
+        "the quorum: its high watermark does not go back, and a log begins with its snapshot",
+        ("quorum",),
+        ("new-voters-bring-the-high-watermark-back", "snapshot-of-the-wrong-epoch"),
+    ),
+    Invariant("one leader of a partition an epoch; the ISR comes back", not_yet=REPLICAS),
     Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
 )  # fmt: skip

@@ -7,8 +7,9 @@ answered. Answers are matched by order, and an answer out of order is an Asserti
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.header import RequestHeader, decode_response_header, frame_request
@@ -21,7 +22,7 @@ from .workload import Sent, Workload
 
 VERSIONS = {
     0: 9, 1: 11, 2: 5, 3: 8, 8: 8, 9: 7, 10: 3, 11: 5, 12: 3, 13: 3, 14: 3, 16: 3, 19: 5, 20: 3, 21: 1, 22: 4, 42: 1,
-    30000: 0,
+    55: 2, 81: 0, 30000: 0,
 }  # fmt: skip
 MAX_IN_FLIGHT = 5
 ANSWER_TIMEOUT_S = 8.0
@@ -90,9 +91,26 @@ async def connect(address: str) -> Wire:
     return wire
 
 
-async def ask(address: str, api: Any, message: Any, pause_s: float = 0.3) -> Any:
-    """One request, again on a new connection until there is an answer."""
-    while True:
+class Target(Protocol):
+    """Where a producer's partition is led, if that may change."""
+
+    async def address(self) -> str: ...
+
+
+class Fixed:
+    """A broker that is the only one."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def address(self) -> str:
+        return self._address
+
+
+async def ask(address: str, api: Any, message: Any, pause_s: float = 0.3, attempts: int = 0) -> Any:
+    """One request, again on a new connection until there is an answer. attempts: None after so many without; 0: no
+    bound."""
+    for _ in range(attempts) if attempts else itertools.count():
         try:
             wire = await connect(address)
         except OSError:
@@ -104,6 +122,7 @@ async def ask(address: str, api: Any, message: Any, pause_s: float = 0.3) -> Any
             await asyncio.sleep(pause_s)
         finally:
             wire.transport.abort()
+    return None
 
 
 async def make_topic(address: str, name: str, partitions: int) -> None:
@@ -117,7 +136,14 @@ async def make_topic(address: str, name: str, partitions: int) -> None:
 
 
 async def produce_by_wire(
-    sim: Simulation, machine: Machine, workload: Workload, address: str, *, count: int, partition: int, pause_s: float
+    sim: Simulation,
+    machine: Machine,
+    workload: Workload,
+    target: str | Target,
+    *,
+    count: int,
+    partition: int,
+    pause_s: float,
 ) -> None:
     """Send `count` values to one partition and wait for what becomes of each."""
     process = machine.process
@@ -125,7 +151,8 @@ async def produce_by_wire(
     number = 0
     while number < count:
         workload.lives += 1
-        sender = _Sender(sim, process, workload, address, partition, pause_s)
+        found = Fixed(target) if isinstance(target, str) else target
+        sender = _Sender(sim, process, workload, found, partition, pause_s)
         number = await sender.run(number, count)
     workload.done = True
     sim.counters["acked"] += len(workload.acked)
@@ -142,12 +169,12 @@ class _Sender:
     """One producer id's life: to its first error, or to the end."""
 
     def __init__(
-        self, sim: Simulation, process: Process, workload: Workload, address: str, partition: int, pause_s: float
+        self, sim: Simulation, process: Process, workload: Workload, target: Target, partition: int, pause_s: float
     ) -> None:
         self.sim = sim
         self.random = process.runtime.random
         self.workload = workload
-        self.address = address
+        self.target = target
         self.partition = partition
         self.pause_s = pause_s
         self.unanswered: deque[_Batch] = deque()
@@ -159,14 +186,14 @@ class _Sender:
         """Send from `number` on; the number after the last that was tried."""
         message = init_producer_id.Request(transactional_id=None, transaction_timeout_ms=60000)
         while True:
-            answer = await ask(self.address, init_producer_id.API, message)
-            if not answer.error_code:
+            answer = await ask(await self.target.address(), init_producer_id.API, message, attempts=1)
+            if answer is not None and not answer.error_code:
                 break
             await asyncio.sleep(0.3)
         self.producer = (answer.producer_id, answer.producer_epoch)
         while self.failure is None and (number < count or self.unanswered):
             try:
-                wire = await connect(self.address)
+                wire = await connect(await self.target.address())
             except OSError:
                 await asyncio.sleep(self.random.uniform(0.05, 0.5))
                 continue

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from ....protocol.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from ...config import topic_option, topic_value
-from ..image import ELR_VERSION, BrokerInfo, MetadataImage, TopicImage
+from ..features import ELR_VERSION
+from ..image import BrokerInfo, MetadataImage, TopicImage
 from ..partition_image import MIGRATING, PartitionImage
 from ..partition_index import Key
 from .common import View

@@ -1,16 +1,16 @@
-"""The controller: commands are decided, written, synced, applied and answered, one at a time.
+"""The controller: commands are decided, written, committed, applied and answered, one at a time.
 
-A decision sees an image with all earlier decisions applied. Subscribers get each delta before the command is answered:
+A decision sees an image with all earlier decisions applied, of earlier leaders, too. Only the leader of the metadata
+quorum decides; elsewhere commands fail with NOT_CONTROLLER. Subscribers get each delta before the command is answered:
 when a client learns that something was created, it can be used.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -18,56 +18,73 @@ from ....runtime import Runtime
 from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
-from ..image import Delta, MetadataImage
-from ..metadata_log import MetadataLog
+from ..image import MetadataImage
+from ..quorum import MetadataQuorum, React
+from ..raft_leader import Progress
 from .common import Command, View
-from .quorum import Quorum, Voter
+from .quorum import Quorum, Replica
 from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
 
 Answered = Callable[[Any], None]
-React = Callable[[Delta], Awaitable[None] | None]
-
 logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """image: already replayed from `log`. The type of a command's result is defined by its class; it never raises.
+    """image: that of `metadata`. The type of a command's result is defined by its class; it never raises.
 
-    If the metadata log cannot be synced, all later commands fail with KAFKA_STORAGE_ERROR. After a lack of disk space
+    If the metadata log cannot be written, all later commands fail with KAFKA_STORAGE_ERROR. After a lack of disk space
     this ends when there is some. Then a command in doubt is decided: it is done if it is in the log.
     """
 
-    def __init__(self, image: MetadataImage, log: MetadataLog, config: BrokerConfig, runtime: Runtime) -> None:
-        self.image = image
-        self.log = log
+    def __init__(self, metadata: MetadataQuorum, config: BrokerConfig, runtime: Runtime) -> None:
+        self.metadata = metadata
+        self.image: MetadataImage = metadata.image
+        self.log = metadata.log
         self.config = config
         self.runtime = runtime
-        self.watch = Watch(image, config, self.submit)
+        self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
-        self._reactions: list[React] = []
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
         self._coming_back: asyncio.Task[None] | None = None
         self._pauses = Pauses()
         self._closed = False
-        log.on_shortage = self._wait_for_space
+        metadata.on_failure = self._wait_for_space
+        metadata.subscribe(self._snapshot_soon)
+        self._snapshotting: asyncio.Task[None] | None = None
 
     @property
     def quorum(self) -> Quorum:
-        """The quorum: this broker alone. What it appended is synced before anyone sees it."""
-        node_id = self.config["node.id"]
-        end = self.log.next_offset
-        return Quorum(node_id, self.log.epoch, end, [Voter(node_id, end, self.runtime.wall_ms())])
+        """The quorum as this node sees it: the progress of replicas only if it leads."""
+        metadata = self.metadata
+        voters, observers = metadata.progress
+        return Quorum(
+            metadata.leader_id,
+            metadata.epoch,
+            metadata.high_watermark,
+            [self._replica(each) for each in sorted(voters.values(), key=lambda each: each.key)],
+            [self._replica(each) for each in sorted(observers.values(), key=lambda each: each.key)],
+            [(each.key.id, each.endpoints) for each in metadata.voters.voters],
+        )
+
+    def _replica(self, progress: Progress) -> Replica:
+        key, wall_ms, now_ms = progress.key, self.runtime.wall_ms(), self.metadata.now_ms()
+        if key.id == self.metadata.member.key.id:
+            return Replica(key.id, key.directory_id, self.log.next_offset, wall_ms, wall_ms)
+        fetched_ms, caught_up_ms = (
+            -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
+        )
+        return Replica(key.id, key.directory_id, progress.end_offset, fetched_ms, caught_up_ms)
 
     def subscribe(self, react: React) -> None:
-        """Call `react(delta)` after each apply, in order of subscription; await it if it is awaitable.
+        """Call `react(delta)` after each change of the image, on every node; see `MetadataQuorum.subscribe`.
 
-        It must not wait for a command of its own, because the controller waits for it.
+        It must not wait for a command, because the controller waits for it.
         """
-        self._reactions.append(react)
+        self.metadata.subscribe(react)
 
     def submit(self, command: Command, callback: Answered | None = None) -> None:
         """Queue a command; `callback(result)` is called when its decision is applied, or when it failed."""
@@ -102,10 +119,12 @@ class Controller:
         if self._task is not None:
             await self._task
         self._pauses.stop()
-        if self._coming_back is not None:
-            await asyncio.wait([self._coming_back])
+        others = [each for each in (self._coming_back, self._snapshotting) if each is not None]
+        if others:
+            await asyncio.wait(others)
+        await self.metadata.resign()
         try:
-            await self.log.close()
+            await self.metadata.close()
         except KafkaError as error:
             logger.error("closing: %s", error.message)
             return error
@@ -122,6 +141,16 @@ class Controller:
             self._task = None
 
     def _wait_for_space(self) -> None:
+        """The metadata log cannot be written."""
+        error = self.metadata.failure
+        assert error is not None
+        if self.failure is None:
+            doubt = "; what was asked may be done once the shortage is over" if is_shortage(error) else ""
+            reason = f"the metadata log cannot be written: {error}{doubt}"
+            self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+            logger.error("%s", reason)
+        if not is_shortage(error):
+            return
         if self._coming_back is None and not self._pauses.is_stopping:
             task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that lacks disk space")
             self._coming_back = task
@@ -143,9 +172,7 @@ class Controller:
     async def _try_again(self) -> bool:
         """Try once. True if it must not be tried again."""
         try:
-            await self.log.open_again()
-            for delta in self.log.catch_up(self.image):
-                await self._react(delta)
+            await self.metadata.open_again()
         except Exception as error:
             if isinstance(error, KafkaError) and is_shortage(error):
                 return False
@@ -160,6 +187,8 @@ class Controller:
     async def _run(self, command: Command) -> Any:
         if self.failure is not None:
             return command.fail(self.failure)
+        if not self.metadata.is_leader:
+            return command.fail(self.metadata.not_leader())
         view = View(self.image, self.config, self.runtime, self.log.next_offset, self.watch.sessions, now_ms())
         try:
             decision = command.decide(view)
@@ -170,42 +199,37 @@ class Controller:
             return command.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the decision failed, see the broker's log"))
         if decision.records:
             try:
-                last_offset = await self.log.append(decision.records)
+                await self.metadata.append(decision.records)
             except Exception as error:
-                if not self.log.in_doubt:
-                    # It is too large, or the disk is full: nothing was written, and later commands may succeed.
-                    logger.error("%s could not be written: %r", type(command).__name__, error)
-                    code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-                    return command.fail(KafkaError(code, f"the metadata log refused it: {error}"))
-                may_be_done = isinstance(error, KafkaError) and is_shortage(error)
-                doubt = "; what was asked may be done once the shortage is over" if may_be_done else ""
-                reason = f"the metadata log cannot be written: {error}{doubt}"
-                self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
-                logger.error("%s", reason)
-                return command.fail(self.failure)
-            await self._react(self.image.apply(decision.records, last_offset, self.log.epoch))
+                if self.failure is not None:
+                    return command.fail(self.failure)
+                if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
+                    return command.fail(error)
+                # It is too large, or the disk is full: nothing was written, and later commands may succeed.
+                logger.error("%s could not be written: %r", type(command).__name__, error)
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+                return command.fail(KafkaError(code, f"the metadata log refused it: {error}"))
         return decision.result
+
+    def _snapshot_soon(self, _: object) -> None:
+        """Another node has decided something: here snapshots are written by themselves."""
+        if self._snapshotting is None and not self._closed and not self.metadata.is_leader:
+            task = asyncio.get_running_loop().create_task(self._snapshot_then(), name="metadata snapshot")
+            self._snapshotting = task
+
+    async def _snapshot_then(self) -> None:
+        try:
+            await self._snapshot()
+        finally:
+            self._snapshotting = None
 
     async def _snapshot(self) -> None:
         """Write a snapshot if enough was decided since the last one. No decision comes between."""
-        bytes_between = self.config["metadata.log.max.record.bytes.between.snapshots"]
-        interval_ms = self.config["metadata.log.max.snapshot.interval.ms"]
-        if self.failure is None and self.log.wants_snapshot(bytes_between, interval_ms):
-            try:
-                await self.log.snapshot(self.image)
-            except KafkaError as error:
-                logger.error("%s; the next snapshot tries again", error.message)
-            except Exception:
-                logger.exception("cannot write a snapshot of the metadata")
-
-    async def _react(self, delta: Delta) -> None:
-        for react in self._reactions:
-            try:
-                waiting = react(delta)
-                if inspect.isawaitable(waiting):
-                    await waiting
-            except Exception:
-                logger.exception("a reaction to a metadata change failed")
+        if self.failure is None:
+            await self.metadata.snapshot_if_due(
+                self.config["metadata.log.max.record.bytes.between.snapshots"],
+                self.config["metadata.log.max.snapshot.interval.ms"],
+            )
 
 
 def _answer(callback: Answered | None, result: Any) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from ....protocol.primitives import uuid_to_str
-from ..image import METADATA_VERSION, Endpoint, Levels, MetadataImage
+from ..features import METADATA_VERSION
+from ..image import Endpoint, Levels, MetadataImage
 from .common import Decision, Item, View
 from .leadership import restarted, restarted_alone
 

@@ -12,7 +12,8 @@ from ....protocol.messages.metadata_records import (
     RegisterControllerRecord,
     UnregisterControllerRecord,
 )
-from ..image import METADATA_VERSION, Endpoint, Levels
+from ..features import METADATA_VERSION
+from ..image import Endpoint, Levels
 from .common import Decision, Item, View
 
 CAN_UNREGISTER = 33  # the metadata.version from which on a registration can be taken back

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..image import BrokerInfo
 
 SESSION_TIMEOUT_MS = 9_000  # broker.session.timeout.ms
+START_MS = 700  # in which brokers find a new controller, beside the time for one whose connection was lost
 LOST_CONNECTION_MS = 300  # in which a broker that lives connects again and sends a heartbeat
 
 
@@ -44,9 +45,15 @@ class Sessions:
         self._by_broker: dict[int, Session] = {}
 
     def start(self, brokers: Iterable[BrokerInfo], now_ms: float, own_id: int) -> None:
-        """This node became the active controller. An earlier process of this node itself is certainly gone."""
+        """This node became the active controller. An earlier process of this node itself is certainly gone.
+
+        The others have no connection to it yet: those that live make one at once, and the last controller may have died
+        together with a broker.
+        """
         self._by_broker = {
-            each.id: Session(each.epoch, now_ms) for each in brokers if not each.fenced and each.id != own_id
+            each.id: Session(each.epoch, now_ms, lost_ms=now_ms + START_MS)
+            for each in brokers
+            if not each.fenced and each.id != own_id
         }
 
     def heard(self, broker: BrokerInfo, now_ms: float, via: object = None, metadata_offset: int = -1) -> None:

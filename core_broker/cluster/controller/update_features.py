@@ -12,8 +12,18 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
-from ..features import FEATURES, KRAFT_VERSION, LATEST, SUPPORTED, Feature, loses_records, of_new_cluster
-from ..image import BROKER_RESOURCE, ELR_VERSION, METADATA_VERSION, Levels, MetadataImage
+from ..features import (
+    ELR_VERSION,
+    FEATURES,
+    KRAFT_VERSION,
+    LATEST,
+    METADATA_VERSION,
+    SUPPORTED,
+    Feature,
+    loses_records,
+    of_new_cluster,
+)
+from ..image import BROKER_RESOURCE, Levels, MetadataImage
 from .common import Decision, Item, View
 
 NOT_SUPPORTED = (0, 0)

@@ -12,14 +12,7 @@ from ....protocol.messages.alter_configs import AlterConfigsResource, AlterConfi
 from ...cluster.controller.alter_configs import AlterConfigs
 from ...cluster.controller.resources import AlteredResource
 from .._context import Context
-from ..config_changes import change
-
-
-def handle(request: Request, context: Context) -> Any:
-    def command(resources: list[AlterConfigsResource]) -> AlterConfigs:
-        return AlterConfigs(resources, request.validate_only)
-
-    return change(request.resources, _nulls, _changed, command, _answer, context)
+from ..config_changes import Kind, change, change_at_controller
 
 
 def _nulls(resource: AlterConfigsResource) -> list[str]:
@@ -42,3 +35,20 @@ def _answer(items: list[AlteredResource]) -> Response:
             for item in items
         ]
     )
+
+
+_KIND = Kind(
+    _nulls,
+    _changed,
+    lambda request, resources: AlterConfigs(resources, request.validate_only),
+    lambda request, resources: Request(resources=resources, validate_only=request.validate_only),
+    _answer,
+)
+
+
+def handle(request: Request, context: Context) -> Any:
+    return change(_KIND, request, context)
+
+
+def handle_controller(request: Request, context: Context) -> Any:
+    return change_at_controller(_KIND, request, context)

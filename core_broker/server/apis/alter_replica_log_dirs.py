@@ -37,7 +37,7 @@ def _error_code(path: str, topic: str, index: int, context: Context) -> int:
     if path != replicas.data_dir:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
-        replicas.get(topic, index).check_online()
+        replicas.held(topic, index).check_online()
     except KafkaError as error:
         absent = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.REPLICA_NOT_AVAILABLE if absent else error.code

@@ -5,6 +5,8 @@ The connection counts, too: when it is closed, the controller soon looks for the
 
 from __future__ import annotations
 
+from functools import partial
+
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.broker_heartbeat import Request, Response
 from ...cluster.controller.broker_heartbeat import BrokerHeartbeat, HeartbeatResult
@@ -27,7 +29,7 @@ def handle(request: Request, context: Context) -> Pending:
     pending = Pending(lambda: _answer(command.fail(timed_out)))
     services.purgatory.add(pending, services.config["broker.heartbeat.interval.ms"] / 2)
     watch = services.controller.watch
-    context.on_lost = watch.connection_lost
+    context.on_lost = partial(watch.connection_lost, context)
 
     def decided(result: HeartbeatResult) -> None:
         pending.complete(_answer(result))

@@ -17,11 +17,15 @@ from ....protocol.messages.describe_quorum import (
     TopicData,
 )
 from ...cluster.controller.common import default_message
-from ...cluster.controller.quorum import Voter
+from ...cluster.controller.quorum import Quorum, Replica
 from ...cluster.topic_names import CLUSTER_METADATA
 from .._context import Context
 
-NODES_SINCE = 2
+NODES_SINCE = 2  # and directory ids
+NOT_LEADER = (
+    "For requests intended only for the leader, this error indicates that the broker is not the current leader. For "
+    "requests intended for any replica, this error indicates that the broker is not a replica of the topic partition."
+)
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -29,18 +33,22 @@ def handle(request: Request, context: Context) -> Response:
     if asked != [(CLUSTER_METADATA, [0])]:
         return Response(error_message="", topics=[_unknown(topic, indexes) for topic, indexes in asked])
     quorum = context.services.controller.quorum
+    if quorum.leader_id != context.services.node_id:
+        row = PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=NOT_LEADER)
+        return Response(error_message="", topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[row])])
     partition = PartitionData(
         partition_index=0,
         error_message="",
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[_voter(voter) for voter in quorum.voters],
+        current_voters=[_replica(each, context.version) for each in quorum.voters],
+        observers=[_replica(each, context.version) for each in quorum.observers],
     )
     return Response(
         error_message="",
         topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-        nodes=[_node(voter, context) for voter in quorum.voters] if context.version >= NODES_SINCE else [],
+        nodes=_nodes(quorum, context) if context.version >= NODES_SINCE else [],
     )
 
 
@@ -52,19 +60,24 @@ def _unknown(topic: str, indexes: list[int]) -> TopicData:
     return TopicData(topic_name=topic, partitions=rows)
 
 
-def _voter(voter: Voter) -> ReplicaState:
+def _replica(replica: Replica, version: int) -> ReplicaState:
     return ReplicaState(
-        replica_id=voter.node_id,
-        log_end_offset=voter.log_end_offset,
-        last_fetch_timestamp=voter.caught_up_ms,
-        last_caught_up_timestamp=voter.caught_up_ms,
+        replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id if version >= NODES_SINCE else bytes(16),
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.fetched_ms,
+        last_caught_up_timestamp=replica.caught_up_ms,
     )
 
 
-def _node(voter: Voter, context: Context) -> Node:
-    broker = context.services.image.brokers.get(voter.node_id)
-    endpoints = {} if broker is None else broker.endpoints
-    return Node(
-        node_id=voter.node_id,
-        listeners=[Listener(name=name, host=each.host, port=each.port) for name, each in endpoints.items()],
-    )
+def _nodes(quorum: Quorum, context: Context) -> list[Node]:
+    """The voters by their endpoints. A broker alone has those of its listeners for controllers, or of all others."""
+    nodes = []
+    for node_id, endpoints in quorum.endpoints:
+        told = endpoints or context.services.own_controllers
+        listeners = [Listener(name=name, host=host, port=port) for name, host, port in told]
+        broker = context.services.image.brokers.get(node_id)
+        if not listeners and broker is not None:
+            listeners = [Listener(name=n, host=each.host, port=each.port) for n, each in broker.endpoints.items()]
+        nodes.append(Node(node_id=node_id, listeners=listeners))
+    return nodes

@@ -1,4 +1,8 @@
-"""Fetch (key 1): reads batches for consumers and mirrors, waiting up to max_wait_ms for min_bytes.
+"""Fetch (key 1): reads batches for consumers, mirrors and followers, waiting up to max_wait_ms for min_bytes.
+
+Consumers read what is committed. Followers read up to the log's end, and what they ask for says what they have: the
+high watermark and the in-sync replicas follow from that. A follower serves consumers, too, up to what it knows of the
+high watermark (KIP-392).
 
 v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
@@ -41,6 +45,7 @@ from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
 from ..leaders import leader_of
 
 STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
+RACKS_SINCE = 11  # clients from then on may read from a follower
 TOPIC_IDS_SINCE = 13
 FLEXIBLE_SINCE = 12
 REPLICA_STATE_SINCE = 15
@@ -88,6 +93,11 @@ def handle(request: Request, context: Context) -> Any:
     if enough or request.max_wait_ms <= 0:
         return fetch.answer(rows)
     return fetch.wait()
+
+
+def handle_controller(request: Request, context: Context) -> Any:
+    """On a listener of controllers: the metadata log alone, for the members of its quorum (KIP-595)."""
+    return context.services.quorum.handle(request)
 
 
 def short_way(version: int) -> AtOnce | None:
@@ -143,7 +153,7 @@ def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]
             found = image.topic_by_id(topic.topic_id)
             name, key = None if found is None else found.name, topic.topic_id
         for partition in topic.partitions:
-            asked[key, partition.partition] = Wanted(
+            asked[key, partition.partition] = wanted = Wanted(
                 name,
                 topic.topic_id if by_id else ZERO_UUID,
                 partition.partition,
@@ -152,6 +162,7 @@ def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]
                 partition.last_fetched_epoch,
                 partition.partition_max_bytes,
             )
+            wanted.replica_log_start = partition.log_start_offset
     return asked
 
 
@@ -172,10 +183,13 @@ class _Fetch:
     """One request while it is answered or waits."""
 
     __slots__ = (
+        "_broker_epoch",
         "_committed",
         "_context",
         "_epoch",
+        "_follows",
         "_idle",
+        "_is_noted",
         "_loop",
         "_max_bytes",
         "_partitions",
@@ -199,8 +213,13 @@ class _Fetch:
         self._epoch = 0 if session is None else session.epoch
         self._max_bytes = min(request.max_bytes, context.services.config["fetch.max.bytes"])
         self._replica_id: int = request.replica_id
+        self._broker_epoch = -1
         if context.version >= REPLICA_STATE_SINCE:
-            self._replica_id = CONSUMER if request.replica_state is None else request.replica_state.replica_id
+            state = request.replica_state
+            self._replica_id = CONSUMER if state is None else state.replica_id
+            self._broker_epoch = -1 if state is None else state.replica_epoch
+        self._follows = self._replica_id >= 0
+        self._is_noted = False  # what a follower has
         self._committed = request.isolation_level == 1 and self._replica_id != FUTURE_REPLICA
         self._idle: list[Wanted] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
@@ -222,6 +241,8 @@ class _Fetch:
             wanted.size = 0
             if wanted.is_idle:
                 self._idle.append(wanted)
+                if self._follows and not self._is_noted and wanted.partition is not None:
+                    self._note(wanted.partition, wanted)
                 left = max(left, 0)
                 continue
             data = self._read_one(wanted, left, size == 0, may_wait)
@@ -238,6 +259,7 @@ class _Fetch:
                 if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
                     wanted.partition.log.ranges.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
+        self._is_noted |= not self.missing
         known = bool(rows or self._idle)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown_ids + unknown, enough
@@ -250,9 +272,14 @@ class _Fetch:
                 partition = wanted.partition = self._find(wanted)
             partition.check_online()
             partition.check_epoch(wanted.current_leader_epoch)
-            if self._replica_id >= 0 and self._replica_id not in partition.replicas:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
             log = partition.log
+            if self._follows:
+                if self._replica_id not in partition.replicas:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {self._replica_id}")
+                partition.check_leads()
+                wanted.follows = True
+            elif self._context.version < RACKS_SINCE:
+                partition.check_leads()
             data = PartitionData(
                 partition_index=wanted.index,
                 high_watermark=partition.high_watermark,
@@ -264,11 +291,19 @@ class _Fetch:
             if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._committed
+            limit = min(wanted.max_bytes, left)
+            if self._follows:
+                found = log.read(wanted.fetch_offset, max(limit, 0), None, min_one, may_wait)
+                if not self._is_noted:
+                    self._note(partition, wanted)
+                    data.high_watermark = partition.high_watermark
+                    data.last_stable_offset = partition.last_stable_offset
+                data.records = found.ranges
+                return data
             if wanted.fetch_offset == data.high_watermark:
                 if committed:
                     data.aborted_transactions = []
                 return data  # nothing to look for, as in most partitions of a fetch that has many
-            limit = min(wanted.max_bytes, left)
             found = partition.read(
                 wanted.fetch_offset, max(limit, 0), read_committed=committed, min_one=min_one, may_wait=may_wait
             )
@@ -298,10 +333,18 @@ class _Fetch:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             wanted.topic = topic.name
-        partition = services.replicas.get(wanted.topic, wanted.index)
+        partition = services.replicas.held(wanted.topic, wanted.index)
         if wanted.topic_id is not ZERO_UUID and partition.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
+
+    def _note(self, partition: Partition, wanted: Wanted) -> None:
+        """A follower has the log up to what it asks for."""
+        change = partition.follower_fetched(
+            self._replica_id, wanted.fetch_offset, wanted.replica_log_start, self._broker_epoch
+        )
+        if change is not None:
+            self._context.services.replicas.isr_changes(partition, change)
 
     def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
         code = error.code
@@ -408,7 +451,9 @@ class _Fetch:
 
     def _register(self, wanted: Wanted) -> None:
         if wanted.partition is not None:
-            wanted.cancel = wanted.partition.wait_for_data(partial(self._wake, wanted))
+            partition = wanted.partition
+            wait = partition.wait_for_append if self._follows else partition.wait_for_data
+            wanted.cancel = wait(partial(self._wake, wanted))
 
     def _stop_waiting(self) -> None:
         for wanted in self._wanted.values():

@@ -20,20 +20,7 @@ from ...cluster.controller.incremental_alter_configs import IncrementalAlterConf
 from ...cluster.controller.resources import AlteredResource
 from .._context import Context
 from ..broker_loggers import BROKER_LOGGER, alter_levels
-from ..config_changes import change
-
-
-def handle(request: Request, context: Context) -> Any:
-    def command(resources: list[AlterConfigsResource]) -> IncrementalAlterConfigs:
-        return IncrementalAlterConfigs(resources, request.validate_only)
-
-    def here(resource: AlterConfigsResource) -> bool:
-        if resource.resource_type != BROKER_LOGGER:
-            return False
-        alter_levels(resource, request.validate_only, context)
-        return True
-
-    return change(request.resources, _nulls, _changed, command, _answer, context, here)
+from ..config_changes import Kind, change, change_at_controller
 
 
 def _nulls(resource: AlterConfigsResource) -> list[str]:
@@ -56,3 +43,28 @@ def _answer(items: list[AlteredResource]) -> Response:
             for item in items
         ]
     )
+
+
+def _here(request: Request, resource: AlterConfigsResource, context: Context) -> bool:
+    if resource.resource_type != BROKER_LOGGER:
+        return False
+    alter_levels(resource, request.validate_only, context)
+    return True
+
+
+_KIND = Kind(
+    _nulls,
+    _changed,
+    lambda request, resources: IncrementalAlterConfigs(resources, request.validate_only),
+    lambda request, resources: Request(resources=resources, validate_only=request.validate_only),
+    _answer,
+    _here,
+)
+
+
+def handle(request: Request, context: Context) -> Any:
+    return change(_KIND, request, context)
+
+
+def handle_controller(request: Request, context: Context) -> Any:
+    return change_at_controller(_KIND, request, context)

@@ -27,6 +27,7 @@ from ..leaders import check_epoch
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 EPOCHS_SINCE = 4
+NOT_AVAILABLE_SINCE = 5  # OFFSET_NOT_AVAILABLE; older clients do not know that error
 ISOLATION_LEVELS = (0, 1)  # read_uncommitted, read_committed
 CONSUMER = -1  # replica id of a consumer; a debugging one, -2, sees up to the log's end
 
@@ -99,6 +100,11 @@ def _answer(
         upper = partition.log.log_end_offset
     else:
         upper = partition.last_stable_offset if request.isolation_level == 1 else partition.high_watermark
+    if request.replica_id == CONSUMER and timestamp != EARLIEST and partition.is_behind_epoch:
+        code = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if context.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+        raise KafkaError(code, f"{partition}: its new leader does not know what is committed")
     if timestamp == LATEST:
         answer.offset, answer.leader_epoch = upper, partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):

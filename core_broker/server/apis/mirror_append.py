@@ -26,7 +26,7 @@ from ...cluster.controller.common import Item
 from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...replication.waiting import when_reached
+from ...replication.waiting import ALL, when_acknowledged
 from ...storage.log.append import Origin
 from ...storage.log.errors import OffsetMismatch
 from .._context import Context
@@ -235,4 +235,4 @@ def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Conte
         return response
 
     ends = ((partition, end) for partition, end, _ in waits)
-    return when_reached(ends, settle, context.services.purgatory, timeout_ms)
+    return when_acknowledged(ends, ALL, settle, context.services.purgatory, timeout_ms)

@@ -2,10 +2,11 @@
 
 v0-2: announced and refused, see dispatch. v3: exactly one batch a partition. v7: zstd is allowed. v8: which records
 were wrong (KIP-467). v10: where the leader is (KIP-951). v13: topics by id.
-acks=0 is never answered; where it fails the connection ends. acks=1 and -1 wait for the high watermark, which
-`durability=page_cache` moves at once. A batch of an unknown format, or of a transaction that is not named, fails the
-whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches that must be
-checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is appended at once.
+acks=0 is never answered; where it fails the connection ends. acks=-1 waits for the high watermark, acks=1 for this
+broker's disk as far as the option durability asks for that. A batch of an unknown format, or of a transaction that is
+not named, fails the whole request, as in Kafka. A topic that a mirror owns is refused with POLICY_VIOLATION. Batches
+that must be checked record by record or recompressed wait for that, see `preparing.py`; the rest of the request is
+appended at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ....protocol.messages.produce import (
 from ...cluster.topic_names import INTERNAL_TOPICS
 from ...purgatory import Pending
 from ...replication.partition import Partition
-from ...replication.waiting import when_reached
+from ...replication.waiting import when_acknowledged
 from ...storage.log.append import Origin
 from ...storage.log.log import AppendInfo
 from .._context import CloseConnection, Context
@@ -44,7 +45,7 @@ FLEXIBLE_SINCE = 9
 ACKS = (-1, 1, 0)
 CLIENT = Origin.CLIENT
 INTERNAL = frozenset(INTERNAL_TOPICS)
-Wait = tuple[Partition, int, PartitionProduceResponse]  # until its high watermark is at an offset
+Wait = tuple[Partition, int, PartitionProduceResponse]  # until all before an offset is acknowledged
 Appended = tuple[Partition, int, int, KafkaError | None]  # base offset, number of records, why it was refused
 Later = tuple[Work, list[PartitionProduceResponse], int]  # an append, and where its answer goes
 WHOLE_REQUEST = {  # what fails a request before its partitions are looked at
@@ -73,7 +74,9 @@ def short_way(version: int) -> AtOnce | None:
     return ProduceAtOnce(_after_short_way, version)
 
 
-def _after_short_way(topics: list[tuple[str, bytes, list[Appended]]], timeout_ms: int, context: Context) -> Any:
+def _after_short_way(
+    topics: list[tuple[str, bytes, list[Appended]]], acks: int, timeout_ms: int, context: Context
+) -> Any:
     """The answer to a request that went the short way, where the disk has refused an append or one has to wait."""
     waits: list[Wait] = []
     answers: list[TopicProduceResponse] = []
@@ -90,11 +93,11 @@ def _after_short_way(topics: list[tuple[str, bytes, list[Appended]]], timeout_ms
                 log_start_offset=partition.log.log_start_offset,
             )
             rows.append(row)
-            if not partition.core.is_acknowledged(base_offset + records):
+            if not partition.core.is_acknowledged(base_offset + records, acks):
                 waits.append((partition, base_offset + records, row))
         answers.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=rows))
     response = Response(responses=answers)
-    return _wait(waits, response, timeout_ms, context) if waits else response
+    return _wait(waits, acks, response, timeout_ms, context) if waits else response
 
 
 def handle(request: Request, context: Context) -> Any:
@@ -136,6 +139,7 @@ def handle(request: Request, context: Context) -> Any:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 if name in INTERNAL:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+                partition.check_leads()
                 reached = partition
                 partition.check_clients_append(acks)
                 if partition.line is not None or partition.log.config.looks_into:
@@ -152,13 +156,13 @@ def handle(request: Request, context: Context) -> Any:
                 answer = _failed(index, error, reached, request.transactional_id)
                 if reached is not None:
                     answer.record_errors = record_errors(error, records, reached, wall_ms)
-                elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADERS_SINCE:
                     answer.current_leader = _leader(name, index, nodes, context)
                 told.append(answer)
                 continue
             answer = _appended(index, info)
             told.append(answer)
-            if not partition.core.is_acknowledged(info.next_offset):
+            if not partition.core.is_acknowledged(info.next_offset, acks):
                 waits.append((partition, info.next_offset, answer))
         for index, fault in wrong.items():
             refusal = fault if index in partitions else _missing(version, name, index, context)
@@ -180,7 +184,7 @@ def handle(request: Request, context: Context) -> Any:
             raise untold
         return None
     if waits:
-        return _wait(waits, response, request.timeout_ms, context)
+        return _wait(waits, acks, response, request.timeout_ms, context)
     return response
 
 
@@ -213,12 +217,12 @@ async def _append_later(
             raise outcome
         else:
             answers[at] = answer = _appended(partition.index, outcome)
-            if not partition.core.is_acknowledged(outcome.next_offset):
+            if not partition.core.is_acknowledged(outcome.next_offset, request.acks):
                 waits.append((partition, outcome.next_offset, answer))
     if request.acks == 0:
         pending.complete(None)
     elif waits and not pending.done:  # else its client has gone
-        begun.append(_wait(waits, response, request.timeout_ms, context))
+        begun.append(_wait(waits, request.acks, response, request.timeout_ms, context))
         begun[0].when_done(pending.complete)
     else:
         pending.complete(response)
@@ -292,16 +296,21 @@ def _leader(name: str, index: int, nodes: dict[int, NodeEndpoint], context: Cont
     return LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
 
-def _wait(waits: list[Wait], response: Response, timeout_ms: int, context: Context) -> Pending:
-    """Answer when every partition's high watermark has reached what was appended."""
+def _wait(waits: list[Wait], acks: int, response: Response, timeout_ms: int, context: Context) -> Pending:
+    """Answer when all that was appended is acknowledged: by this broker's disk, or by all in-sync replicas."""
 
     def settle() -> Response:
         for partition, end, answer in waits:
-            if not partition.core.is_acknowledged(end):
-                code = ErrorCode.REQUEST_TIMED_OUT if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+            code: int = ErrorCode.NONE
+            failure = partition.failure
+            if not partition.core.is_acknowledged(end, acks):
+                code = ErrorCode.REQUEST_TIMED_OUT if failure is None else failure.code
+            elif acks == -1 and len(partition.isr) < partition.least_in_sync:
+                code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            if code:
                 answer.error_code, answer.base_offset = code, -1
-                answer.error_message = None if partition.failure is None else partition.failure.message
+                answer.error_message = None if failure is None else failure.message
         return response
 
     ends = ((partition, end) for partition, end, _ in waits)
-    return when_reached(ends, settle, context.services.purgatory, timeout_ms)
+    return when_acknowledged(ends, acks, settle, context.services.purgatory, timeout_ms)

@@ -112,6 +112,10 @@ class Files(Protocol):
     def volume(self, path: str) -> Volume:
         """The volume that holds a directory. May wait for a network file system."""
 
+    def boot_id(self) -> str:
+        """An id of this machine's run since it was switched on: what a process had written, and not synced, is still
+        there as long as the id is the same. "" if it is not known."""
+
     def makedirs(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None: ...

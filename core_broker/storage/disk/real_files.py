@@ -39,6 +39,7 @@ _IN_PLACE = {  # what may be found in place of a file, by its type
     stat.S_IFBLK: "a device",
 }
 _NOT_OPENED = (errno.EISDIR, errno.ENXIO, errno.ENODEV)  # errors on opening some of these
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TEMPORARY_SUFFIX = ".tmp"  # of `write_atomic`; such a file is left by a crash
 
 
@@ -182,6 +183,13 @@ class RealFiles:
     def volume(self, path: str) -> Volume:
         about = os.statvfs(path)
         return Volume(os.path.abspath(path), about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize)
+
+    def boot_id(self) -> str:
+        try:
+            with open(BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def makedirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

@@ -36,6 +36,7 @@ class Truncation:
         async with self._locks.maintenance:
             ranges.status.check_online()
             if offset >= ranges.tail.log_end_offset:
+                self._forget_empty_epoch()
                 return
             # What is appended after the cut is not on disk, even if the checkpoint covers its offsets. Nor is the cut
             # itself: a start must read the segment that was cut and sync it again, though its end looks valid.
@@ -92,6 +93,16 @@ class Truncation:
         tail.producers = load_producers(files, directory, ranges.segments, end, tail.wall_ms)
         tail.producers.complete = complete
         self._write_epochs()
+
+    def _forget_empty_epoch(self) -> None:
+        """This broker may have led in an epoch without an append: its leader does not know that epoch."""
+        tail = self._ranges.tail
+        tail.epochs.truncate_end(tail.log_end_offset)
+        if tail.epochs.dirty:
+            try:
+                self._write_epochs()
+            except OSError as error:
+                raise self._ranges.status.fail(error, "cannot truncate") from error
 
     def _begin_at(self, offset: int) -> None:
         ranges, tail, files, directory = self._ranges, self._ranges.tail, self._ranges.files, self._directory

@@ -40,6 +40,7 @@ from . import (
     produce,
     produce_forms,
     sync_group,
+    unregister_broker,
 )
 
 MODULES = (
@@ -76,6 +77,7 @@ MODULES = (
     find_coordinator,
     join_group,
     sync_group,
+    unregister_broker,
     heartbeat,
     leave_group,
     describe_groups,

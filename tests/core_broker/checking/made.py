@@ -79,7 +79,8 @@ def make(folder: Path, clean: bool = True, config: LogConfig = SMALL) -> Path:
         await logs.open(1)
         metadata = await MetadataLog.open(files, str(folder), RUNTIME)
         await metadata.replay(MetadataImage(logs.cluster_id))
-        await metadata.append(records())
+        metadata.append(records(), 0)
+        await metadata.sync()
         for name, topic_id in IDS.items():
             for index in range(2):
                 log = await logs.create(name, index, topic_id, config)

@@ -26,8 +26,8 @@ from isthmus.core_broker.cluster.controller import (
     UpdateFeatures,
     WantedIsr,
 )
-from isthmus.core_broker.cluster.features import KRAFT_VERSION, LATEST, SUPPORTED
-from isthmus.core_broker.cluster.image import METADATA_VERSION, MetadataImage, TopicImage
+from isthmus.core_broker.cluster.features import KRAFT_VERSION, LATEST, METADATA_VERSION, SUPPORTED
+from isthmus.core_broker.cluster.image import MetadataImage, TopicImage
 from isthmus.protocol.messages import metadata_records as r
 
 from .support import ELR, ENDPOINTS, Cluster

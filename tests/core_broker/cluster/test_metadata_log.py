@@ -19,6 +19,7 @@ from isthmus.core_broker.cluster.controller import (
 )
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.storage.disk.errors import StorageError
 from isthmus.core_broker.storage.disk.real_files import RealFiles
@@ -40,8 +41,11 @@ class Node:
         node.files = RealFiles(1)
         node.log = await MetadataLog.open(node.files, str(path), node.runtime)
         node.image = MetadataImage("cluster-x")
-        node.removed = await node.log.replay(node.image)
-        node.controller = Controller(node.image, node.log, BrokerConfig(), node.runtime)
+        node.metadata = MetadataQuorum(node.log, node.image, node.runtime, alone(1))
+        node.controller = Controller(node.metadata, BrokerConfig(), node.runtime)
+        await node.metadata.start()
+        node.epoch = node.metadata.epoch
+        node.removed = node.metadata.take_removed()
         return node
 
     async def register(self):
@@ -64,7 +68,7 @@ async def test_replay_equals_what_was_applied(tmp_path):
     assert again.image == node.image
     assert list(again.removed) == [deleted]
     assert again.image.links["l"].link_epoch == 1
-    assert again.log.epoch == node.log.epoch + 1
+    assert (node.epoch, again.metadata.epoch) == (1, 2)
     before = again.image.offset
     await again.register()
     assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [1, 1, 1]

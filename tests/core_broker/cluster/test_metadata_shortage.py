@@ -16,6 +16,7 @@ import pytest
 from isthmus.core_broker.cluster.controller import Controller, CreateTopics, new_topic
 from isthmus.core_broker.cluster.image import Delta, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode
@@ -45,8 +46,9 @@ class Node:
         runtime = Runtime(random.Random(1), lambda: 1_000, lambda: 0)
         self.log = await MetadataLog.open(self.files, str(self.path), runtime)
         self.image = MetadataImage("cluster-x")
-        await self.log.replay(self.image)
-        self.controller = Controller(self.image, self.log, BrokerConfig(), runtime)
+        metadata = MetadataQuorum(self.log, self.image, runtime, alone(1))
+        self.controller = Controller(metadata, BrokerConfig(), runtime)
+        await metadata.start()
         self.controller.subscribe(self._react)
         self.controller._pauses = self.pauses
         assert not (await join(self.controller)).error_code
@@ -211,7 +213,7 @@ def test_a_disk_that_has_not_kept_what_was_decided_waits_for_a_start(tmp_path: P
         assert not node.is_looking
         code, message = await node.create("c")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert message and f"{DIRECTORY} ends at offset 1, but" in message
+        assert message and f"{DIRECTORY} ends at offset 2, but" in message
         assert node.file.stat().st_size == size
         return []
 

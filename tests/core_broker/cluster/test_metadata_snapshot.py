@@ -25,6 +25,7 @@ from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.metadata_replay import Fold, fold_snapshot
 from isthmus.core_broker.cluster.metadata_snapshot import BATCH_RECORDS, encoded, snapshot_name
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import decode_batch, walk
@@ -53,8 +54,9 @@ class Node:
 
     async def start(self) -> Node:
         self.log = await MetadataLog.open(self.files, str(self.path), self.runtime)
-        await self.log.replay(self.image)
-        self.controller = Controller(self.image, self.log, self.config, self.runtime)
+        self.metadata = MetadataQuorum(self.log, self.image, self.runtime, alone(1))
+        self.controller = Controller(self.metadata, self.config, self.runtime)
+        await self.metadata.start()
         return self
 
     async def submit(self, *commands):
@@ -131,11 +133,11 @@ async def test_the_log_before_a_snapshot_goes_and_a_start_goes_on_from_it(tmp_pa
     node = await Node(tmp_path, ALWAYS).start()
     await node.submit(*COMMANDS)
     end = node.log.next_offset
-    assert node.names() == [snapshot_name(end, 0), f"{end:020d}.log"]
+    assert node.names() == [snapshot_name(end, 1), f"{end:020d}.log"]
     assert node.log.log.log_start_offset == end
     await node.controller.close()
     again = await Node(tmp_path).start()
-    assert again.image == node.image and again.log.epoch == 1
+    assert again.image == node.image and again.metadata.epoch == 2
     await again.submit(CreateTopics([new_topic("later")]))
     await again.controller.close()
     third = await Node(tmp_path).start()
@@ -206,7 +208,7 @@ async def test_process_that_dies_in_the_middle_loses_nothing(tmp_path, step):
     await node.submit(*COMMANDS)
     node.files.die_at(step)
     try:
-        await node.log.snapshot(node.image)
+        await node.metadata.snapshot_if_due(1, 0)
     except Died:
         pass
     else:
@@ -214,7 +216,7 @@ async def test_process_that_dies_in_the_middle_loses_nothing(tmp_path, step):
     again = await Node(tmp_path).start()
     assert again.image == node.image
     await again.submit(AllocateProducerIds())
-    await again.log.snapshot(again.image)
+    await again.metadata.snapshot_if_due(1, 0)
     third = await Node(tmp_path).start()
     assert third.image == again.image and len(third.names()) == 2
     await third.controller.close()

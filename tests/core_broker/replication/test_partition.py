@@ -7,6 +7,7 @@ import pytest
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
 from isthmus.core_broker.replication._core import Traffic
+from isthmus.core_broker.replication.leadership import Leadership
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from tests.running import in_loop, run_by
@@ -46,7 +47,8 @@ class FakeLog:
 
 def make(**options):
     log = FakeLog()
-    partition = Partition("t", b"\0" * 16, 0, log)
+    leadership = Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0)
+    partition = Partition("t", b"\0" * 16, 0, log, leadership=leadership)
     partition.configure(topic_config({name.replace("_", "."): text for name, text in options.items()}, BrokerConfig()))
     return partition, log
 
@@ -136,7 +138,7 @@ def test_waiting_for_what_is_there_already_calls_at_once():
 
 def test_other_leader_epochs_are_fenced():
     partition, log = make()
-    partition.become_leader(5)
+    partition.begin_epoch(5)
     assert log.epoch == 5
     partition.check_epoch(5)
     partition.check_epoch(-1)
@@ -150,7 +152,7 @@ def test_other_leader_epochs_are_fenced():
 
 def test_mirrored_log_is_given_no_epoch_of_ours():
     partition, log = make(mirror_link="l")
-    partition.become_leader(5)
+    partition.begin_epoch(5)
     assert (partition.leader_epoch, log.epoch) == (5, -1)
 
 

@@ -27,7 +27,7 @@ def test_every_state_has_a_meaning_and_can_be_reached_and_closed() -> None:
     assert all(next_state(state, Event.CLOSE) is State.CLOSED for state in State)
     assert all(next_state(State.CLOSED, event) is State.CLOSED for event in Event if (event, State.CLOSED) in TABLE)
     with pytest.raises(KeyError):
-        next_state(State.OFFLINE, Event.OPENED)  # a start makes another partition
+        next_state(State.OFFLINE, Event.OPENED_TO_LEAD)  # a start makes another partition
 
 
 def test_what_serves_no_reads_takes_no_appends_either() -> None:
@@ -51,10 +51,10 @@ def test_the_state_s_owner_keeps_its_bits_and_the_first_reason() -> None:
 def test_owners_set_and_clear_their_own_bit() -> None:
     partition, _ = make(mirror_link="a", min_insync_replicas="2")
     assert partition.core.obstacles == MIRRORED
-    partition.place([1, 2], [1])
+    partition.place(1, [1, 2], [1])
     partition.line = asyncio.Future(loop=asyncio.new_event_loop())
     assert partition.core.obstacles == MIRRORED | TOO_FEW_IN_SYNC | IN_LINE
-    partition.place([1, 2], [1, 2])
+    partition.place(1, [1, 2], [1, 2])
     partition.line = None
     assert partition.core.obstacles == MIRRORED
 

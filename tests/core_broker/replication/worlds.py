@@ -39,7 +39,7 @@ class World:
         self.replicas = ReplicaManager(self.image, self.logs, self.config, system(), 1)
         self.pauses = self.replicas._shortage._pauses = TickedPauses()
         self.returned: list[tuple[str, int]] = []
-        self.replicas.came_back = lambda topic, index: self.returned.append((topic, index))
+        self.replicas.came_back.add(lambda topic, index: self.returned.append((topic, index)))
 
     def run(self, history: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:

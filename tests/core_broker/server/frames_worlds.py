@@ -121,7 +121,7 @@ class Bench:
 
     def __init__(self, form, server):
         self.server = server
-        self.connection = FORMS[form](SimpleNamespace(server=server, name="PLAINTEXT"))
+        self.connection = FORMS[form](SimpleNamespace(server=server, name="PLAINTEXT", shared=server.shared))
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from hypothesis import strategies as st
 
 from isthmus.core_broker.config import BrokerConfig, topic_config
+from isthmus.core_broker.replication.leadership import Leadership
 from isthmus.core_broker.replication.partition import Partition
 from isthmus.core_broker.server._context import CloseConnection, Context
 from isthmus.core_broker.server.connection import ANSWER_FLEXIBLE
@@ -45,6 +46,9 @@ def id_of(name: str) -> bytes:
     return name.encode()[:16].rjust(16, b".")
 
 
+LAST_OFFSET = 2**63 - 1
+
+
 class World:
     """Partitions whose `wakes` say which waiter was called when, and by which high watermark."""
 
@@ -71,10 +75,11 @@ class World:
                 place = f"{folder}/{topic}-{index}"
                 log = drive(open_log(self.files, place, config, wall_ms=NOW_MS, log_start_offset=log_start_offset))
                 log.status.hooks = LogHooks(on_change=lambda status: self.notes.append(status.name))
-                partition = Partition(topic, id_of(topic), index, log)
+                leadership = Leadership(1, 0, 30_000, lambda broker, epoch: True, lambda: 1.0)
+                partition = Partition(topic, id_of(topic), index, log, leadership=leadership)
                 partition.configure(parsed)
-                partition.place([1, 2], [1])
-                partition.become_leader(4)
+                partition.place(1, [1, 2] if options else [1], [1])
+                partition.begin_epoch(4)
                 self.partitions.setdefault(topic, {})[index] = partition
                 self.wait_for(partition)
         names = {id_of(name): name for name in topics}
@@ -100,10 +105,14 @@ class World:
         def end() -> None:
             self.wakes.append((f"end {partition}", partition.high_watermark))
             if partition.failure is None:
+                wait_for_end()
+
+        def wait_for_end() -> None:
+            if partition.high_watermark < LAST_OFFSET - 1:
                 partition.wait_for_high_watermark(partition.high_watermark + 2, end)
 
         partition.wait_for_data(data)
-        partition.wait_for_high_watermark(partition.high_watermark + 2, end)
+        wait_for_end()
 
     def ask(self, version: int, body: bytes, *, may_be_short: bool) -> object:
         """The answer's bytes, or by what the connection ends."""

@@ -133,7 +133,7 @@ class FakeServer:
 
 def connect(transport=None, **fields):
     server = FakeServer(**fields)
-    connection = Connection(SimpleNamespace(server=server, name="PLAINTEXT"))
+    connection = Connection(SimpleNamespace(server=server, name="PLAINTEXT", shared=server.shared))
     transport = transport or FakeTransport()
     transport.protocol = connection
     connection.connection_made(transport)
@@ -155,6 +155,19 @@ def run(test):
         await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_the_loss_of_a_connection_is_told_to_a_handler_that_asked():
+    def test():
+        _, transport = connect()
+        told = []
+        connection = transport.protocol
+        connection.context.on_lost = lambda: told.append("lost")
+        assert told == []
+        connection.connection_lost(None)
+        assert told == ["lost"] and connection.context.on_lost is None
+
+    run(test)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, 1000])

@@ -112,7 +112,7 @@ def test_a_connection_that_is_lost_does_not_wait_for_the_garbage_collector(tmp_p
 
     server = FakeServer()
     server.services = SimpleNamespace(cold_sends=ColdSends(FILES))
-    listener = Listener(server=server, name="PLAINTEXT")
+    listener = Listener(server=server, name="PLAINTEXT", shared=server.shared)
     connection, transport = Connection(listener), FakeTransport()
     transport.protocol = connection
     connection.connection_made(transport)

@@ -76,7 +76,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(Partition, name, wait)
 
     watch("wait_for_data")
-    watch("wait_for_high_watermark")
+    watch("wait_for_acknowledgement")
     return found
 
 
@@ -118,7 +118,7 @@ async def test_a_produce_waits_no_longer_than_its_client_stays(
     monkeypatch.setattr(Partition, "sync_or_advance", lambda self: None)  # no disk says that it has it
     await serving.topic("t", durability="fsync")
     line, _ = begun(serving, produce_api.handle, produce_of((0, batch()), topic="t", timeout_ms=LONG_MS), 9)
-    assert waiting == ["wait_for_high_watermark"]
+    assert waiting == ["wait_for_acknowledgement"]
     line.abandon()
     assert not waiting
 

@@ -10,16 +10,17 @@ import pytest
 import uvloop
 
 from isthmus.core_broker.config import BrokerConfig, ConfigError
-from isthmus.core_broker.server.dispatch import SERVED, Routes
+from isthmus.core_broker.server.dispatch import SERVED, SERVED_BY_CONTROLLERS, Routes, Scope
 from isthmus.core_broker.server.listener import (
     TICKS,
     Address,
     ListenError,
+    Planned,
     Server,
-    addresses,
     begin_to_listen,
     cannot_listen,
     parse_address,
+    planned,
 )
 from isthmus.protocol.messages import APIS
 
@@ -51,28 +52,73 @@ def test_advertised_address_is_the_listener_s_own_unless_said():
             "advertised.listeners": "B://b.example:22",
         }
     )
-    assert addresses(config) == [
-        (Address("A", "", 1), Address("A", "", 1)),
-        (Address("B", "", 2), Address("B", "b.example", 22)),
+    assert planned(config) == [
+        Planned(Address("A", "", 1), Address("A", "", 1)),
+        Planned(Address("B", "", 2), Address("B", "b.example", 22)),
     ]
 
 
-CONTROLLER = {"controller.listener.names": "CONTROLLER", "inter.broker.listener.name": "a"}
+def planned_of(**options):
+    return planned(BrokerConfig({name.replace("_", "."): text for name, text in options.items()}))
 
 
-def test_controllers_listeners_are_checked_and_not_opened():
-    map_ = {"listener.security.protocol.map": "a:plaintext,CONTROLLER:SSL"}
-    listeners = {"listeners": "A://h:1,CONTROLLER://:2", "advertised.listeners": "CONTROLLER://h:2"}
-    assert addresses(BrokerConfig(CONTROLLER | map_ | listeners)) == [(Address("A", "h", 1), Address("A", "h", 1))]
-    with pytest.raises(ConfigError, match="have the port 1 both"):
-        addresses(BrokerConfig(CONTROLLER | map_ | {"listeners": "A://h:1,CONTROLLER://:1"}))
-    with pytest.raises(ConfigError, match="at least one is needed"):
-        addresses(BrokerConfig(CONTROLLER | {"listeners": "CONTROLLER://:1"}))
+def test_listeners_of_controllers_are_told_apart_by_their_names():
+    found = planned_of(
+        listeners="A://h:1,CONTROLLER://:2",
+        advertised_listeners="CONTROLLER://c:3",
+        controller_listener_names="CONTROLLER",
+        inter_broker_listener_name="a",
+        listener_security_protocol_map="a:plaintext,CONTROLLER:PLAINTEXT",
+    )
+    assert found == [
+        Planned(Address("A", "h", 1), Address("A", "h", 1), Scope.BROKER),
+        Planned(Address("CONTROLLER", "", 2), Address("CONTROLLER", "c", 3), Scope.CONTROLLER),
+    ]
+
+
+OTHERS = {"controller_quorum_voters": "1@a:1,2@b:1,3@c:1", "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "why"),
+    [
+        ("A://h:1,CONTROLLER://:1", {}, "have the port 1 both"),
+        ("CONTROLLER://:1", {}, "at least one is needed"),
+        ("A://h:1", OTHERS, "controller.listener.names=CONTROLLER has none of the listeners, which are A"),
+        ("A://h:1,CONTROLLER://:2", {"inter_broker_listener_name": "CONTROLLER"}, "not among the listeners of brokers"),
+        ("A://h:1,CONTROLLER://0.0.0.0:2", {}, "write advertised.listeners=CONTROLLER://HOST:2"),
+        ("A://h:1,CONTROLLER://:2", {"listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:SSL"}, "no TLS or SASL"),
+    ],
+)
+def test_listeners_that_do_not_fit_the_controllers_names_are_refused(listeners, more, why):
+    given = {"listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:PLAINTEXT"} | more
+    with pytest.raises(ConfigError, match=why):
+        planned_of(listeners=listeners, controller_listener_names="CONTROLLER", **given)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "asked", "found"),
+    [
+        ("A://h:1,PLAINTEXT://h:2", None, "PLAINTEXT"),
+        ("A://h:1,B://h:2", None, "A"),
+        ("A://h:1,B://h:2,CONTROLLER://h:3", "b", "B"),
+    ],
+)
+def test_other_brokers_come_by_the_listener_that_is_named_or_by_plaintext(listeners, asked, found):
+    names = [each.partition(":")[0] for each in listeners.split(",")]
+    given = {
+        "listeners": listeners,
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        "controller.listener.names": "CONTROLLER" if "CONTROLLER" in names else None,
+        "inter.broker.listener.name": asked,
+    }
+    given = {name: text for name, text in given.items() if text is not None}
+    assert Server(BrokerConfig(given)).between_brokers == found
 
 
 def test_listeners_that_forgot_their_names_are_told_what_to_do():
     with pytest.raises(ConfigError, match="2 are called PLAINTEXT: give each a name of its own"):
-        addresses(BrokerConfig({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}))
+        planned(BrokerConfig({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +151,7 @@ def test_why_an_address_cannot_be_had_is_told_with_the_way_out(error, why, way_o
 )
 def test_wrong_listeners_are_refused(options):
     with pytest.raises(ConfigError):
-        addresses(BrokerConfig(options))
+        planned(BrokerConfig(options))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +172,7 @@ def test_wrong_listeners_are_refused(options):
 def test_a_listener_without_a_protocol_that_is_served_is_refused_with_the_line_to_write(listeners, protocols, line):
     given = {} if protocols is None else {"listener.security.protocol.map": protocols}
     with pytest.raises(ConfigError, match=line):
-        addresses(BrokerConfig({"listeners": listeners, **given}))
+        planned(BrokerConfig({"listeners": listeners, **given}))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +185,7 @@ def test_a_listener_without_a_protocol_that_is_served_is_refused_with_the_line_t
 )
 def test_an_address_that_nobody_can_connect_to_is_not_advertised(options, line):
     with pytest.raises(ConfigError, match=r"advertised\.listeners cannot use the nonroutable .*" + line):
-        addresses(BrokerConfig(options))
+        planned(BrokerConfig(options))
 
 
 @pytest.mark.parametrize(
@@ -160,10 +206,10 @@ def test_two_on_one_port_are_refused(first, second, metrics, fits):
     given = {"listeners": f"A://{first},B://{second}", "listener.security.protocol.map": protocols}
     config = BrokerConfig(given | ({} if metrics is None else {"metrics.listener": metrics}))
     if fits:
-        assert len(addresses(config)) == 2
+        assert len(planned(config)) == 2
     else:
         with pytest.raises(ConfigError, match="give each a port of its own"):
-            addresses(config)
+            planned(config)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -211,9 +257,10 @@ def test_all_connections_are_looked_at_by_the_idle_timer(monkeypatch):
     assert [each.said for each in connections] == [[TICKS, TICKS]] * 2
 
 
-def test_every_served_version_has_a_route_and_the_codec_knows_it():
-    routes = Routes()
-    for key, (low, high) in SERVED.items():
+@pytest.mark.parametrize(("scope", "served"), [(Scope.BROKER, SERVED), (Scope.CONTROLLER, SERVED_BY_CONTROLLERS)])
+def test_every_served_version_has_a_route_and_the_codec_knows_it(scope, served):
+    routes = Routes(scope)
+    for key, (low, high) in served.items():
         for version in range(low, high + 1):
             route = routes[key << 16 | version]
             if (key, version) in ((0, 0), (0, 1), (0, 2)):

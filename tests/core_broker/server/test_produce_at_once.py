@@ -75,7 +75,7 @@ def later(world: World, ms: int) -> None:
 
 def lead_anew(world: World) -> None:
     for each in world.all():
-        each.become_leader(each.leader_epoch + 1)
+        each.begin_epoch(each.leader_epoch + 1)
 
 
 def no_mirror_any_more(world: World) -> None:
@@ -228,8 +228,11 @@ AGAINST_IT = {
     "it is full": lambda each: each.enter(Event.APPEND_REFUSED, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")),
     "a mirror owns it": lambda each: each.configure(topic_config({"mirror.link": "a"}, BrokerConfig())),
     "others wait in line": lambda each: setattr(each, "line", SimpleNamespace()),
-    "nobody is in sync": lambda each: each.place([1], []),
-    "too few are in sync": lambda each: each.configure(topic_config({"min.insync.replicas": "2"}, BrokerConfig())),
+    "nobody is in sync": lambda each: each.place(1, [1], []),
+    "too few are in sync": lambda each: (
+        each.configure(topic_config({"min.insync.replicas": "2"}, BrokerConfig())),
+        each.place(1, [1, 2], [1]),
+    ),
 }
 
 

@@ -11,6 +11,7 @@ from ..runner import Scenario
 
 SCENARIOS = (
     "broker-start",
+    "cluster",
     "cold-fetches",
     "compaction",
     "cuts",
@@ -24,6 +25,7 @@ SCENARIOS = (
     "mirror",
     "offset-expiry",
     "producers",
+    "quorum",
     "retention",
     "streams",
     "wire-mirror",

@@ -12,6 +12,7 @@ from typing import Any
 from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
+from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager
@@ -44,8 +45,9 @@ class Serving:
     async def start(self) -> None:
         await self.logs.open(1)
         metadata_log = await MetadataLog.open(self.files, self.logs.data_dir, self.runtime)
-        self.controller = Controller(self.image, metadata_log, self.config, self.runtime)
-        await metadata_log.replay(self.image)
+        metadata = MetadataQuorum(metadata_log, self.image, self.runtime, alone(1))
+        self.controller = Controller(metadata, self.config, self.runtime)
+        await metadata.start()
         self._take_options()
         self.replicas = ReplicaManager(self.image, self.logs, self.config, self.runtime, 1)
         await self.replicas.apply(self.image.everything())
@@ -65,7 +67,7 @@ class Serving:
             ),
             cold_sends=ColdSends(self.files),
             preparing=Preparing(self.files, self.runtime, self.config["compression.queued.bytes"]),
-            cluster_id="cluster-x", node_id=1,
+            quorum=metadata, cluster_id="cluster-x", node_id=1,
         )  # fmt: skip
         self.context = Context(services, LISTENER, "10.0.0.1")
 

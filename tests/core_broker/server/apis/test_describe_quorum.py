@@ -22,7 +22,7 @@ async def test_the_leader_and_how_far_its_log_is(serving, /):
     await serving.topic("t")
     answer = await serving.ask(request(("__cluster_metadata", [0])))
     (partition,) = answer.topics[0].partitions
-    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 0)
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 1)
     assert partition.high_watermark > before.high_watermark
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.log_end_offset) == (1, partition.high_watermark)

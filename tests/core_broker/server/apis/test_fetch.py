@@ -115,7 +115,7 @@ async def test_an_idle_partition_of_a_session_is_looked_at_again_when_anything_o
     serving.fill("t", 1, index=1)
     serving.replicas.get("t", 2).delete_records(2)
     serving.replicas.get("t", 3).fail(OSError(5, "Input/output error"))
-    serving.replicas.get("t", 4).become_leader(7)  # of that a consumer is told nothing
+    serving.replicas.get("t", 4).begin_epoch(7)  # of that a consumer is told nothing
     changed = await serving.ask(fetch_of((5, 9), session_id=session, session_epoch=3, topic_id=topic_id))
     assert told(changed) == {
         0: (E.KAFKA_STORAGE_ERROR, -1, False),

@@ -93,7 +93,7 @@ AGAINST_IT = {
     "an open transaction": lambda partition: partition.log.producers.open_transactions.update({7: 1}),
     "an aborted one": lambda partition: setattr(partition.log.tail.active, "has_aborted", True),
     "nobody has looked": lambda partition: setattr(partition.log.tail.active, "has_aborted", None),
-    "another leader": lambda partition: partition.become_leader(9),
+    "another leader": lambda partition: partition.begin_epoch(9),
     "deleted": lambda partition: partition.delete_records(2),
     "another topic": lambda partition: setattr(partition, "topic_id", bytes(16)),
 }

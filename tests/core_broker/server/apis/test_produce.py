@@ -157,7 +157,7 @@ async def test_no_more_replicas_are_asked_for_than_there_are(serving, /):
     await serving.topic("t", min_insync_replicas="2")
     _, row = await produced(serving, batch(b"k"))
     assert row.error_code == E.NONE
-    serving.replicas.get("t", 0).place([1, 2], [1])
+    serving.replicas.get("t", 0).place(1, [1, 2], [1])
     _, row = await produced(serving, batch(b"k"))
     assert row.error_code == E.NOT_ENOUGH_REPLICAS
     _, row = await produced(serving, batch(b"k"), acks=1)

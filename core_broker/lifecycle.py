@@ -1,0 +1,217 @@
+"""How this broker belongs to its cluster: it registers, says that it lives, and leads no more before it stops.
+
+The controller gives each process of a broker an epoch of its own, by which all know an earlier process from it. It is
+fenced, so that it leads nothing, until it serves and knows the cluster's state. Then heartbeats keep its session
+(KIP-631). As long as nothing changes there is one in each broker.heartbeat.interval.ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import broker_heartbeat, broker_registration
+from .cluster.image import Endpoint, MetadataImage
+from .config import BrokerConfig
+from .pauses import Pauses
+
+log = logging.getLogger(__name__)
+
+SOON_S = 0.02  # between heartbeats while this broker waits to be unfenced, or to stop
+RETRY_S = 0.5  # after a registration that was refused
+LOST_REGISTRATION = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+FATAL = (  # a registration that fails with these fails for ever
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.INVALID_REGISTRATION,
+    ErrorCode.INVALID_REQUEST,
+)
+
+Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the controller's answer; raises KafkaError
+
+
+class Lifecycle:
+    """ask: sends to the active controller, on a channel of its own: no other request may hold up a heartbeat.
+
+    broker_epoch: of this process, -1 before it is registered. previous_epoch: of the process before it if nothing that
+    it had written is lost, else -1. keep_epoch: saves the new one for the next start. directory_id: 16 bytes.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        image: MetadataImage,
+        config: BrokerConfig,
+        ask: Ask,
+        *,
+        incarnation_id: bytes,
+        directory_id: bytes,
+        endpoints: Mapping[str, Endpoint],
+        features: Mapping[str, tuple[int, int]],
+        previous_epoch: int,
+        keep_epoch: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self.broker_epoch = -1
+        self._node_id = node_id
+        self._image = image
+        self._config = config
+        self._ask = ask
+        self._incarnation_id = incarnation_id
+        self._directory_id = directory_id
+        self._endpoints = endpoints
+        self._features = features
+        self._previous_epoch = previous_epoch
+        self._keep_epoch = keep_epoch
+        self._wants_fence = True
+        self._wants_shut_down = False
+        self._is_fenced = True
+        self._changed = asyncio.Event()  # set, and replaced, after each answer
+        self._may_stop = False
+        self._pauses = Pauses()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the controller lets this broker lead nothing, as far as its last answer says."""
+        return self._is_fenced
+
+    async def register(self, timeout_ms: float) -> None:
+        """Register this process, and begin to send heartbeats. Raises KafkaError if it is refused for good, or if no
+        controller answers in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while (error := await self._register((deadline - loop.time()) * 1000)) is not None:
+            if error.code in FATAL or loop.time() + RETRY_S >= deadline:
+                raise error
+            log.info("broker %d is not registered yet: %s", self._node_id, error.message)
+            await self._pauses.pause(RETRY_S)
+        self._task = loop.create_task(self._beat(), name="heartbeats")
+
+    async def _register(self, timeout_ms: float) -> KafkaError | None:
+        request = broker_registration.Request(
+            broker_id=self._node_id,
+            cluster_id=self._image.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                broker_registration.Listener(
+                    name=name, host=each.host, port=each.port, security_protocol=each.security_protocol
+                )
+                for name, each in self._endpoints.items()
+            ],
+            features=[
+                broker_registration.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in self._features.items()
+            ],
+            rack=self._config["broker.rack"],
+            log_dirs=[self._directory_id],
+            previous_broker_epoch=self._previous_epoch,
+        )
+        try:
+            answer = await self._ask(request, timeout_ms)
+        except KafkaError as error:
+            return error
+        if answer.error_code:
+            return KafkaError.of(answer.error_code, self._why_refused(answer.error_code))
+        self.broker_epoch = answer.broker_epoch
+        self._is_fenced = True
+        try:
+            await self._keep_epoch(self.broker_epoch)
+        except KafkaError as error:
+            log.warning("%s: after the next start this broker counts as one that has lost its end", error.message)
+        return None
+
+    def _why_refused(self, code: int) -> str:
+        node, cluster = self._node_id, self._image.cluster_id
+        said = f"the controller does not take broker {node}: "
+        match code:
+            case ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                return (
+                    f"{said}another process is registered as broker {node}, and lives, or has not been missed yet: "
+                    "give each broker a node.id of its own, or wait for broker.session.timeout.ms"
+                )
+            case ErrorCode.INCONSISTENT_CLUSTER_ID:
+                return (
+                    f"{said}it belongs to cluster {cluster}, the controller to another one: check "
+                    "controller.quorum.voters and cluster.id, or choose an empty log.dirs"
+                )
+            case ErrorCode.UNSUPPORTED_VERSION:
+                return f"{said}the cluster's finalized features are at a level that this version does not know"
+        return f"{said}{ErrorCode(code).name}"
+
+    def ready(self) -> None:
+        """This broker serves, and knows the cluster's state: it may lead."""
+        self._wants_fence = False
+        self._pauses.wake()
+
+    def controller_changed(self) -> None:
+        """Another node is the active controller: it does not know yet that this broker lives."""
+        self._pauses.wake()
+
+    async def unfenced(self) -> None:
+        """Wait until the controller lets this broker lead."""
+        while self._is_fenced:
+            await self._changed.wait()
+
+    async def leave(self, timeout_ms: float) -> bool:
+        """Have other brokers lead what this one leads. False if that was not done in time, or by no controller."""
+        if self._task is None:
+            return False
+        self._wants_shut_down = True
+        self._pauses.wake()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self._may_stop:
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        self._pauses.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while not self._pauses.is_stopping and not self._may_stop:
+            interval_s = self._config["broker.heartbeat.interval.ms"] / 1000
+            request = broker_heartbeat.Request(
+                broker_id=self._node_id,
+                broker_epoch=self.broker_epoch,
+                current_metadata_offset=self._image.offset,
+                want_fence=self._wants_fence,
+                want_shut_down=self._wants_shut_down,
+            )
+            try:
+                answer = await self._ask(request, self._config["broker.session.timeout.ms"])
+                code = answer.error_code
+            except KafkaError as error:
+                log.info("a heartbeat has no answer: %s", error.message)
+                await self._pauses.pause(SOON_S)
+                continue
+            if code in LOST_REGISTRATION:
+                await self._register_again(code)
+                continue
+            if code:
+                log.warning("the controller refuses a heartbeat: %s", ErrorCode(code).name)
+                await self._pauses.pause(RETRY_S)
+                continue
+            if answer.is_fenced and not self._is_fenced and not self._wants_shut_down:
+                log.warning("broker %d was fenced: the controller had not heard of it in time", self._node_id)
+            self._is_fenced = answer.is_fenced
+            self._may_stop = answer.should_shut_down
+            self._changed.set()
+            self._changed = asyncio.Event()
+            waits = self._wants_shut_down or (answer.is_fenced and not self._wants_fence)
+            await self._pauses.pause(min(SOON_S, interval_s) if waits else interval_s)
+
+    async def _register_again(self, code: int) -> None:
+        """The controller does not know this process: it was unregistered, or another one has taken its id."""
+        log.error("the controller does not know this process of broker %d: %s", self._node_id, ErrorCode(code).name)
+        error = await self._register(self._config["broker.session.timeout.ms"])
+        if error is not None:
+            log.error("%s", error.message)
+            await self._pauses.pause(RETRY_S)

@@ -1,0 +1,35 @@
+"""The handlers of the controllers' listener, for requests of this node to itself: no network, no bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ..purgatory import Pending
+from ._context import Context
+from .dispatch import Scope, handler
+from .services import Services
+
+
+class LocalController:
+    """What a `ControllerChannel` calls where this node is the active controller. listener: the controllers'."""
+
+    services: Services  # to be set before the first call
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+
+    async def __call__(self, message: Any) -> Any:
+        """The answer to a request message of the newest version."""
+        api = type(message).API
+        context = Context(self.services, self._listener, "")
+        context.version = api.max_version
+        answer = handler(api.key, Scope.CONTROLLER)(message, context)
+        if not isinstance(answer, Pending):
+            return answer
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.when_done(lambda given: None if done.done() else done.set_result(given))
+        try:
+            return await done
+        finally:
+            answer.abandon()

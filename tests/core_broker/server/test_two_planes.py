@@ -1,0 +1,73 @@
+"""A node with a listener for clients and one for controllers: what is served at each, and what each is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from isthmus.client.connection import Connection, connect
+from isthmus.core_broker.cluster.features import SUPPORTED
+from isthmus.core_broker.server.dispatch import SERVED, SERVED_BY_CONTROLLERS
+from isthmus.protocol.messages import api_versions, metadata
+from tests.simulation.product import BrokerHost
+from tests.simulation.runner import Simulation, run_checked
+
+OPTIONS = {
+    "listeners": "PLAINTEXT://broker:9092,CONTROLLER://broker:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
+def on_a_node(work: Callable[[Connection, Connection], Awaitable[None]], **options: str) -> None:
+    """Run `work(connection of a client, connection of a controller)`."""
+
+    async def asks() -> None:
+        client, controller = [await connect(f"broker:{port}", "test", 5_000) for port in (9092, 9093)]
+        await work(client, controller)
+        client.close()
+        controller.close()
+
+    async def main(sim: Simulation) -> None:
+        await BrokerHost(sim, "broker", OPTIONS | options).start()
+        await sim.machine("client").start().outcome(asks())
+
+    run_checked(main)
+
+
+def test_each_listener_serves_its_own_keys() -> None:
+    async def work(client: Connection, controller: Connection) -> None:
+        assert client.versions == SERVED
+        assert controller.versions == SERVED_BY_CONTROLLERS
+
+    on_a_node(work)
+
+
+@pytest.mark.parametrize("port", [0, 1])
+def test_each_listener_tells_what_works_here_and_what_the_cluster_has_finalized(port: int) -> None:
+    async def work(*connections: Connection) -> None:
+        answers = {}
+        for version in range(api_versions.API.max_version + 1):
+            request = api_versions.Request(client_software_name="t", client_software_version="1")
+            answers[version] = await connections[port].request(api_versions.API, request, 5_000, version)
+        told = {
+            version: {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+            for version, answer in answers.items()
+        }
+        assert [told[version] for version in range(3)] == [{}] * 3
+        assert told[3] == {"metadata.version": (7, 33)}  # one that begins at 0 is not read by clients of that time
+        assert told[4] == told[5] == dict(SUPPORTED)
+        finalized = {each.name: each.max_version_level for each in answers[4].finalized_features}
+        assert finalized == {"metadata.version": 33, "eligible.leader.replicas.version": 1, "kraft.version": 1}
+        assert answers[4].finalized_features_epoch >= 0
+
+    on_a_node(work)
+
+
+def test_only_the_broker_s_listeners_are_told_to_clients() -> None:
+    async def work(client: Connection, _: Connection) -> None:
+        answer: Any = await client.request(metadata.API, metadata.Request(topics=[]), 5_000)
+        assert [(each.host, each.port) for each in answer.brokers] == [("broker", 9092)]
+
+    on_a_node(work)
