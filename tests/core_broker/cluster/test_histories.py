@@ -15,7 +15,8 @@ from isthmus.core_broker.cluster.controller import (
     ElectLeaders,
     ElectUncleanLeaders,
 )
-from isthmus.core_broker.cluster.image import ELR_VERSION, MetadataImage, TopicImage
+from isthmus.core_broker.cluster.features import ELR_VERSION
+from isthmus.core_broker.cluster.image import MetadataImage, TopicImage
 from isthmus.core_broker.cluster.metadata_snapshot import image_records
 from isthmus.core_broker.cluster.partition_image import NO_LEADER, PartitionImage
 from isthmus.core_broker.cluster.partition_index import PartitionIndex
