@@ -5,6 +5,7 @@ v2: one error for all; before, each feature has a row, too, but only if all went
 
 from __future__ import annotations
 
+from ....protocol.errors import ErrorCode
 from ....protocol.messages.update_features import Request, Response, UpdatableFeatureResult
 from ...cluster.controller.common import Item
 from ...cluster.controller.update_features import UpdateFeatures
@@ -21,9 +22,11 @@ def handle(request: Request, context: Context) -> Pending:
 
     def answer(result: Item) -> Response:
         if result.error_code:
-            reason = "The update failed for all features since the following feature had an error: "
-            return Response(error_code=result.error_code, error_message=f"{reason}{result.error_message}")
-        rows = [UpdatableFeatureResult(feature=name) for name, _, _ in updates] if with_rows else []
-        return Response(results=rows)
+            reason = result.error_message
+            if result.error_code == ErrorCode.INVALID_UPDATE_VERSION:
+                reason = f"The update failed for all features since the following feature had an error: {reason}"
+            return Response(error_code=result.error_code, error_message=reason)
+        rows = [UpdatableFeatureResult(feature=name, error_message="NONE") for name, _, _ in updates if with_rows]
+        return Response(error_message=None, results=rows)
 
     return submit(UpdateFeatures(updates, request.validate_only), CONTROLLER_TIMEOUT_MS, answer, context)

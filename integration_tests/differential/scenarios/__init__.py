@@ -7,6 +7,7 @@ from . import (
     api_versions,
     broker_loggers,
     connections,
+    controllers,
     create_partitions,
     create_topics,
     delete_groups,
@@ -41,6 +42,7 @@ from . import (
     produce_forms,
     sync_group,
     unregister_broker,
+    update_features,
 )
 
 MODULES = (
@@ -78,6 +80,8 @@ MODULES = (
     join_group,
     sync_group,
     unregister_broker,
+    update_features,
+    controllers,
     heartbeat,
     leave_group,
     describe_groups,

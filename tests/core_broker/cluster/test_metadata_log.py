@@ -72,7 +72,7 @@ async def test_replay_equals_what_was_applied(tmp_path):
     before = again.image.offset
     await again.register()
     assert [p.leader_epoch for p in again.image.topics["a"].partitions.values()] == [1, 1, 1]
-    assert again.image.brokers[1].epoch == before + 1
+    assert again.image.brokers[1].epoch > before
     await again.controller.close()
 
 
