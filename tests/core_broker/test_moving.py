@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.cluster.features import METADATA_VERSION
+from isthmus.core_broker.cluster.features import NEW_CLUSTER
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.partition_image import NO_LEADER
