@@ -236,7 +236,9 @@ class Broker:
         local = LocalController(self._server.between_brokers)
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
-            ControllerChannel(name, self.node_id, partial(_active_controller, metadata), local)
+            ControllerChannel(
+                name, self.node_id, partial(_active_controller, metadata), local, config["controller.socket.timeout.ms"]
+            )
             for name in ("heartbeats", "requests")
         ]
         # A node alone that others can reach may not stay so, and then another one may lead.
