@@ -83,7 +83,7 @@ async def test_the_controller_learns_that_the_connection_of_a_heartbeat_is_lost(
     await beat(serving, epoch)
     sessions = serving.controller.watch.sessions
     before = sessions.next_deadline_ms()
-    serving.context.on_lost(serving.context)
+    serving.context.on_lost()
     assert sessions.next_deadline_ms() < before - 8_000
 
 
