@@ -56,12 +56,6 @@ class ControllerChannel:
         self._connecting: asyncio.Task[Connection] | None = None  # to _address; done once there is a connection
 
     @property
-    def is_local(self) -> bool:
-        """Whether this node is the active controller."""
-        leader = self._leader()
-        return leader is not None and leader[0] == self._node_id
-
-    @property
     def is_closed(self) -> bool:
         return self._pauses.is_stopping
 

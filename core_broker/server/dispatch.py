@@ -192,13 +192,16 @@ def _module(key: int) -> Any:
 
 
 class Routes(dict[int, Any]):
-    """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start."""
+    """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start.
 
-    def __init__(self, scope: Scope = Scope.BROKER) -> None:
+    latencies: by key, of all scopes together.
+    """
+
+    def __init__(self, scope: Scope = Scope.BROKER, latencies: dict[int, Latency] | None = None) -> None:
         super().__init__()
         self._scope = scope
         self._served = served(scope)
-        self._latencies: dict[int, Latency] = {}  # by key
+        self._latencies: dict[int, Latency] = {} if latencies is None else latencies
 
     def __missing__(self, number: int) -> Route | None:
         key, version = number >> 16, number & 0xFFFF
