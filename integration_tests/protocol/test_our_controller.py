@@ -23,6 +23,7 @@ from isthmus.protocol.messages import (
     fetch,
     fetch_snapshot,
     metadata,
+    raise_leader_epoch,
     vote,
 )
 from isthmus.protocol.schema import Struct
@@ -74,6 +75,7 @@ def test_what_is_announced_is_stock_kafkas_without_security(ours: Connection, st
         for connection in (ours, stock)
     ]
     assert own == SERVED_BY_CONTROLLERS
+    assert own.pop(raise_leader_epoch.API.key)  # our own
     assert own.items() <= theirs.items()
     assert theirs.keys() - own.keys() == SECURITY
 
