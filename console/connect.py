@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ..client import Client
+from ..deploy.chosen import KEPT, kept_addresses
 from ..deploy.errors import DeployError
-from ..deploy.launch import KEPT, kept_addresses
 from ..deploy.supervisor import read_state
 
 HOME = Path(".isthmus")  # where topologies started from this folder keep data and logs

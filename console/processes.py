@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Option("--file", "-f", help="The topology file.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of data and logs; default .isthmus/<name>.")]
 DEFAULT_FILE = Path("topology.yaml")
-COLUMNS = ("process", "state", "pid", "restarts", "address", "reason")  # a name says the kind
+COLUMNS = ("process", "state", ("node_id", "node"), "pid", "restarts", "address", "reason")  # a name says the kind
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
 BROKER_COMMANDS = ("check", "to-kafka")  # else it is one to run
@@ -199,6 +199,8 @@ def _row(each: Status, running: bool) -> dict[str, Any]:
     return {
         "process": each.name,
         "kind": each.kind,
+        "datacenter": each.facts.get("datacenter"),
+        "node_id": each.facts.get("node_id"),
         "state": str(each.state) if running else "gone",
         "pid": each.pid if running else None,
         "address": each.address.rpartition(": ")[2],  # mirrors and workers say their name first

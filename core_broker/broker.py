@@ -387,7 +387,7 @@ class Broker:
         self._state = State.SHUTTING_DOWN
         self.doing = "it stops"
         if self._lifecycle is not None and not is_alone(self.config):
-            if not await self._lifecycle.leave(LEAVE_TIMEOUT_MS):
+            if not await self._leave(self._lifecycle):
                 log.warning("broker %d stops though it may still lead partitions", self.node_id)
         self._server.stop_listening(Scope.BROKER)
         self._server.begin_drain()
@@ -402,6 +402,19 @@ class Broker:
         elapsed_s = loop.time() - began
         log.info("broker %d has stopped in %.2f s", self.node_id, elapsed_s, extra={"elapsed_s": elapsed_s})
         return _unwritten(unwritten) if unwritten else ""
+
+    async def _leave(self, lifecycle: Lifecycle) -> bool:
+        """Have others lead what this broker leads, unless there are not enough of them for a controller: all may be
+        stopping at once."""
+        assert self._controller is not None
+        metadata = self._controller.metadata
+        leaving = asyncio.ensure_future(lifecycle.leave(LEAVE_TIMEOUT_MS))
+        await metadata.unless_cut_off(leaving)
+        if leaving.done():
+            return leaving.result()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        return False
 
     async def _undo(self) -> list[KafkaError]:
         """Release everything. Returns the errors of writes that failed."""

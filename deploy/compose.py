@@ -26,13 +26,14 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 from ..readiness import VARIABLE as READY_VARIABLE
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
-from .launch import PORT_BASE, broker_arguments, mirror_arguments, plain, stop_grace_s, worker_arguments
+from .launch import PORT_BASE, broker_arguments, mirror_arguments, stop_grace_s, worker_arguments
+from .nodes import CONTROLLER, Node, cluster_options, factor_of, lasting_cluster_id, nodes, topic_options
 
 if TYPE_CHECKING:
     from .topology import Datacenter, Mirror, Topology, Worker
 
 MAX_PORT = 65_535
-INSIDE_PORT, OUTSIDE_PORT = 9092, 9093  # in every broker's container
+INSIDE_PORT, OUTSIDE_PORT, CONTROLLER_PORT = 9092, 9093, 9094  # in every broker's container
 WAN = "wan"
 DATA = "/data"
 APPS = "/apps"
@@ -157,43 +158,55 @@ def relative(path: Path, beside: Path) -> str:
 
 
 def published(topology: Topology, port_base: int) -> dict[str, str]:
-    """HOST:PORT of each datacenter as clients on the host reach it: what `listen` says, else the next after
-    `port_base`."""
+    """Where clients on the host reach each datacenter: HOST:PORT of its brokers with commas between. It is what
+    `listen` says, else the next after `port_base`."""
     addresses: dict[str, str] = {}
-    for number, (name, datacenter) in enumerate(topology.datacenters.items()):
-        host, _, port = datacenter.listen.rpartition(":")
-        host = LOOPBACK if host == "localhost" else host
-        try:
-            ipaddress.IPv4Address(host)
-        except ValueError:
-            raise TopologyError(
-                f"datacenters.{name}.listen: '{host}' is not an IPv4 address, such as a published port needs: "
-                f"write {LOOPBACK}:{port}"
-            ) from None
-        chosen = int(port) or port_base + number
-        address = f"{host}:{chosen}"
-        if chosen > MAX_PORT:
-            raise TopologyError(f"datacenters.{name}: there is no port {chosen}: choose a smaller --port-base")
-        for other, theirs in addresses.items():
-            if theirs.endswith(f":{chosen}"):
+    owners: dict[int, str] = {}  # of ports
+    number = 0
+    for name, datacenter in topology.datacenters.items():
+        found = []
+        for listen in datacenter.listens:
+            host, _, port = listen.rpartition(":")
+            host = LOOPBACK if host == "localhost" else host
+            try:
+                ipaddress.IPv4Address(host)
+            except ValueError:
                 raise TopologyError(
-                    f"datacenters.{name}: port {chosen} is {other}'s already: change `listen` or --port-base"
+                    f"datacenters.{name}.listen: '{host}' is not an IPv4 address, such as a published port needs: "
+                    f"write {LOOPBACK}:{port}"
+                ) from None
+            chosen = int(port) or port_base + number
+            number += 1
+            if chosen > MAX_PORT:
+                raise TopologyError(f"datacenters.{name}: there is no port {chosen}: choose a smaller --port-base")
+            if chosen in owners:
+                raise TopologyError(
+                    f"datacenters.{name}: port {chosen} is {owners[chosen]}'s already: change `listen` or --port-base"
                 )
-        addresses[name] = address
+            owners[chosen] = name
+            found.append(f"{host}:{chosen}")
+        addresses[name] = ",".join(found)
     return addresses
 
 
 # --- The document ---------------------------------------------------------------------------------------------------
 
 
-def document(topology: Topology, places: Mapping[str, Place], port_base: int = PORT_BASE) -> dict[str, Any]:
-    """The compose document. places: of the workers, by name. TopologyError names what a compose file cannot hold."""
+def document(
+    topology: Topology,
+    places: Mapping[str, Place],
+    port_base: int = PORT_BASE,
+    addresses: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The compose document. places: of the workers, by name. addresses: by which clients outside reach datacenters, as
+    `published`, which finds them if they are not given. TopologyError names what a compose file cannot hold."""
     check(topology)
-    addresses = published(topology, port_base)
+    addresses = published(topology, port_base) if addresses is None else addresses
     targets = list(dict.fromkeys(link.target for link in topology.mirrors))
     services: dict[str, Any] = {}
     for name, datacenter in topology.datacenters.items():
-        services[f"{name}-broker"] = _broker(name, datacenter, addresses[name], name in targets)
+        for node, address in zip(nodes(name, datacenter), addresses[name].split(","), strict=True):
+            services[node.process] = _broker(topology, node, address, name in targets)
         if datacenter.topics:
             services[f"{name}-topics"] = _topics(name, datacenter)
     for link in topology.mirrors:
@@ -204,7 +217,10 @@ def document(topology: Topology, places: Mapping[str, Place], port_base: int = P
     networks: dict[str, Any] = {name: {} for name in topology.datacenters}
     if targets:
         networks[WAN] = {"internal": True}  # nothing goes from there to anywhere else
-    volumes: dict[str, Any] = {f"{name}-data": {} for name in (*topology.datacenters, "spark")}
+    volumes: dict[str, Any] = {
+        volume(node): {} for name, datacenter in topology.datacenters.items() for node in nodes(name, datacenter)
+    }
+    volumes["spark-data"] = {}
     return {"services": services, "networks": networks, "volumes": volumes}
 
 
@@ -218,21 +234,33 @@ def check(topology: Topology) -> None:
                 raise TopologyError(f"datacenters.{name}.options.{option}: {said}")
 
 
-def _broker(name: str, datacenter: Datacenter, address: str, target: bool) -> dict[str, Any]:
+def _broker(topology: Topology, node: Node, address: str, target: bool) -> dict[str, Any]:
     """Clients in its networks are told the service's name, those outside the published address."""
+    name, datacenter = node.datacenter, topology.datacenters[node.datacenter]
     host, _, port = address.rpartition(":")
     told = LOOPBACK if ipaddress.IPv4Address(host).is_unspecified else host
-    advertised = f"INSIDE://{inside(name)}", f"OUTSIDE://{told}:{port}"
-    listeners = f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"
-    arguments = broker_arguments(datacenter, DATA, listeners, advertised)
+    advertised = [f"INSIDE://{node.process}:{INSIDE_PORT}", f"OUTSIDE://{told}:{port}"]
+    listeners = [f"INSIDE://0.0.0.0:{INSIDE_PORT}", f"OUTSIDE://0.0.0.0:{OUTSIDE_PORT}"]
+    options: dict[str, str] = {}
+    if node.node_id is not None:
+        advertised.append(f"{CONTROLLER}://{node.process}:{CONTROLLER_PORT}")
+        listeners.append(f"{CONTROLLER}://0.0.0.0:{CONTROLLER_PORT}")
+        controllers = [f"{each.process}:{CONTROLLER_PORT}" for each in nodes(name, datacenter)]
+        options = cluster_options(datacenter, node, controllers, lasting_cluster_id(topology.name, name))
+    arguments = broker_arguments(datacenter, DATA, listeners, advertised, options)
     return {
         **_python("core_broker", arguments),
         **_contained(BROKER),
         "stop_grace_period": f"{stop_grace_s(datacenter)}s",
         "networks": [name, WAN] if target else [name],
         "ports": [f"{address}:{OUTSIDE_PORT}"],
-        "volumes": [f"{name}-data:{DATA}"],
+        "volumes": [f"{volume(node)}:{DATA}"],
     }
+
+
+def volume(node: Node) -> str:
+    """Of a broker's data. No datacenter's name makes another's of it: those of single brokers end in no number."""
+    return f"{node.datacenter}-data" + ("" if node.node_id is None else f"-{node.node_id}")
 
 
 def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:
@@ -240,26 +268,29 @@ def _topics(name: str, datacenter: Datacenter) -> dict[str, Any]:
     lines = []
     for topic, each in datacenter.topics.items():
         options = ["--if-missing", f"--partitions={each.partitions}"]
-        options += [f"--set={key}={plain(value)}" for key, value in each.options.items()]
+        if datacenter.brokers > 1:
+            options.append(f"--replication-factor={factor_of(datacenter, each)}")
+        options += [f"--set={key}={value}" for key, value in topic_options(datacenter, each).items()]
         words = ["isthmus", "topic", "create"]
         words += [*options, "--", topic] if topic.startswith("-") else [topic, *options]
         lines.append(shlex.join(words))
     return {
         "entrypoint": ["sh", "-euc"],
         "command": [_escaped("\n".join(lines) + "\n")],
-        "environment": {"ISTHMUS_BOOTSTRAP": inside(name)},
+        "environment": {"ISTHMUS_BOOTSTRAP": inside(name, datacenter)},
         **_contained(TOPICS),
         "restart": "no",
         "networks": [name],
         "healthcheck": NO_HEALTHCHECK,
-        "depends_on": _after({f"{name}-broker": "service_healthy"}),
+        "depends_on": _after(_healthy(name, datacenter)),
     }
 
 
 def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
     """Stands in its source's datacenter and reaches the target over the WAN."""
+    source, target = (inside(name, topology.datacenters[name]) for name in (link.source, link.target))
     return {
-        **_python("mirror", mirror_arguments(link, inside(link.source), inside(link.target))),
+        **_python("mirror", mirror_arguments(link, source, target)),
         **_contained(MIRROR),
         "networks": [link.source, WAN],
         **copy.deepcopy(READINESS),
@@ -268,9 +299,10 @@ def _mirror(link: Mirror, topology: Topology) -> dict[str, Any]:
 
 
 def _worker(worker: Worker, where: Place, topology: Topology) -> dict[str, Any]:
+    bootstrap = inside(worker.datacenter, topology.datacenters[worker.datacenter])
     volumes = {"volumes": [_escaped(f"{where.folder}:{APPS}:ro")]} if where.folder else {}
     return {
-        **_python("streams", worker_arguments(where.app, inside(worker.datacenter))),
+        **_python("streams", worker_arguments(where.app, bootstrap)),
         **_contained(WORKER),
         "networks": [worker.datacenter],
         **volumes,
@@ -296,15 +328,20 @@ def _spark(datacenters: list[str]) -> dict[str, Any]:
     }
 
 
-def inside(datacenter: str) -> str:
-    """HOST:PORT of a datacenter's broker for who shares a network with it."""
-    return f"{datacenter}-broker:{INSIDE_PORT}"
+def inside(name: str, datacenter: Datacenter) -> str:
+    """HOST:PORT of a datacenter's brokers, with commas between, for who shares a network with them."""
+    return ",".join(f"{node.process}:{INSIDE_PORT}" for node in nodes(name, datacenter))
 
 
 def _ready(name: str, topology: Topology) -> dict[str, str]:
-    if topology.datacenters[name].topics:
+    datacenter = topology.datacenters[name]
+    if datacenter.topics:
         return {f"{name}-topics": "service_completed_successfully"}
-    return {f"{name}-broker": "service_healthy"}
+    return _healthy(name, datacenter)
+
+
+def _healthy(name: str, datacenter: Datacenter) -> dict[str, str]:
+    return {node.process: "service_healthy" for node in nodes(name, datacenter)}
 
 
 # --- Parts ----------------------------------------------------------------------------------------------------------

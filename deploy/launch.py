@@ -1,40 +1,47 @@
 """Turns a topology into supervised processes, in the order they need each other: brokers, topics, mirrors, workers.
 
-Every process is started by its command line only; what a datacenter's port is, is chosen once and kept in the
-folder, so that clients find it again after `down` and `up`.
+Every process is started by its command line only; what a datacenter's ports are, and its cluster's id where it has
+several brokers, is chosen once and kept in the folder, so that clients find it again after `down` and `up`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 import math
 import os
-import random
-import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..client import Admin, Client
 from ..client.admin import NewTopic
 from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
+from .addresses import counted_up
+from .chosen import Cluster, choose
 from .errors import DeployError
+from .nodes import (
+    CONTROLLER,
+    KIND,
+    METRICS,
+    Node,
+    cluster_options,
+    factor_of,
+    id_of,
+    nodes,
+    plain,
+    topic_options,
+)
 from .supervisor import ProcessSpec, State, Supervisor
-from .whole import write_whole
 
 if TYPE_CHECKING:  # pydantic takes a tenth of a second, which a command that starts no topology can do without
     from .topology import Datacenter, Mirror, Topology, Worker
 
+NONE: Mapping[str, str] = MappingProxyType({})
 NOTE = "note: "  # before a line of the supervisor's log that is for whoever started it
-KEPT = "addresses.json"
-# Where free ports are looked for: below those that Linux gives to outgoing connections (32768 and up), of which one may
-# be taken between the choice and the broker's start, or for good while the topology is down.
-FREE_PORTS = range(20_000, 30_000)
 PORT_BASE = 19092  # in containers: the published ports count up from here, in the order of the datacenters
 START_TIMEOUT_S = 60.0
 START_CRASHES = 4  # what crashed so often while it starts is given up: about five seconds
@@ -44,32 +51,43 @@ BROKER_STOP_SPARE_S = 10
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a topology lives: its folder of data and logs, and the address of each datacenter."""
+    """Where a topology lives: its folder of data and logs, and the addresses of each datacenter, HOST:PORT with commas
+    between. clusters: those of datacenters with several brokers."""
 
     topology: Topology
     file: Path
     folder: Path
     addresses: dict[str, str]
+    clusters: dict[str, Cluster]
 
     @classmethod
     def make(cls, topology: Topology, file: Path, folder: Path) -> Layout:
-        """Choose ports where the topology leaves them open; those chosen before are kept, and a folder that was removed
-        is likely to have the same again."""
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = kept_addresses(folder)
-        said = [*kept.values(), *(datacenter.listen for datacenter in topology.datacenters.values())]
-        taken = {int(each.rpartition(":")[2]) for each in said}
-        shuffled = random.Random(str(folder.resolve())).sample(FREE_PORTS, len(FREE_PORTS))
-        ports = (port for port in shuffled if port not in taken)  # one iterator: none is chosen twice
-        addresses = {name: address(name, dc, kept, ports) for name, dc in topology.datacenters.items()}
-        keep_addresses(folder, addresses)
-        return cls(topology, file, folder, addresses)
+        """Choose ports where the topology leaves them open. DeployError."""
+        return cls(topology, file, folder, *choose(topology, folder))
 
-    def broker(self, name: str) -> ProcessSpec:
-        data = str(self.folder / "data" / name)
+    def brokers(self, name: str) -> list[ProcessSpec]:
         datacenter = self.topology.datacenters[name]
-        command = (*python("core_broker"), *broker_arguments(datacenter, data, [self.addresses[name]]))
-        return ProcessSpec(f"{name}-broker", command, "broker", stop_timeout_s=stop_grace_s(datacenter))
+        return [self._broker(datacenter, node) for node in nodes(name, datacenter)]
+
+    def _broker(self, datacenter: Datacenter, node: Node) -> ProcessSpec:
+        listeners, advertised = self.listeners(node)
+        cluster = self.clusters.get(node.datacenter)
+        options = cluster_options(datacenter, node, cluster.controllers, cluster.id) if cluster else {}
+        if node.node_id is not None and METRICS in datacenter.options:
+            options[METRICS] = counted_up(str(datacenter.options[METRICS]), node.node_id - 1)
+        data = str(self.folder / "data" / node.folder)
+        command = (*python("core_broker"), *broker_arguments(datacenter, data, listeners, advertised, options))
+        facts: dict[str, str | int] = {"datacenter": node.datacenter, "node_id": id_of(datacenter, node)}
+        return ProcessSpec(node.process, command, KIND, stop_timeout_s=stop_grace_s(datacenter), facts=facts)
+
+    def listeners(self, node: Node) -> tuple[list[str], list[str]]:
+        """Where a broker listens, and what clients are told: [NAME://]HOST:PORT each; nothing is told that differs."""
+        addresses = self.addresses[node.datacenter].split(",")
+        if node.node_id is None:
+            return addresses, []
+        own = node.node_id - 1
+        controller = self.clusters[node.datacenter].controllers[own]
+        return [f"PLAINTEXT://{addresses[own]}", f"{CONTROLLER}://{controller}"], []
 
     def mirror(self, link: Mirror) -> ProcessSpec:
         arguments = mirror_arguments(link, self.addresses[link.source], self.addresses[link.target])
@@ -80,24 +98,6 @@ class Layout:
         app = f"{self.file.parent / path}{colon}{name}" if path.endswith(".py") else worker.app
         command = (*python("streams"), *worker_arguments(app, self.addresses[worker.datacenter]))
         return ProcessSpec(f"{worker.name}-worker", command, "worker")
-
-
-def kept_addresses(folder: Path) -> dict[str, str]:
-    """What was chosen for a topology's datacenters when it ran, HOST:PORT each; DeployError: the file is damaged."""
-    file = folder / KEPT
-    try:
-        kept = json.loads(file.read_text())
-        for each in kept.values():
-            int(each.rpartition(":")[2])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, AttributeError) as error:
-        raise DeployError(f"{file} cannot be read ({error}): remove it, and `isthmus up` chooses anew") from None
-    return dict(kept)
-
-
-def keep_addresses(folder: Path, addresses: Mapping[str, str]) -> None:
-    write_whole(folder / KEPT, json.dumps(addresses, indent=1))
 
 
 def last_words(log: Path) -> str:
@@ -111,10 +111,16 @@ def last_words(log: Path) -> str:
 
 
 def broker_arguments(
-    datacenter: Datacenter, data: str, listeners: Sequence[str], advertised: Sequence[str] = ()
+    datacenter: Datacenter,
+    data: str,
+    listeners: Sequence[str],
+    advertised: Sequence[str] = (),
+    cluster: Mapping[str, str] = NONE,
 ) -> tuple[str, ...]:
-    """What `isthmus.core_broker` is told; listeners, advertised: [NAME://]HOST:PORT each."""
-    options = (f"--set={key}={plain(value)}" for key, value in datacenter.options.items())
+    """What `isthmus.core_broker` is told; listeners, advertised: [NAME://]HOST:PORT each. cluster: the options of it as
+    a member of one, which count before the datacenter's."""
+    given = {key: plain(value) for key, value in datacenter.options.items()} | dict(cluster)
+    options = (f"--set={key}={value}" for key, value in given.items())
     return (f"--data={data}", *options, *listener_arguments(listeners, advertised))
 
 
@@ -152,8 +158,8 @@ def worker_arguments(app: str, bootstrap: str) -> tuple[str, ...]:
 async def launch(layout: Layout, supervisor: Supervisor) -> list[str]:
     """Start everything and return when all of it is ready; DeployError names what is not. Gives what people should
     know of it nevertheless, a line each."""
-    brokers = [supervisor.start(layout.broker(name)).spec.name for name in layout.topology.datacenters]
-    await _ready(supervisor, brokers)
+    brokers = [each for name in layout.topology.datacenters for each in layout.brokers(name)]
+    await _ready(supervisor, [supervisor.start(each).spec.name for each in brokers])
     differing = await asyncio.gather(
         *(create_topics(layout.addresses[name], name, dc) for name, dc in layout.topology.datacenters.items())
     )
@@ -173,7 +179,7 @@ async def create_topics(bootstrap: str, name: str, datacenter: Datacenter) -> li
     """Make the datacenter's topics that are not there yet. Those that are stay as they are: gives a line for each that
     is not as the file says. Raises DeployError."""
     wanted = [
-        NewTopic(topic, each.partitions, 1, {key: plain(value) for key, value in each.options.items()})
+        NewTopic(topic, each.partitions, factor_of(datacenter, each), topic_options(datacenter, each))
         for topic, each in datacenter.topics.items()
     ]
     if not wanted:
@@ -203,6 +209,9 @@ async def differences(admin: Admin, wanted: NewTopic) -> str:
     may be set: somebody has done so by hand."""
     [there] = await admin.describe_topics([wanted.name])
     found = []
+    factors = sorted({len(each.replica_nodes) for each in there.partitions})
+    if factors != [wanted.replication_factor]:
+        found.append(f"it has {' or '.join(map(str, factors))} replicas, the file says {wanted.replication_factor}")
     if len(there.partitions) != wanted.partitions:
         found.append(f"it has {_count(len(there.partitions))}, the file says {wanted.partitions}")
     options = {each.name: each.value for each in (await admin.describe_configs([wanted.name]))[wanted.name]}
@@ -219,44 +228,6 @@ def _parts(value: str | None) -> list[str] | None:
 
 def _count(partitions: int) -> str:
     return f"{partitions} partition" + ("" if partitions == 1 else "s")
-
-
-def address(name: str, datacenter: Datacenter, kept: Mapping[str, str], ports: Iterator[int]) -> str:
-    """Where a datacenter listens; ports: to choose from where it leaves that open. DeployError: it cannot listen."""
-    host, _, port = datacenter.listen.rpartition(":")
-    if port != "0":
-        return datacenter.listen
-    if (before := kept.get(name, "")).rpartition(":")[0] == host:
-        try:
-            bindable(host, int(before.rpartition(":")[2]))
-        except OSError as error:
-            raise DeployError(
-                f"datacenter {name}: {before}, the address that was chosen for it, cannot be had again "
-                f"({error.strerror}): stop what listens there (`ss -ltnp`), or remove {name} from {KEPT} in the "
-                "topology's folder and have another chosen"
-            ) from None
-        return before
-    for each in ports:
-        try:
-            bindable(host, each)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise DeployError(f"datacenter {name}: nothing can listen on {host}: {error.strerror}") from None
-        else:
-            return f"{host}:{each}"
-    raise DeployError(f"datacenter {name}: every port of {host} from {FREE_PORTS[0]} to {FREE_PORTS[-1]} is in use")
-
-
-def bindable(host: str, port: int) -> None:
-    """OSError: nothing can listen on that port of `host` now."""
-    with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as what ended there lately is no matter
-        probe.bind((host.strip("[]"), port))
-
-
-def plain(value: object) -> str:
-    """An option's value as Kafka writes it: YAML's true is `true`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def python(room: str) -> tuple[str, ...]:

@@ -9,15 +9,17 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 
+from .addresses import EVERYWHERE, counted_up, overlap
 from .errors import DeployError
-from .launch import plain, python
-from .topology import EVERYWHERE, Option, Topology, mistakes, overlap
+from .launch import python
+from .nodes import METRICS, SET_FOR_SEVERAL, plain
+from .topology import Option, Topology, mistakes
 
-METRICS = "metrics.listener"
 SET_BY_TOPOLOGY = {
     "listeners": "`listen` of the datacenter says this: leave it out",
     "log.dirs": "where data goes is said to the command that starts the topology: leave it out",
 }
+ONE_ADDRESS = "several brokers are told to clients one by one: write an address or a name of this machine"
 
 
 def check_options(topology: Topology, text: str, path: str, set_here: Mapping[str, str] = SET_BY_TOPOLOGY) -> None:
@@ -31,9 +33,13 @@ def check_options(topology: Topology, text: str, path: str, set_here: Mapping[st
     is_local = "listeners" in set_here and "advertised.listeners" not in set_here
     for name, datacenter in topology.datacenters.items():
         place = ("datacenters", name)
-        kept: dict[str, Option] = {key: value for key, value in datacenter.options.items() if key not in set_here}
-        found += [((*place, "options", each), set_here[each]) for each in datacenter.options if each in set_here]
-        if is_local and (kept or datacenter.listen.rpartition(":")[0].strip("[]") in EVERYWHERE):
+        not_for_people = dict(set_here) if datacenter.brokers == 1 else SET_FOR_SEVERAL | dict(set_here)
+        kept: dict[str, Option] = {key: value for key, value in datacenter.options.items() if key not in not_for_people}
+        found += [((*place, "options", each), not_for_people[each]) for each in datacenter.options if each not in kept]
+        is_everywhere = datacenter.listen.rpartition(":")[0].strip("[]") in EVERYWHERE
+        if is_local and is_everywhere and datacenter.brokers > 1:
+            found.append(((*place, "listen"), ONE_ADDRESS))
+        elif is_local and (kept or is_everywhere):
             kept["listeners"] = f"PLAINTEXT://{datacenter.listen}"
         parts: list[tuple[str, tuple[str, ...], Mapping[str, Option]]] = [("broker", place, kept)]
         parts += [("topic", (*place, "topics", topic), each.options) for topic, each in datacenter.topics.items()]
@@ -51,13 +57,17 @@ def check_options(topology: Topology, text: str, path: str, set_here: Mapping[st
 
 def _used_twice(topology: Topology) -> Iterator[tuple[tuple[str, ...], str]]:
     """Addresses of metrics that are another's on this machine; those of `listen` are compared with the file."""
-    taken = {f"{name} (listen)": datacenter.listen for name, datacenter in topology.datacenters.items()}
+    taken = {
+        each: f"{name} (listen)" for name, datacenter in topology.datacenters.items() for each in datacenter.listens
+    }
     for name, datacenter in topology.datacenters.items():
         if METRICS in datacenter.options:
-            address = str(datacenter.options[METRICS])
-            if other := next((each for each in taken if overlap(taken[each], address)), ""):
-                yield ("datacenters", name, "options", METRICS), f"{address} is the address of {other} already"
-            taken[f"{name} ({METRICS})"] = address
+            said = str(datacenter.options[METRICS])
+            for address in [counted_up(said, i) for i in range(datacenter.brokers)]:
+                if other := next((taken[each] for each in taken if overlap(each, address)), ""):
+                    yield ("datacenters", name, "options", METRICS), f"{address} is the address of {other} already"
+                    break
+                taken[address] = f"{name} ({METRICS})"
 
 
 def _refused(asked: list[tuple[str, dict[str, str]]]) -> list[tuple[int, str, str]]:

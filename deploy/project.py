@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from . import engine
+from .chosen import bindable
 from .engine import EngineError
-from .launch import bindable
+from .nodes import kind_of
 from .supervisor import State, Status
 
 UP_TIMEOUT_S = 180.0
@@ -67,7 +68,7 @@ class ComposeProject:
                 f"project {self.name} has {len(left)} containers of another run, such as {left[0].service}: end that "
                 f"first, `{down}`"
             )
-        for name, address in addresses.items():
+        for name, address in ((name, each) for name, several in addresses.items() for each in several.split(",")):
             host, _, port = address.rpartition(":")
             try:
                 bindable(host, int(port))
@@ -141,7 +142,7 @@ class ComposeProject:
 def _container(said: Mapping[str, Any]) -> Container:
     state, labels = said["State"], said["Config"]["Labels"]
     service = labels[SERVICE]
-    status = Status(service, service.rpartition("-")[2], _state(state), state["Pid"] or None)
+    status = Status(service, kind_of(service), _state(state), state["Pid"] or None)
     status.restarts = said["RestartCount"]
     status.since_ms = _ms(state["StartedAt"])
     exit_code = 0 if state["Status"] == "running" else state["ExitCode"]

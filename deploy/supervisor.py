@@ -55,6 +55,7 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None  # working directory
     stop_timeout_s: float = 0.0  # from SIGTERM to SIGKILL, where it needs more than STOP_TIMEOUT_S
+    facts: Mapping[str, str | int] = field(default_factory=dict)  # shown to people and programs beside its state
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Status:
     since_ms: int = 0
     reason: str = ""
     log: str = ""
+    facts: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Process:
         self.spec = spec
         self.supervisor = supervisor
         self.log = supervisor.folder / "logs" / f"{spec.name}.log"
-        self.status = Status(spec.name, spec.kind, State.STARTING, log=str(self.log))
+        self.status = Status(spec.name, spec.kind, State.STARTING, log=str(self.log), facts=dict(spec.facts))
         self.on_stdout_line: Callable[[str], None] | None = None
         self.changed = asyncio.Event()
         self.child: asyncio.subprocess.Process | None = None

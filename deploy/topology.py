@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +19,14 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from ..mirror.errors import MirrorError
 from ..mirror.link import check_pattern, check_rename, patterns
+from .addresses import counted_up, overlap
 from .errors import TopologyError
 
 FILE_MAX_BYTES = 1 << 20  # thousands of topics; more is some other file
 NAME = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="lower-case letters, digits and '-'")
-EVERYWHERE = ("", "0.0.0.0", "::")
+BROKERS = (1, 3, 5)
+DEFAULT_FACTOR = 3
+MAX_PORT = 65_535
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -47,6 +50,12 @@ class Topic(_Strict):
     tells in what it differs from the file."""
 
     partitions: int = Field(default=1, ge=1, le=10_000, description="How many, from 1 to 10,000.")
+    replication_factor: int | None = Field(
+        default=None,
+        ge=1,
+        description="On how many brokers each partition is kept; by default 3, or as many as there are brokers. From 3 "
+        "on, `min.insync.replicas` is 2 unless `options` say otherwise: what is acknowledged outlives one broker.",
+    )
     options: dict[str, OptionValue] = Field(
         default={}, description="[Topic options](configuration.md#topics), `name: value` each."
     )
@@ -55,24 +64,55 @@ class Topic(_Strict):
 class Datacenter(_Strict):
     """One broker cluster."""
 
-    brokers: int = Field(default=1, ge=1, le=1, description="How many brokers; this release runs one.")
+    brokers: int = Field(
+        default=1,
+        description="How many brokers, 1, 3 or 5: each is a controller, too, and a majority of them must be there. It "
+        "stays as it was at the first start.",
+    )
+    racks: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=[],
+        description="Racks that the brokers stand in by turns; a partition's replicas are spread over them. By default "
+        "the machine that all of them run on is no rack.",
+    )
     listen: str = Field(
         default="127.0.0.1:0",
-        description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092. Port 0 is a free one, from 20000 to "
-        "29999, chosen once and kept; in containers, the next one up from `isthmus compose --port-base`.",
+        description="HOST:PORT for clients, such as 127.0.0.1:9092 or [::1]:9092; of several brokers, that of the "
+        "first, and the next ports are those of the others. Port 0 is a free one for each, from 20000 to 29999, chosen "
+        "once and kept; in containers, the next one up from `isthmus compose --port-base`.",
     )
     options: dict[str, OptionValue] = Field(
         default={}, description="[Broker options](configuration.md#brokers), `name: value` each."
     )
     topics: dict[str, Topic] = Field(default={}, description="Topics to be made, by their names.")
 
+    @field_validator("brokers")
+    @classmethod
+    def _has_a_majority(cls, value: int) -> int:
+        if value in BROKERS:
+            return value
+        if value > 0 and value % 2 == 0:
+            why = f"{value} brokers can lose no more of them than {value - 1} can, since a majority must be there"
+        else:
+            why = "each broker of a datacenter votes, and there are 1, 3 or 5 of them"
+        raise ValueError(f"{why}: set {min(BROKERS, key=lambda count: (count < value, count))}, not {value}")
+
     @field_validator("listen")
     @classmethod
     def _host_and_port(cls, value: str) -> str:
         found = ADDRESS.fullmatch(value)
-        if not found or int(found[2]) > 65_535:
+        if not found or int(found[2]) > MAX_PORT:
             raise ValueError(f"'{value}' is not HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free one)")
         return value
+
+    @property
+    def listens(self) -> list[str]:
+        """HOST:PORT of each broker for clients."""
+        return [counted_up(self.listen, i) for i in range(self.brokers)]
+
+    @property
+    def default_factor(self) -> int:
+        """Replicas of a topic that does not say."""
+        return min(self.brokers, DEFAULT_FACTOR)
 
 
 def _as_value_error(check: Callable[[str], None], value: str) -> None:
@@ -148,10 +188,13 @@ class Topology(_Strict):
         problems = []
         listening: dict[str, str] = {}
         for name, datacenter in self.datacenters.items():
-            if taken_by := next((each for each, there in listening.items() if overlap(there, datacenter.listen)), ""):
-                what = f"{datacenter.listen} is the address of {taken_by} already"
-                problems.append(Misreference(("datacenters", name, "listen"), what))
-            listening[name] = datacenter.listen
+            for address in datacenter.listens:
+                if taken_by := next((each for there, each in listening.items() if overlap(there, address)), ""):
+                    what = f"{address} is the address of {taken_by} already"
+                    problems.append(Misreference(("datacenters", name, "listen"), what))
+                    break
+            listening |= dict.fromkeys(datacenter.listens, name)
+            problems += [Misreference(("datacenters", name, *loc), what) for loc, what in impossible(datacenter)]
         for i, mirror in enumerate(self.mirrors):
             for end in ("source", "target"):
                 if (name := getattr(mirror, end)) not in self.datacenters:
@@ -175,12 +218,18 @@ class Topology(_Strict):
         return self
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether two HOST:PORT cannot both be listened on: the ports are equal, and the hosts, or one is all hosts."""
-    parts = [address.rpartition(":") for address in (one, other)]
-    hosts = ["127.0.0.1" if host == "localhost" else host.strip("[]") for host, _, _ in parts]
-    ports = [port for _, _, port in parts]
-    return ports[0] == ports[1] != "0" and (hosts[0] == hosts[1] or any(host in EVERYWHERE for host in hosts))
+def impossible(datacenter: Datacenter) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What a datacenter asks for and cannot have: where in it, and what."""
+    count = datacenter.brokers
+    brokers = "1 broker" if count == 1 else f"{count} brokers"
+    if int(datacenter.listens[-1].rpartition(":")[2]) > MAX_PORT:
+        yield ("listen",), f"{brokers} have as many ports, and there is none after {MAX_PORT}: begin with a smaller one"
+    if len(datacenter.racks) > count:
+        yield ("racks",), f"{len(datacenter.racks)} racks for {brokers}: leave out those that would stay empty"
+    for name, topic in datacenter.topics.items():
+        if (topic.replication_factor or 1) > count:
+            what = f"{topic.replication_factor} replicas are on as many brokers, not on {brokers}"
+            yield ("topics", name, "replication_factor"), f"{what}: write less, or set `brokers`"
 
 
 KEY = "[key]"  # what pydantic puts behind a key that is wrong itself
@@ -267,8 +316,6 @@ def explain(error: dict[str, Any]) -> str:
             return "is missing"
         case "string_pattern_mismatch":
             return f"'{error['input']}' may hold lower-case letters, digits and '-' only, 63 at most, the first no '-'"
-        case "less_than_equal" if error["loc"][-1:] == ("brokers",):
-            return "this release runs one broker a datacenter: set 1"
         case "value_error":
             return str(error["ctx"]["error"])
         case "string_type" | "dict_type" | "model_type" | "list_type" as wanted:

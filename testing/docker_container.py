@@ -21,7 +21,8 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from ..deploy import engine
-from ..deploy.launch import listener_arguments, plain
+from ..deploy.launch import listener_arguments
+from ..deploy.nodes import plain
 from .choice import Backend, require_docker
 from .choice import image as own_image
 from .container import IsthmusContainer, Option

@@ -33,6 +33,11 @@ class Ports:
         self._held.append(held)
         return int(held.getsockname()[1])
 
+    def held(self, listen: str, what: str) -> str:
+        """HOST:PORT of a port that is held, as `listen` says it, where 0 is any free one."""
+        host, _, port = listen.rpartition(":")
+        return f"{host}:{self.take(host, int(port), what)}"
+
     def release(self) -> None:
         for held in self._held:
             held.close()

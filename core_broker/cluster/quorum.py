@@ -112,6 +112,7 @@ class MetadataQuorum:
         self._flushing: asyncio.Task[None] | None = None
         self._applying: asyncio.Task[None] | None = None
         self._exchanges: dict[int, asyncio.Task[None]] = {}  # by request id
+        self._lost: dict[int, None] = {}  # nodes to which the connection broke, or was refused, at the last request
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
         self._tokens: dict[int, Callable[[m.Response], None]] = {}
@@ -167,6 +168,12 @@ class MetadataQuorum:
         return self.raft.role.voters, self.raft.role.observers
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether no majority can be there: by the last requests, the connections to too many voters broke."""
+        ids = self.voters.ids
+        return 2 * len([each for each in ids if each not in self._lost]) <= len(ids)
+
+    @property
     def voters(self) -> VoterSet:
         return self.member.configured if self.raft is None else self.raft.voters.last
 
@@ -183,8 +190,15 @@ class MetadataQuorum:
             await take()
 
     async def changed(self) -> None:
-        """Wait until something was applied, or the leader has changed."""
+        """Wait until something was applied, or the leader has changed, or `is_cut_off`."""
         await self._progress.wait()
+
+    async def unless_cut_off(self, work: asyncio.Future[Any]) -> None:
+        """Wait for what needs a majority, until there can be none."""
+        while not work.done() and not self.is_cut_off:
+            changed = asyncio.ensure_future(self.changed())
+            await asyncio.wait([work, changed], return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
 
     # --- Life ---------------------------------------------------------------------------------------------------------
 
@@ -253,7 +267,7 @@ class MetadataQuorum:
         self._feed(m.Resign(self.now_ms()))
         try:
             async with asyncio.timeout(RESIGN_TIMEOUT_S):
-                while self.raft is raft and raft.leader_id in (m.NO_NODE, raft.me.id):
+                while self.raft is raft and raft.leader_id in (m.NO_NODE, raft.me.id) and not self.is_cut_off:
                     await self.changed()
         except TimeoutError:
             pass
@@ -664,7 +678,17 @@ class MetadataQuorum:
             event = m.Failed(self.now_ms(), send.id)
         finally:
             self._exchanges.pop(send.id, None)
+        self._note_reached(send.node_id, not (isinstance(event, m.Failed) and event.is_lost))
         self._feed(event)
+
+    def _note_reached(self, node_id: int, is_reached: bool) -> None:
+        was_cut_off = self.is_cut_off
+        if is_reached:
+            self._lost.pop(node_id, None)
+        else:
+            self._lost[node_id] = None
+        if self.is_cut_off != was_cut_off:
+            self._tell()
 
 
 def _leader_change(node_id: int, effect: m.AppendLeaderChange) -> control_records.LeaderChangeMessage:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from isthmus.deploy.chosen import keep_addresses
 from isthmus.deploy.compose import compose_file, published
 from isthmus.deploy.errors import DeployError
-from isthmus.deploy.launch import PORT_BASE, keep_addresses
+from isthmus.deploy.launch import PORT_BASE
 from isthmus.deploy.project import ComposeProject
 from isthmus.deploy.supervisor import State, Status
 from isthmus.deploy.topology import Topology

@@ -142,7 +142,7 @@ ONE = "datacenters:\n  here: {}\n"
     [
         (ONE + "mirors: []\n", 4, "is not a key of this part"),
         (ONE + "mirrors:\n  - {name: m, source: hree, target: here, topics: [a]}\n", 5, "did you mean 'here'?"),
-        ("datacenters:\n  here: {brokers: 3}\n", 3, "set 1"),
+        ("datacenters:\n  here: {brokers: 2}\n", 3, "set 3"),
         ("datacenters:\n  here: {\n", 4, "is not YAML"),
         ("datacenters:\n  here: {listen: 9092}\n", 3, ""),
         ("", 1, "is missing"),

@@ -84,8 +84,8 @@ def test_a_worker_that_cannot_start() -> None:
     ("text", "words"),
     [
         (
-            "name: x\ndatacenters: {a: {brokers: 3}}",
-            "the topology's text:2: datacenters.a.brokers: this release runs one",
+            "name: x\ndatacenters: {a: {brokers: 2}}",
+            "the topology's text:2: datacenters.a.brokers: 2 brokers can lose no more of them than 1 can",
         ),
         ("name: x\ndatacenters: [", "the topology's text:2: is not YAML"),
         (Path("no/such/file.yaml"), "no/such/file.yaml: cannot be read: No such file or directory"),

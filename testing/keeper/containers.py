@@ -106,8 +106,8 @@ class DockerTopology:
         remove_left_folders()
         self._folder = make_folder()
         for name, datacenter in self.topology.datacenters.items():
-            host, _, port = (datacenter.listen if self.fixed_ports else f"{LOOPBACK}:0").rpartition(":")
-            self.addresses[name] = f"{host}:{self._ports.take(host, int(port), f'datacenter {name}')}"
+            listens = datacenter.listens if self.fixed_ports else [f"{LOOPBACK}:0"] * datacenter.brokers
+            self.addresses[name] = ",".join(self._ports.held(each, f"datacenter {name}") for each in listens)
         file = self._folder / "compose.json"
         file.write_text(json.dumps(self._document(self._folder), indent=1))
         compose = (*engine.compose_command(), "--project-name", self._project, "--file", str(file))
@@ -120,12 +120,8 @@ class DockerTopology:
 
     def _document(self, folder: Path) -> dict[str, Any]:
         """The topology's compose document, with the ports that were taken, and our label on everything."""
-        datacenters = {
-            name: datacenter.model_copy(update={"listen": self.addresses[name]})
-            for name, datacenter in self.topology.datacenters.items()
-        }
         places = {worker.name: place(worker, self.file, folder) for worker in self.topology.workers}
-        made = document(self.topology.model_copy(update={"datacenters": datacenters}), places)
+        made = document(self.topology, places, addresses=self.addresses)
         made["services"].pop(LEFT_OUT, None)
         made["volumes"].pop(f"{LEFT_OUT}-data", None)
         for kind in ("services", "networks", "volumes"):

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...deploy.chosen import Cluster
 from ...deploy.errors import DeployError
-from ...deploy.launch import START_TIMEOUT_S, Layout, broker_arguments, launch, mirror_arguments, python
+from ...deploy.launch import START_TIMEOUT_S, Layout, launch, mirror_arguments, python
+from ...deploy.nodes import Node, cluster_id
 from ...deploy.supervisor import ProcessSpec, State, Supervisor
 from ...deploy.topology import Mirror, Topology
 from ..errors import IsthmusTestingError
@@ -33,7 +36,7 @@ _LOG_HINT = re.compile(r" \(log: [^)]*\)")  # of a folder that is removed with t
 
 @dataclass(frozen=True)
 class Line:
-    """A mirror's way to its target. listener, port: of the target's broker, for this mirror alone."""
+    """A mirror's way to a broker of its target. listener, port: of that broker, for this mirror alone."""
 
     relay: Relay
     listener: str
@@ -44,20 +47,19 @@ class Line:
 class FaultyLayout(Layout):
     """A layout whose mirrors go through relays."""
 
-    lines: dict[str, Line]  # by mirror
+    lines: dict[str, list[Line]]  # by mirror; to each broker of its target, by their ids
 
-    def broker(self, name: str) -> ProcessSpec:
-        lines = [self.lines[link.name] for link in self.topology.mirrors if link.target == name]
-        main = f"PLAINTEXT://{self.addresses[name]}"
-        listeners = [main, *(f"{each.listener}://{HOST}:{each.port}" for each in lines)]
-        told = [main, *(f"{each.listener}://{each.relay.address}" for each in lines)]
-        data = str(self.folder / "data" / name)
-        arguments = broker_arguments(self.topology.datacenters[name], data, listeners, told)
-        command = (*python("core_broker"), *arguments)
-        return ProcessSpec(f"{name}-broker", command, "broker")
+    def listeners(self, node: Node) -> tuple[list[str], list[str]]:
+        mirrors = [link.name for link in self.topology.mirrors if link.target == node.datacenter]
+        lines = [self.lines[name][(node.node_id or 1) - 1] for name in mirrors]
+        [main, *rest], _ = super().listeners(node)
+        main = main if "://" in main else f"PLAINTEXT://{main}"
+        listeners = [main, *rest, *(f"{each.listener}://{HOST}:{each.port}" for each in lines)]
+        return listeners, [main, *(f"{each.listener}://{each.relay.address}" for each in lines)]
 
     def mirror(self, link: Mirror) -> ProcessSpec:
-        arguments = mirror_arguments(link, self.addresses[link.source], self.lines[link.name].relay.address)
+        relays = ",".join(each.relay.address for each in self.lines[link.name])
+        arguments = mirror_arguments(link, self.addresses[link.source], relays)
         return ProcessSpec(f"{link.name}-mirror", (*python("mirror"), *arguments), "mirror")
 
 
@@ -70,7 +72,7 @@ class LocalTopology:
         self.fixed_ports = fixed_ports
         self.addresses: dict[str, str] = {}
         self._ports = Ports()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, list[Line]] = {}
         self._folder: Path | None = None
         self._supervisor: Supervisor | None = None
 
@@ -79,21 +81,29 @@ class LocalTopology:
         check(self.topology)
         remove_left_folders()
         self._folder = make_folder()
+        clusters: dict[str, Cluster] = {}
         for name, datacenter in self.topology.datacenters.items():
-            host, _, port = (datacenter.listen if self.fixed_ports else f"{HOST}:0").rpartition(":")
-            self.addresses[name] = f"{host}:{self._ports.take(host, int(port), f'datacenter {name}')}"
+            listens = datacenter.listens if self.fixed_ports else [f"{HOST}:0"] * datacenter.brokers
+            self.addresses[name] = ",".join(self._ports.held(each, f"datacenter {name}") for each in listens)
+            if datacenter.brokers > 1:
+                controllers = [f"{HOST}:{self._ports.take(HOST)}" for _ in listens]
+                clusters[name] = Cluster(cluster_id(os.urandom(16)), controllers)
         for number, link in enumerate(self.topology.mirrors):
-            way_in = self._ports.take(HOST)
-            relay = Relay((HOST, way_in))
-            relay.bind()
-            self._lines[link.name] = Line(relay, f"WAN{number}", way_in)
-            relay.start()
-        layout = FaultyLayout(self.topology, self.file, self._folder, self.addresses, self._lines)
+            count = self.topology.datacenters[link.target].brokers
+            self._lines[link.name] = [self._line(f"WAN{number}") for _ in range(count)]
+        layout = FaultyLayout(self.topology, self.file, self._folder, self.addresses, clusters, self._lines)
         self._supervisor = Supervisor(self._folder)
         try:
             await launch(layout, self._supervisor)
         except DeployError as error:
             raise IsthmusTestingError(_LOG_HINT.sub("", str(error))) from None
+
+    def _line(self, listener: str) -> Line:
+        way_in = self._ports.take(HOST)
+        relay = Relay((HOST, way_in))
+        relay.bind()
+        relay.start()
+        return Line(relay, listener, way_in)
 
     async def stop(self) -> None:
         """End everything; nothing is left of it."""
@@ -101,7 +111,7 @@ class LocalTopology:
             for process in self._supervisor.processes.values():
                 process.signal(signal.SIGCONT)
             await self._supervisor.stop()
-        for line in self._lines.values():
+        for line in (each for lines in self._lines.values() for each in lines):
             line.relay.close()
         self._ports.release()
         if self._folder:
@@ -131,10 +141,12 @@ class LocalTopology:
         await self.ready(part, START_TIMEOUT_S)
 
     async def cut(self, link: Mirror) -> None:
-        self._lines[link.name].relay.cut()
+        for line in self._lines[link.name]:
+            line.relay.cut()
 
     async def heal(self, link: Mirror) -> None:
-        self._lines[link.name].relay.mend()
+        for line in self._lines[link.name]:
+            line.relay.mend()
 
     async def log(self, part: Part) -> str:
         with contextlib.suppress(FileNotFoundError):

@@ -107,8 +107,8 @@ def test_a_broker_may_end_its_stop_by_itself_before_docker_kills_it(tmp_path):
     options = "{a: {options: {shutdown.timeout.ms: 90500}}, b: {options: {shutdown.timeout.ms: soon}}}"
     made = document(topology(f"datacenters: {options}\n", tmp_path), {})["services"]
     assert [made[f"{name}-broker"]["stop_grace_period"] for name in "ab"] == ["101s", "70s"]
-    layout = Layout(topology(f"datacenters: {options}\n", tmp_path), FLIGHTS, tmp_path, {"a": "h:1", "b": "h:2"})
-    assert [layout.broker(name).stop_timeout_s for name in "ab"] == [101, 70]  # nor before the supervisor does
+    layout = Layout(topology(f"datacenters: {options}\n", tmp_path), FLIGHTS, tmp_path, {"a": "h:1", "b": "h:2"}, {})
+    assert [layout.brokers(name)[0].stop_timeout_s for name in "ab"] == [101, 70]  # nor before the supervisor does
 
 
 def test_ports_are_on_loopback_and_advertised_as_they_are_published():
@@ -306,3 +306,55 @@ def test_without_a_name_it_is_printed(tmp_path, monkeypatch):
     code, text, _ = isthmus("-f", "t.yaml")
     assert code == 0 and list(read(text)["services"]) == ["a-broker", "spark"]
     assert "--check needs the file" in str(isthmus("-f", "t.yaml", "--check")[2])
+
+
+# --- Several brokers ------------------------------------------------------------------------------------------------
+
+THREE = """\
+datacenters:
+  a: {brokers: 3, racks: [x, y, z], topics: {t: {partitions: 6}, few: {replication_factor: 1}}}
+  b: {}
+mirrors: [{name: b-a, source: b, target: a, topics: [u]}]
+"""
+
+
+def arguments_of(service: dict[str, Any]) -> dict[str, str]:
+    return dict(each.removeprefix("--set=").split("=", 1) for each in service["command"] if "=" in each)
+
+
+def test_several_brokers_are_services_that_know_each_other(tmp_path):
+    made = document(topology(THREE, tmp_path), {})
+    names = ["a-broker-1", "a-broker-2", "a-broker-3"]
+    brokers = [made["services"][name] for name in names]
+    options = [arguments_of(each) for each in brokers]
+    assert [each["node.id"] for each in options] == ["1", "2", "3"]
+    assert [each["broker.rack"] for each in options] == ["x", "y", "z"]
+    voters = ",".join(f"{i}@{name}:9094" for i, name in enumerate(names, 1))
+    assert {each["controller.quorum.voters"] for each in options} == {voters}
+    assert len({each["cluster.id"] for each in options}) == 1
+    for number, (name, broker) in enumerate(zip(names, brokers, strict=True)):
+        assert broker["ports"] == [f"127.0.0.1:{PORT_BASE + number}:9093"]
+        assert broker["volumes"] == [f"a-data-{number + 1}:/data"] and broker["networks"] == ["a", "wan"]
+        told = arguments_of(broker)["advertised.listeners"].split(",")
+        assert told == [
+            f"INSIDE://{name}:9092",
+            f"OUTSIDE://127.0.0.1:{PORT_BASE + number}",
+            f"CONTROLLER://{name}:9094",
+        ]
+        BrokerConfig({key: value for key, value in arguments_of(broker).items() if not key.startswith("--")})
+    assert list(made["volumes"]) == ["a-data-1", "a-data-2", "a-data-3", "b-data", "spark-data"]
+    assert made["services"]["b-broker"]["ports"] == [f"127.0.0.1:{PORT_BASE + 3}:9093"]
+
+
+def test_who_needs_a_datacenter_waits_for_all_its_brokers_and_is_told_of_them(tmp_path):
+    made = document(topology(THREE, tmp_path), {})["services"]
+    everyone = "a-broker-1:9092,a-broker-2:9092,a-broker-3:9092"
+    topics = made["a-topics"]
+    assert list(topics["depends_on"]) == ["a-broker-1", "a-broker-2", "a-broker-3"]
+    assert topics["environment"] == {"ISTHMUS_BOOTSTRAP": everyone}
+    assert topics["command"][0].splitlines() == [
+        "isthmus topic create t --if-missing --partitions=6 --replication-factor=3",
+        "isthmus topic create few --if-missing --partitions=1 --replication-factor=1 --set=min.insync.replicas=1",
+    ]
+    mirror = made["b-a-mirror"]
+    assert f"--target={everyone}" in mirror["command"] and list(mirror["depends_on"]) == ["b-broker", "a-topics"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
+from isthmus.deploy.chosen import FREE_PORTS, KEPT
 from isthmus.deploy.errors import DeployError
-from isthmus.deploy.launch import FREE_PORTS, KEPT, Layout, last_words
+from isthmus.deploy.launch import Layout, last_words
+from isthmus.deploy.nodes import factor_of, lasting_cluster_id, topic_options
 from isthmus.deploy.topology import Topology, parse
 
 from .test_topology import FLIGHTS
@@ -65,7 +68,7 @@ def test_a_host_that_is_not_of_this_machine_is_named(tmp_path):
 
 
 def test_no_free_port_at_all_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("isthmus.deploy.launch.FREE_PORTS", range(20_000, 20_001))
+    monkeypatch.setattr("isthmus.deploy.chosen.FREE_PORTS", range(20_000, 20_001))
     with socket.create_server((HOST, 20_000)), pytest.raises(DeployError, match="from 20000 to 20000 is in use"):
         ports(tmp_path, a=f"{HOST}:0")
 
@@ -79,6 +82,86 @@ def test_a_damaged_file_of_addresses_is_named_with_the_way_out(tmp_path, damaged
         ports(tmp_path, a=f"{HOST}:0")
     (tmp_path / KEPT).unlink()
     assert ports(tmp_path, a=f"{HOST}:0")
+
+
+THREE = parse("name: t\ndatacenters: {a: {brokers: 3, racks: [x, y]}, b: {}}", "t.yaml")
+ONE = parse("name: t\ndatacenters: {a: {}, b: {}}", "t.yaml")
+
+
+def options_of(command: tuple[str, ...]) -> dict[str, str]:
+    pairs = (each.removeprefix("--set=").partition("=") for each in command if each.startswith("--set="))
+    return {name: value for name, _, value in pairs}
+
+
+def test_several_brokers_are_told_of_each_other_and_of_nobody_else(tmp_path):
+    layout = Layout.make(THREE, FLIGHTS, tmp_path)
+    specs = layout.brokers("a")
+    assert [each.name for each in specs] == ["a-broker-1", "a-broker-2", "a-broker-3"]
+    assert [each.facts for each in specs] == [{"datacenter": "a", "node_id": i} for i in (1, 2, 3)]
+    options = [options_of(each.command) for each in specs]
+    assert [each["node.id"] for each in options] == ["1", "2", "3"]
+    assert [each["broker.rack"] for each in options] == ["x", "y", "x"]
+    for name in ("cluster.id", "controller.quorum.voters", "controller.listener.names"):
+        assert len({each[name] for each in options}) == 1
+    listens = [tuple(each for each in spec.command if each.startswith("--listen=")) for spec in specs]
+    clients = [mine.removeprefix("--listen=PLAINTEXT://") for mine, _ in listens]
+    controllers = [theirs.removeprefix("--listen=CONTROLLER://") for _, theirs in listens]
+    assert layout.addresses["a"] == ",".join(clients)
+    voters = ",".join(f"{i}@{address}" for i, address in enumerate(controllers, 1))
+    assert options[0]["controller.quorum.voters"] == voters
+    assert len({*clients, *controllers, layout.addresses["b"]}) == 7
+    assert len({each for spec in specs for each in spec.command if each.startswith("--data=")}) == 3
+
+
+def test_one_broker_is_told_nothing_of_a_cluster(tmp_path):
+    [spec] = Layout.make(ONE, FLIGHTS, tmp_path).brokers("a")
+    assert spec.name == "a-broker" and f"--data={tmp_path}/data/a" in spec.command
+    assert not options_of(spec.command)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [KEPT]
+
+
+def test_a_cluster_has_its_id_and_controllers_again(tmp_path):
+    first = Layout.make(THREE, FLIGHTS, tmp_path).clusters["a"]
+    Layout.make(ONE, FLIGHTS, tmp_path)  # whose file does not forget it
+    assert Layout.make(THREE, FLIGHTS, tmp_path).clusters["a"] == first
+    host, _, port = first.controllers[1].rpartition(":")
+    with socket.create_server((host, int(port))):
+        moved = Layout.make(THREE, FLIGHTS, tmp_path).clusters["a"]
+    assert moved.id == first.id and moved.controllers[1] not in first.controllers
+    assert [moved.controllers[0], moved.controllers[2]] == [first.controllers[0], first.controllers[2]]
+
+
+@pytest.mark.parametrize(("made", "then", "place", "was"), [(THREE, ONE, "a/2", 3), (ONE, THREE, "a", 1)])
+def test_data_of_another_number_of_brokers_is_not_left_lying(tmp_path, made, then, place, was):
+    Layout.make(made, FLIGHTS, tmp_path)
+    (tmp_path / "data" / place).mkdir(parents=True)
+    (tmp_path / "data" / place / "meta.properties").touch()
+    with pytest.raises(
+        DeployError, match=rf"datacenter a has the data of {was} broker.*: set brokers: {was}, or remove"
+    ):
+        Layout.make(then, FLIGHTS, tmp_path)
+    Layout.make(made, FLIGHTS, tmp_path)
+
+
+def test_few_replicas_do_not_wait_for_two_in_sync():
+    text = (
+        "name: t\ndatacenters: {a: {brokers: 3, topics: {one: {replication_factor: 1}, all: {}}}, b: {topics: {x: {}}}}"
+    )
+    datacenters = parse(text, "t.yaml").datacenters
+    topics = datacenters["a"].topics
+    assert topic_options(datacenters["a"], topics["one"]) == {"min.insync.replicas": "1"}
+    assert (
+        topic_options(datacenters["a"], topics["all"])
+        == topic_options(datacenters["b"], datacenters["b"].topics["x"])
+        == {}
+    )
+    assert [factor_of(datacenters["a"], topics[name]) for name in ("one", "all")] == [1, 3]
+
+
+def test_a_cluster_id_is_one_that_brokers_take():
+    ids = [lasting_cluster_id("t", f"dc{i}") for i in range(300)]
+    assert len(set(ids)) == 300 and all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", each) for each in ids)
+    assert ids[7] == lasting_cluster_id("t", "dc7")
 
 
 def test_why_a_supervisor_gave_up_is_its_last_error_to_the_end(tmp_path):

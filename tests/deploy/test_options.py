@@ -37,3 +37,24 @@ def test_where_a_broker_listens_everywhere_the_file_says_what_clients_are_told()
         check_options(parse(text, "t.yaml"), text, "t.yaml", SET_BY_TOPOLOGY)
     text = EVERYWHERE % ', options: {advertised.listeners: "PLAINTEXT://h:1"}'
     check_options(parse(text, "t.yaml"), text, "t.yaml")
+
+
+@pytest.mark.parametrize(
+    ("datacenter", "said"),
+    [
+        ("options: {node.id: 7}", "options.node.id: the topology says this to each of several brokers: leave it out"),
+        ("options: {broker.rack: a}", "options.broker.rack: `racks` of the datacenter says this: leave it out"),
+        ("listen: '0.0.0.0:9'", "listen: several brokers are told to clients one by one: write an address"),
+        (
+            "listen: 'h:9', options: {metrics.listener: 'h:7'}",
+            "listener: h:9 is the address of a (listen) already",
+        ),
+    ],
+)
+def test_several_brokers_are_not_given_what_each_must_have_for_itself(datacenter: str, said: str) -> None:
+    text = f"name: t\ndatacenters: {{a: {{brokers: 3, {datacenter}}}}}\n"
+    with pytest.raises(TopologyError) as caught:
+        check_options(parse(text, "t.yaml"), text, "t.yaml", SET_BY_TOPOLOGY)
+    assert said in str(caught.value)
+    alone = text.replace("brokers: 3, ", "")
+    assert "listen" in datacenter or check_options(parse(alone, "t.yaml"), alone, "t.yaml") is None

@@ -72,11 +72,35 @@ def test_defaults(tmp_path):
         ),
         (
             ("here: {}", "here: {topics: {topics: {partition: 3}}}"),
-            "partition: is not a key of this part, which has partitions, options: did you mean",
+            "partition: is not a key of this part, which has partitions, replication_factor, options: did you mean",
         ),
-        (("here: {}", "here: {xyz: 1}"), "xyz: is not a key of this part, which has brokers, listen, options, topics"),
+        (
+            ("here: {}", "here: {xyz: 1}"),
+            "xyz: is not a key of this part, which has brokers, racks, listen, options, topics",
+        ),
         (("topics: [a]", "topics: [a]\n    rename: x"), "t.yaml:10: mirrors.0.rename: Value error, 'x'"),
-        (("here: {}", "here: {brokers: 3}"), "t.yaml:3: datacenters.here.brokers: this release runs one broker"),
+        (
+            ("here: {}", "here: {brokers: 4}"),
+            "t.yaml:3: datacenters.here.brokers: 4 brokers can lose no more of them than 3 can, since a majority must "
+            "be there: set 5, not 4",
+        ),
+        (
+            ("here: {}", "here: {brokers: 0}"),
+            "here.brokers: each broker of a datacenter votes, and there are 1, 3 or 5",
+        ),
+        (("here: {}", "here: {racks: [a, b]}"), "here.racks: 2 racks for 1 broker: leave out"),
+        (
+            ("here: {}", "here: {brokers: 3, listen: 'h:65534'}"),
+            "here.listen: 3 brokers have as many ports, and there is none after 65535",
+        ),
+        (
+            ("here: {}", "here: {brokers: 3, listen: 'h:9090'}\n  other: {listen: 'h:9092'}"),
+            "t.yaml:4: datacenters.other.listen: h:9092 is the address of here already",
+        ),
+        (
+            ("here: {}", "here: {topics: {a: {replication_factor: 2}}}"),
+            "topics.a.replication_factor: 2 replicas are on as many brokers, not on 1 broker: write less",
+        ),
         (("here: {}", "here: {listen: nowhere}"), "t.yaml:3: datacenters.here.listen: 'nowhere' is not HOST:PORT"),
         (("name: two", "name: Two!"), "t.yaml:1: name: 'Two!' may hold lower-case letters"),
         (("here: {}", "here: {}\n  here: {}"), 't.yaml:4: is not YAML that can be used: found duplicate key "here"'),

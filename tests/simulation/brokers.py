@@ -69,6 +69,12 @@ class Cluster:
             running.cancel()
         self.hosts[number].kill(power=power)
 
+    async def stop(self, number: int) -> None:
+        """Stop one in the controlled way."""
+        host = self.hosts[number]
+        assert host.broker is not None and host.machine.process is not None
+        await host.machine.process.outcome(host.broker.stop())
+
     async def heal(self) -> None:
         """End all faults."""
         self.sim.network.heal()
