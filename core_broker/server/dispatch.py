@@ -151,7 +151,6 @@ DIFFERENCES: dict[int, str] = {
     "keeps (INVALID_CONFIG), see configuration.md. Client metrics and groups (kinds 16 and 32) have no options "
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
-    45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "

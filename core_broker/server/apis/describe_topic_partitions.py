@@ -17,7 +17,7 @@ from ....protocol.messages.describe_topic_partitions import (
     Response,
 )
 from ....protocol.primitives import ZERO_UUID
-from ...cluster.image import TopicImage
+from ...cluster.image import MetadataImage, TopicImage
 from ...cluster.topic_names import is_internal
 from .._context import Context
 from ..encoded_topics import ALL_TOPIC_OPERATIONS, tell_lost
@@ -46,7 +46,8 @@ def handle(request: Request, context: Context) -> Response:
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        found = _topic(topic, first, left, context.services.replicas.leaderless.get(name, frozenset()))
+        services = context.services
+        found = _topic(topic, services.image, first, left, services.replicas.leaderless.get(name, frozenset()))
         response.topics.append(found)
         left -= len(found.partitions)
         last = first + len(found.partitions)
@@ -70,7 +71,9 @@ def _names(request: Request, context: Context) -> list[str]:
     return names
 
 
-def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    topic: TopicImage, image: MetadataImage, first: int, count: int, lost: Set[int]
+) -> DescribeTopicPartitionsResponseTopic:
     indexes = sorted(topic.partitions)[first : first + count]
     rows = []
     for index in indexes:
@@ -81,8 +84,9 @@ def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> Describ
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            eligible_leader_replicas=[],
-            last_known_elr=[],
+            eligible_leader_replicas=list(partition.elr),
+            last_known_elr=list(partition.last_known_elr),
+            offline_replicas=[each for each in partition.replicas if not image.has_online(each, partition)],
         )
         if index in lost:
             tell_lost(row)
