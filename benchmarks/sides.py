@@ -21,9 +21,9 @@ from integration_tests.peers.peers import (
     POM,
     Cluster,
     Node,
-    brokers_known_to,
     cluster,
     cpu_seconds,
+    metadata,
     rss_bytes,
 )
 
@@ -122,7 +122,7 @@ class Side:
         port = int(self.address.rpartition(":")[2])
         while age_s(self.pid) < READY_TIMEOUT_S:
             with contextlib.suppress(OSError):
-                if brokers_known_to(port):
+                if metadata(port)[0]:
                     return age_s(self.pid)
             time.sleep(READY_POLL_S)
         raise RuntimeError(f"{self.name} on {self.address} did not answer within {READY_TIMEOUT_S} s")

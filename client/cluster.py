@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # Kafka's retry.backoff.ms and retr
 START_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_S = 300.0  # then the metadata of all topics in use is refreshed
 REBOOTSTRAP_MS = 300_000  # Kafka's metadata.recovery.rebootstrap.trigger.ms
-SILENT_S = 2.0  # a broker that owes an answer for this long may hang: if there is another one, it is asked instead
+HEDGE_S = 0.5  # a broker that owes an answer for this long is not asked what another one can answer, too
 TOPICS_MAX = 10_000  # kept in the metadata
 NAMES_SHOWN = 5  # topics named in an error
 
@@ -41,6 +41,10 @@ class TopicMetadata:
     topic_id: bytes = ZERO_UUID
     leaders: dict[int, int] = field(default_factory=dict)  # partition -> node; -1: none
     epochs: dict[int, int] = field(default_factory=dict)
+
+
+class NoOtherBroker(ConnectionLost):
+    """All addresses were tried."""
 
 
 class Client:
@@ -67,6 +71,9 @@ class Client:
         self.client_id = client_id
         self.runtime = runtime or system()
         self._rebootstrap_s = rebootstrap_ms / 1000
+        self._unreached: dict[
+            str, None
+        ] = {}  # addresses to which the last attempt of a connection has failed, or goes on
         self._unanswered_since: float | None = None  # loop time of the first metadata request since the last answer
         self.cluster_id: str | None = None
         self.controller_id = -1
@@ -142,53 +149,72 @@ class Client:
         """A live connection to a node; None: to any. `lane` separates requests that wait from those that must not.
         Raises ConnectionLost if there is none within the time."""
         self.check_open()
-        if found := self._least_silent(lane) if node_id is None else self.open_connection(node_id, lane):
+        if found := self._least_silent(lane, {}) if node_id is None else self.open_connection(node_id, lane):
             return found
         node = f"node {node_id} ({self.nodes.get(node_id, 'unknown')})" if node_id is not None else "any broker"
         async with self.operation(f"connecting to {node}", timeout_ms) as operation:
             if node_id is not None:
                 return await self._connection(node_id, lane, operation)
-            return await self._any_connection(lane, operation)
-
-    def _least_silent(self, lane: str, most_s: float = SILENT_S) -> Connection | None:
-        """The connection whose broker is the least behind with its answers, if that is less than most_s."""
-        silent: dict[str, float] = {}
-        for each in self._connections.values():
-            silent[each.address] = max(silent.get(each.address, 0.0), each.silent_s)
-        alive = [each for (_, other), each in self._connections.items() if other == lane and each.alive]
-        found = min(alive, key=lambda each: silent[each.address], default=None)
-        return found if found is not None and silent[found.address] < most_s else None
+            return await self._any_connection(lane, {}, operation)
 
     def open_connection(self, node_id: int, lane: str = "main") -> Connection | None:
         """The connection to a node if there is one now."""
         found = self._connections.get((node_id, lane))
         return found if found is not None and found.alive else None
 
-    async def _any_connection(self, lane: str, operation: Operation) -> Connection:
+    def _least_silent(self, lane: str, tried: Mapping[str, None], most_s: float = HEDGE_S) -> Connection | None:
+        """An open connection to an address not `tried`: the one whose broker is the least behind with its answers, if
+        that is less than most_s."""
+        silent = self._silent_s()
+        alive = [each for (_, other), each in self._connections.items() if other == lane and each.alive]
+        found = min(
+            (each for each in alive if each.address not in tried), key=lambda each: silent[each.address], default=None
+        )
+        return found if found is not None and silent[found.address] < most_s else None
+
+    def _silent_s(self) -> dict[str, float]:
+        """For how long each broker has owed an answer, by its address."""
+        found: dict[str, float] = {}
+        for each in self._connections.values():
+            found[each.address] = max(found.get(each.address, 0.0), each.silent_s)
+        return found
+
+    async def _any_connection(self, lane: str, tried: dict[str, None], operation: Operation) -> Connection:
         """To a node that is known, or to a bootstrap address if none of these can be reached (KIP-899). Each gets its
-        share of the time, because any of them may hang."""
+        share of the time, because any of them may hang. Those in `tried` are left out, and the others added to it."""
+        silent = self._silent_s()
+        nodes = [node for node in sorted(self.nodes) if self.open_connection(node, lane) is None]
+        self.runtime.random.shuffle(nodes)
+        nodes.sort(key=lambda node: (self.nodes[node] in self._unreached, silent.get(self.nodes[node], 0.0)))
+        known = list(self.nodes.values())
+        bootstrap = [address for address in dict.fromkeys(self.bootstrap) if address not in known]
+        left = len(nodes) + len(bootstrap)
+        error: Exception = NoOtherBroker(f"no other broker than {', '.join(tried)} is known")
+        for node in nodes:
+            address = self.nodes.get(node)
+            if address is None or address in tried:
+                continue
+            tried[address] = None
+            try:
+                return await self._connection(node, lane, operation, operation.remaining_ms / left)
+            except ClientError as failed:
+                self.check_open()
+                error, left = failed, left - 1
+        if found := self._least_silent(lane, tried, float("inf")):
+            return found
         async with self._connecting.setdefault((-1, lane), asyncio.Lock()):
-            if found := self._least_silent(lane):
-                return found
-            nodes = [node for node in sorted(self.nodes) if self.open_connection(node, lane) is None]
-            self.runtime.random.shuffle(nodes)
-            known = list(self.nodes.values())
-            bootstrap = [address for address in dict.fromkeys(self.bootstrap) if address not in known]
-            left = len(nodes) + len(bootstrap)
-            error: Exception = ConnectionLost("no address")
-            for node in nodes:
-                try:
-                    return await self._connection(node, lane, operation, operation.remaining_ms / left)
-                except ClientError as failed:
-                    error, left = failed, left - 1
-            if found := self._least_silent(lane, float("inf")):
+            if found := self._least_silent(lane, tried, float("inf")):
                 return found
             for address in bootstrap:
+                if address in tried:
+                    continue
+                tried[address] = None
                 try:
                     return await self._connect((-1, lane), address, operation.remaining_ms / left)
                 except ClientError as failed:
+                    self.check_open()
                     error, left = failed, left - 1
-            raise error
+        raise error
 
     async def _connection(
         self, node_id: int, lane: str, operation: Operation, most_ms: float = CONNECT_TIMEOUT_MS
@@ -202,7 +228,9 @@ class Client:
             return await self._connect((node_id, lane), address, min(most_ms, operation.remaining_ms))
 
     async def _connect(self, key: tuple[int, str], address: str, most_ms: float) -> Connection:
+        self._unreached[address] = None
         made = await connect(address, self.client_id, min(CONNECT_TIMEOUT_MS, most_ms))
+        self._unreached.pop(address, None)
         if self._closed:  # closed meanwhile
             made.close()
             self.check_open()
@@ -236,6 +264,51 @@ class Client:
         version = connection.version_of(api, most_version)
         return await connection.request(api, message, (deadline - loop.time()) * 1000, version)
 
+    async def ask_any(self, message: Any, patience_s: float) -> Any:
+        """Send a request that any broker can answer: to one, and while that does not answer, to one more after each
+        HEDGE_S. All keep their connections. Raises RequestTimeout if none answers within `patience_s`."""
+        self.check_open()
+        tried: dict[str, None] = {}
+        asking: list[asyncio.Task[Any]] = []
+        error: BaseException = NoOtherBroker("no broker is known")
+        may_ask_more = True
+        try:
+            async with asyncio.timeout(patience_s):
+                while asking or may_ask_more:
+                    if may_ask_more:
+                        asking.append(asyncio.ensure_future(self._ask_one(message, tried, patience_s * 1000)))
+                        asking[-1].add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved
+                    pause_s = HEDGE_S if may_ask_more else None
+                    await asyncio.wait(asking, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                    for each in [each for each in asking if each.done()]:
+                        asking.remove(each)
+                        if (failure := each.exception()) is None:
+                            return each.result()
+                        if isinstance(failure, NoOtherBroker):
+                            may_ask_more = False
+                        elif isinstance(failure, ConnectionLost) and failure.retriable:
+                            error = failure
+                        else:
+                            raise failure
+                raise error
+        except TimeoutError:
+            what = (
+                f"{type(message).API.name} was not answered within {patience_s:.0f} s: is a broker overloaded or hung?"
+            )
+            raise RequestTimeout(what) from None
+        finally:
+            for each in asking:
+                each.cancel()
+
+    async def _ask_one(self, message: Any, tried: dict[str, None], timeout_ms: float) -> Any:
+        """Ask a broker that was not `tried`, and add it there."""
+        connection = self._least_silent("main", tried)
+        if connection is None:
+            async with self.operation("connecting to any broker", timeout_ms) as operation:
+                connection = await self._any_connection("main", tried, operation)
+        tried[connection.address] = None
+        return await connection.request(type(message).API, message, REQUEST_TIMEOUT_MS)
+
     def supports(self, key: int) -> bool:
         """Whether the brokers met so far list a request."""
         known = [c for c in self._connections.values() if c.alive]
@@ -256,34 +329,24 @@ class Client:
         )
         what = f"metadata of {', '.join(names[:NAMES_SHOWN]) or 'the cluster'}{', …' * (len(names) > NAMES_SHOWN)}"
         async with self.operation(what, timeout_ms) as operation:
-            patience_s = SILENT_S
             while True:
                 try:
-                    answer = await self._ask_any(message, patience_s)
+                    answer = await self._ask_for_metadata(message, operation.patience_s)
                     break
                 except ClientError as error:
                     await operation.again(error)
-                    patience_s = min(2 * patience_s, REQUEST_TIMEOUT_MS / 1000)
         if answer.error_code:
             raise KafkaError.of(answer.error_code, what)
         self.learn(answer)
 
-    async def _ask_any(self, message: Any, patience_s: float) -> Any:
-        """One attempt of a metadata request. A broker that lets it wait for longer than `patience_s` is left alone, and
-        the next attempt goes to another one."""
+    async def _ask_for_metadata(self, message: Any, patience_s: float) -> Any:
+        """One attempt; starts again from the bootstrap addresses when that is due."""
         now = asyncio.get_running_loop().time()
         if self._unanswered_since is not None and now - self._unanswered_since >= self._rebootstrap_s:
             self._rebootstrap(f"no broker has answered a metadata request for {self._rebootstrap_s:.0f} s")
         if self._unanswered_since is None:
             self._unanswered_since = now
-        try:
-            async with asyncio.timeout(patience_s):
-                connection = await self.connection(timeout_ms=patience_s * 1000)
-                answer = await connection.request(metadata.API, message, REQUEST_TIMEOUT_MS)
-        except TimeoutError:
-            raise RequestTimeout(
-                f"no metadata came within {patience_s:.0f} s: is a broker overloaded or hung?"
-            ) from None
+        answer = await self.ask_any(message, patience_s)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap("a broker answered REBOOTSTRAP_REQUIRED")
             raise ConnectionLost("a broker answered REBOOTSTRAP_REQUIRED")

@@ -16,7 +16,16 @@ from typing import Any, cast
 from .. import __version__
 from ..protocol.errors import DecodeError, ErrorCode
 from ..protocol.header import RequestHeader, decode_response_header, frame_request
-from ..protocol.messages import api_versions, join_group, sync_group
+from ..protocol.messages import (
+    api_versions,
+    describe_cluster,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    list_offsets,
+    metadata,
+    offset_fetch,
+)
 from ..protocol.schema import Api
 from ..same_host import without_pacing
 from .errors import ConnectionLost, RequestTimeout, UnsupportedVersion
@@ -28,7 +37,20 @@ READ_BUFFER_BYTES = 64 << 10
 IDLE_MS = 540_000  # a minute less than brokers allow by default, so that no request is sent into a closing connection
 CLOSE_TIMEOUT_S = 1.0  # for transports to close
 SOFTWARE_NAME = "isthmus"
-WAIT_FOR_OTHERS = frozenset({join_group.API.key, sync_group.API.key})  # requests that wait for a group's members
+# Requests that a broker answers by itself: not, as Produce and JoinGroup, after replicas or members did their part.
+PROMPT = frozenset(
+    each.API.key
+    for each in (
+        api_versions,
+        describe_cluster,
+        fetch,
+        find_coordinator,
+        heartbeat,
+        list_offsets,
+        metadata,
+        offset_fetch,
+    )
+)
 
 _INT32 = struct.Struct(">i")
 
@@ -78,9 +100,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def silent_s(self) -> float:
-        """For how long the first request in turn has had no answer; 0 if it may wait for others, or there is none."""
+        """For how long the broker has owed an answer that it can give by itself; 0 if it owes none."""
         first = self._waiters[0] if self._waiters else None
-        if first is None or first.api.key in WAIT_FOR_OTHERS:
+        if first is None or first.api.key not in PROMPT:
             return 0.0
         return self._loop.time() - max(first.sent_at, self._answered_at)
 

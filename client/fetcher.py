@@ -18,8 +18,9 @@ from typing import Any
 
 from ..protocol import records
 from ..protocol.errors import ErrorCode, KafkaError
-from .cluster import METADATA_MAX_AGE_S, SILENT_S, Client
+from .cluster import METADATA_MAX_AGE_S, Client
 from .errors import ClientClosed, ClientError
+from .operation import SILENT_S
 from .raw import READ_COMMITTED, RawFetch, diverging, fetch_raw
 from .refresher import Refresher
 from .types import TopicPartition

@@ -18,8 +18,8 @@ from ..protocol.messages import consumer_protocol as wire
 from ..protocol.messages import find_coordinator, heartbeat, join_group, leave_group, sync_group
 from .assignors import ASSIGNORS
 from .cluster import REQUEST_TIMEOUT_MS, Client
-from .errors import ClientClosed, ClientError
-from .operation import API_TIMEOUT_MS
+from .errors import ClientClosed, ClientError, ConnectionLost
+from .operation import API_TIMEOUT_MS, SILENT_S
 from .types import TopicPartition
 
 log = logging.getLogger("isthmus.client")
@@ -108,11 +108,11 @@ class Membership:
         """The coordinator's node. Raises KafkaError if there is none within the time."""
         if self.coordinator is not None:
             return self.coordinator
-        request = find_coordinator.Request(coordinator_keys=[self.group_id])
+        request = self._question()
         async with self.client.operation(f"coordinator of group {self.group_id}", timeout_ms) as operation:
             while True:
                 try:
-                    [found] = (await self.client.request(request)).coordinators
+                    [found] = (await self.client.ask_any(request, operation.patience_s)).coordinators
                     if not found.error_code:
                         self.client.nodes[found.node_id] = f"{found.host}:{found.port}"
                         self.coordinator = found.node_id
@@ -130,6 +130,26 @@ class Membership:
                     self._lost(told)
                 await operation.again(error)
 
+    def _question(self) -> Any:
+        return find_coordinator.Request(coordinator_keys=[self.group_id])
+
+    async def _watch(self, node: int, lane: str) -> None:
+        """The coordinator owes an answer. As soon as the group has another one, nothing is waited for any more."""
+        attempt = 0
+        while True:
+            try:
+                [found] = (await self.client.ask_any(self._question(), SILENT_S)).coordinators
+            except (ClientError, KafkaError):
+                pass  # nobody can tell now
+            else:
+                connection = self.client.open_connection(node, lane)
+                if not found.error_code and found.node_id != node and connection is not None:
+                    now = f"node {found.node_id} coordinates group {self.group_id} now"
+                    connection.close(ConnectionLost(f"{connection.address} owes an answer, and {now}"))
+                    return
+            await self.client.back_off(attempt)
+            attempt += 1
+
     async def ask(
         self,
         message: Any,
@@ -142,11 +162,23 @@ class Membership:
         deadline = loop.time() + timeout_ms / 1000
         node = await self.find(timeout_ms)
         remaining_ms = (deadline - loop.time()) * 1000
+        lane = lane or self.lane
+        watch: asyncio.Task[None] | None = None
+
+        def begin_to_watch() -> None:
+            nonlocal watch
+            watch = loop.create_task(self._watch(node, lane), name=f"{self.client.client_id} watches {self.group_id}")
+
+        timer = loop.call_later(SILENT_S, begin_to_watch)
         try:
-            return await self.client.request(message, node, remaining_ms, lane or self.lane, most_version)
+            return await self.client.request(message, node, remaining_ms, lane, most_version)
         except ClientError as error:
             self._lost(error)
             raise
+        finally:
+            timer.cancel()
+            if watch is not None:
+                watch.cancel()
 
     # --- Membership ---------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from ..protocol.errors import KafkaError
 from .errors import ClientError, OperationTimeout
 
 API_TIMEOUT_MS = 60_000  # default of an operation
+SILENT_S = 2.0  # a broker that owes an answer for this long may hang: if there is another one, it is asked instead
+PATIENCE_MAX_S = 30.0
 CLOSE_TIMEOUT_MS = 30_000  # default of a `close()`, as in Kafka's consumer
 
 _current: ContextVar[Operation | None] = ContextVar("operation", default=None)
@@ -55,6 +57,11 @@ class Operation:
     @property
     def remaining_ms(self) -> float:
         return max(0.0, (self.deadline - asyncio.get_running_loop().time()) * 1000)
+
+    @property
+    def patience_s(self) -> float:
+        """How long this attempt waits for one broker where any can be asked: longer each time, for slow ones."""
+        return min(SILENT_S * 2.0 ** min(self._attempts, 10), PATIENCE_MAX_S)
 
     async def __aenter__(self) -> Operation:
         self._task = asyncio.current_task()

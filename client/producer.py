@@ -296,7 +296,7 @@ class Producer:
             while True:
                 error: KafkaError | ClientError
                 try:
-                    answer = await self.client.request(request)
+                    answer = await self.client.ask_any(request, operation.patience_s)
                     if not answer.error_code:
                         return answer.producer_id, answer.producer_epoch
                     error = KafkaError.of(answer.error_code, "no producer id was given")

@@ -15,9 +15,10 @@ from ..protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ..protocol.messages import describe_producers, produce
 from ..protocol.primitives import ZERO_UUID
 from .accumulator import OUT_OF_TURN, Accumulator, Batch
-from .cluster import SILENT_S, Client
+from .cluster import Client
 from .connection import Connection
 from .errors import ClientError, ConnectionLost, DeliveryTimeout, UnsupportedVersion
+from .operation import SILENT_S
 from .partitioner import ProducerTopic
 from .raw import IDS_FROM
 from .refresher import Refresher

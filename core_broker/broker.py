@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -188,7 +189,7 @@ class Broker:
     def _member(self, logs: LogManager) -> Member:
         config, server = self.config, self._server
         if is_alone(config) and not server.controller_listeners:
-            return alone(self.node_id)  # no other node could reach it
+            return replace(alone(self.node_id), cluster_id=logs.cluster_id)  # no other node could reach it
         listener = config["controller.listener.names"][0].upper()
         named = [(each.name, each.advertised) for each in server.controller_listeners]
         own = tuple(QuorumEndpoint(name, address.host, address.port) for name, address in named)
@@ -238,7 +239,8 @@ class Broker:
             ControllerChannel(name, self.node_id, partial(_active_controller, metadata), local)
             for name in ("heartbeats", "requests")
         ]
-        channel = None if is_alone(config) else requests
+        # A node alone that others can reach may not stay so, and then another one may lead.
+        channel = None if is_alone(config) and not self._server.controller_listeners else requests
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
         replicas.came_back.add(groups.host.came_back)
         replicas.went_offline.add(groups.host.went_offline)

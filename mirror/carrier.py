@@ -128,10 +128,10 @@ class Carrier:
 
     async def _fetch(self, node: int, ready: list[PartitionMirror], max_bytes: int) -> list[Parcel]:
         limits = self.link.limits
-        asked = {TopicPartition(each.topic, each.index): (each, each.doubts) for each in ready}
+        asked = {TopicPartition(each.topic, each.index): (each, each.doubts, each.fetch_offset) for each in ready}
         answers = await fetch_raw(
             self.source,
-            {tp: (each.fetch_offset, each.fetch_epoch) for tp, (each, _) in asked.items()},
+            {tp: (offset, each.fetch_epoch) for tp, (each, _, offset) in asked.items()},
             node_id=node,
             max_wait_ms=limits.fetch_max_wait_ms,
             min_bytes=1,
@@ -141,9 +141,11 @@ class Carrier:
         parcels = []
         refused: dict[str, BaseException] = {}
         for answer in answers:
-            each, doubts = asked[answer.tp]
+            each, doubts, offset = asked[answer.tp]
             if each.doubts != doubts or each.held or self.partitions.get(answer.tp) is not each:
                 continue  # an append failed meanwhile: the fetched data does not continue the target's log
+            if each.fetch_offset != offset:
+                continue  # another node leads it by now, and has answered before
             if answer.records:
                 self._served += 1
                 each.served = self._served

@@ -90,10 +90,17 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.replication": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.coordinators": _COORDINATORS,
     f"{_BROKER}.server": _SERVER,
+    f"{_BROKER}.lifecycle": (_CHANNEL, *_CLUSTER),
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
-    f"{_BROKER}.broker": (f"{_BROKER}.loading", f"{_BROKER}.server", f"{_BROKER}.metrics", *_SERVER),
+    f"{_BROKER}.broker": (
+        f"{_BROKER}.lifecycle",
+        f"{_BROKER}.loading",
+        f"{_BROKER}.server",
+        f"{_BROKER}.metrics",
+        *_SERVER,
+    ),
     f"{_BROKER}.check_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
         *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "check_options")),

@@ -1,22 +1,70 @@
-"""The features that nodes of this version support, and the levels at which a new cluster begins (KIP-584).
+"""The features of a cluster and their levels (KIP-584), as Kafka 4.4 has them.
 
-A node whose range lacks a finalized level of its cluster is not registered. The numbers are those of Kafka 4.4.0.
+A member names the levels at which it can work; the cluster has one finalized level of each, in the metadata. A member
+that does not know a level is not let in, and a level that a member does not know cannot be finalized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
-KRAFT_VERSION = "kraft.version"
+KRAFT_VERSION = "kraft.version"  # its level is in the quorum's control records, not in the metadata
 
-SUPPORTED: Mapping[str, tuple[int, int]] = {  # lowest and highest level by name
+
+@dataclass(slots=True, frozen=True)
+class Feature:
+    """first: by level from 0 on, the first metadata.version at which a new cluster has that level.
+
+    needs: the lowest metadata.version at which a level above 0 works at all.
+    """
+
+    first: tuple[int, ...]
+    needs: int = 7
+
+    @property
+    def latest(self) -> int:
+        return len(self.first) - 1
+
+    def of_new_cluster(self, metadata_version: int) -> int:
+        """The level that a new cluster at a metadata.version has."""
+        return max(level for level, first in enumerate(self.first) if first <= metadata_version)
+
+
+OLDEST, LATEST = 7, 33  # of metadata.version: Kafka 3.3-IV3 to 4.4-IV2
+CHANGED_RECORDS = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)  # versions of it that brought other records
+
+FEATURES: Mapping[str, Feature] = {
+    KRAFT_VERSION: Feature((7, 21)),
+    "transaction.version": Feature((7, 24, 24)),
+    "group.version": Feature((7, 22)),
+    ELR_VERSION: Feature((7, 26), needs=23),
+    "share.version": Feature((7, 28, 31)),
+    "streams.version": Feature((7, 29)),
+}
+
+NONE = (0, 0)  # of a feature that does not work here
+
+# The lowest and the highest level of each that a member of this software names: what works here.
+SUPPORTED: Mapping[str, tuple[int, int]] = {
     ELR_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
-    METADATA_VERSION: (7, 33),
+    METADATA_VERSION: (OLDEST, LATEST),
 }
-NEW_CLUSTER: Mapping[str, int] = {
-    METADATA_VERSION: 25,  # the last of Kafka 4.0: any Kafka 4 can join, or take over
-    ELR_VERSION: 1,
-}
+
+
+def loses_records(now: int, wanted: int) -> bool:
+    """Whether a lower metadata.version lacks kinds of records that the present one has."""
+    return any(wanted < version <= now for version in CHANGED_RECORDS)
+
+
+def of_new_cluster(metadata_version: int) -> dict[str, int]:
+    """The levels that a new cluster finalizes: Kafka's, as far as they work here."""
+    levels = {
+        name: min(feature.of_new_cluster(metadata_version), SUPPORTED.get(name, NONE)[1])
+        for name, feature in FEATURES.items()
+    }
+    del levels[KRAFT_VERSION]
+    return {METADATA_VERSION: metadata_version} | {name: level for name, level in levels.items() if level}

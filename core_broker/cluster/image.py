@@ -293,7 +293,7 @@ class MetadataImage:
         partitions = self._fresh.get(topic.name)
         if partitions is None:
             partitions = self._fresh[topic.name] = dict(topic.partitions)
-            self.topics[topic.name] = replace(topic, partitions=partitions)
+            self.topics[topic.name] = TopicImage(topic.name, topic.id, partitions, topic.configs)
         self.index.replace((topic.id, index), partitions.get(index), partition)
         partitions[index] = partition
         delta.changed.setdefault(topic.name, {})[index] = None

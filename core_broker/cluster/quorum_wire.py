@@ -334,8 +334,8 @@ class QuorumWire:
     def refused(self, request: Wire, error: ErrorCode, message: str = "") -> Wire:
         """An answer with this error at its top."""
         made = _RESPONSES[type(request)](error_code=error)
-        if message and isinstance(made, (add_raft_voter.Response, remove_raft_voter.Response)):
-            made.error_message = message
+        if isinstance(made, (add_raft_voter.Response, remove_raft_voter.Response)):
+            made.error_message = message or None
         return made
 
     def reply(self, request: Wire, answer: m.Response) -> Wire:

@@ -59,12 +59,15 @@ SERVED: dict[int, tuple[int, int]] = {
     46: (0, 0),
     47: (0, 0),
     55: (0, 2),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
+    64: (0, 0),
     74: (0, 1),
     75: (0, 0),
     80: (0, 1),
     81: (0, 0),
+    94: (0, 0),
     30000: (0, 0),
 }
 
@@ -86,6 +89,7 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     54: (0, 1),
     55: (0, 2),
     56: (2, 3),
+    57: (0, 2),
     58: (0, 0),
     59: (0, 1),
     60: (0, 2),
@@ -93,14 +97,17 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     63: (0, 2),
     64: (0, 0),
     67: (0, 0),
+    70: (0, 0),
+    73: (0, 0),
     80: (0, 1),
     81: (0, 0),
     82: (0, 0),
+    94: (0, 0),
 }
 
 # Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
 # what is its own by itself.
-FORWARDED = (19, 20, 37, 43, 45, 46, 55, 80, 81)
+FORWARDED = (19, 20, 37, 43, 45, 46, 55, 57, 64, 80, 81, 94)
 FORWARDED_IN_PART = (33, 44)
 
 # What a client can notice, by key. The versions are Kafka's throughout.
@@ -127,8 +134,8 @@ DIFFERENCES: dict[int, str] = {
     "leaves it without an answer",
     14: "SyncGroup: the same",
     15: "DescribeGroups lists a group once, even if it is named twice: else a few bytes would ask for megabytes",
-    18: "ApiVersions lists the keys that work, and of features a controller's kraft.version only: Kafka's others are "
-    "about its own nodes and transactions",
+    18: "ApiVersions lists the keys and the features that work here: of Kafka's, those of transactions, of newer "
+    "groups and of share groups are missing",
     19: "CreateTopics lists our options among a topic's",
     22: "InitProducerId refuses transactional ids (UNSUPPORTED_VERSION): there are no transactions yet",
     32: "DescribeConfigs lists our options beside Kafka's, with our defaults; a resource named twice is listed once; "
@@ -144,7 +151,8 @@ DIFFERENCES: dict[int, str] = {
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
     45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
-    55: "DescribeQuorum of a broker alone names its listeners as the node's: its controller has none of its own",
+    55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
+    60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",

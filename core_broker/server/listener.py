@@ -18,6 +18,7 @@ from typing import Any
 
 from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
+from ..membership import is_alone
 from ._frames import Shared
 from ._route import Route
 from .buffers import Buffers
@@ -165,7 +166,10 @@ def between_brokers(config: BrokerConfig, names: Sequence[str]) -> str:
 
 
 def _check_roles(config: BrokerConfig, names: list[str], controllers: list[str]) -> None:
-    """A broker has a listener for clients, a controller one for controllers, and neither has one of the other kind."""
+    """A broker has a listener for clients, a controller one for controllers, and neither has one of the other kind.
+
+    A node that is alone needs none for controllers.
+    """
     roles = config["process.roles"]
     ours = [name for name in names if name not in controllers]
     theirs = [name for name in names if name in controllers]
@@ -181,7 +185,7 @@ def _check_roles(config: BrokerConfig, names: list[str], controllers: list[str])
             f"listeners has {theirs[0]}, which controller.listener.names has, too, but process.roles=broker is no "
             "controller: leave it out of listeners"
         )
-    if controllers and "controller" in roles and not theirs:
+    if "controller" in roles and not theirs and not is_alone(config):
         raise ConfigError(
             f"controller.listener.names={','.join(controllers)} has none of the listeners, which are "
             f"{', '.join(names)}: other nodes could not reach this controller"
@@ -350,6 +354,9 @@ class Server:
     async def serve(self, services: Services, scope: Scope | None = None) -> None:
         """Begin to accept connections, on the listeners of one scope if it is given. Raises ListenError."""
         self.services = services
+        services.own_controllers = [
+            (each.name, each.advertised.host, each.advertised.port) for each in self.controller_listeners
+        ]
         for listener in self.every_listener:
             if scope in (None, listener.scope):
                 for server in listener.sockets:

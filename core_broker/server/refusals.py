@@ -11,15 +11,20 @@ from typing import Any
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages import (
-    alter_partition_reassignments as alter,
-)
-from ...protocol.messages import (
+    add_raft_voter,
     create_partitions,
     create_topics,
     delete_topics,
     describe_quorum,
     elect_leaders,
     list_partition_reassignments,
+    remove_raft_voter,
+    unregister_broker,
+    unregister_controller,
+    update_features,
+)
+from ...protocol.messages import (
+    alter_partition_reassignments as alter,
 )
 
 STATES_SINCE = 6  # DeleteTopics
@@ -102,14 +107,9 @@ def _alter_reassignments(request: alter.Request, version: int, error: KafkaError
     )
 
 
-def _list_reassignments(
-    request: list_partition_reassignments.Request, version: int, error: KafkaError
-) -> list_partition_reassignments.Response:
-    return list_partition_reassignments.Response(error_code=error.code, error_message=error.message)
-
-
-def _describe_quorum(request: describe_quorum.Request, version: int, error: KafkaError) -> describe_quorum.Response:
-    return describe_quorum.Response(error_code=error.code, error_message=error.message)
+def _at_the_top(response: type[Any]) -> Callable[[Any, int, KafkaError], Any]:
+    """For an answer that has the error once, with its message."""
+    return lambda request, version, error: response(error_code=error.code, error_message=error.message)
 
 
 REFUSALS: Mapping[int, Callable[[Any, int, KafkaError], Any]] = {  # by key: (request, version, error) -> answer
@@ -118,6 +118,16 @@ REFUSALS: Mapping[int, Callable[[Any, int, KafkaError], Any]] = {  # by key: (re
     create_partitions.API.key: _create_partitions,
     elect_leaders.API.key: _elect_leaders,
     alter.API.key: _alter_reassignments,
-    list_partition_reassignments.API.key: _list_reassignments,
-    describe_quorum.API.key: _describe_quorum,
+    **{
+        module.API.key: _at_the_top(module.Response)
+        for module in (
+            list_partition_reassignments,
+            describe_quorum,
+            update_features,
+            unregister_broker,
+            unregister_controller,
+            add_raft_voter,
+            remove_raft_voter,
+        )
+    },
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .preparing import Preparing
     from .producer_ids import ProducerIds
 
+NOBODY = -1
+
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +36,8 @@ log = logging.getLogger(__name__)
 class Services:
     """One for a node. Every handler finds it in its Context.
 
-    channel: the way to the active controller; None where there is no other node, so that it is here.
+    channel: the way to the active controller; None where there is no other node, so that it is here. own_controllers:
+    name, host and port of this node's listeners for controllers, as others are told.
     """
 
     config: BrokerConfig
@@ -52,6 +55,7 @@ class Services:
     cluster_id: str
     node_id: int
     channel: ControllerChannel | None = None
+    own_controllers: Sequence[tuple[str, str, int]] = ()
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
@@ -68,6 +72,23 @@ class Services:
             endpoint = broker.endpoints.get(listener)
             if endpoint is not None and not broker.fenced:
                 found.append((node, endpoint.host, endpoint.port, broker.rack))
+        return found
+
+    def some_broker(self) -> int:
+        """A living broker, any: what clients are told as the controller, so that they do not all ask one (KIP-590)."""
+        living = [node for node, broker in self.image.brokers.items() if not broker.fenced]
+        if len(living) > 1:
+            return self.runtime.random.choice(living)
+        return living[0] if living else NOBODY
+
+    def controllers(self, listener: str) -> list[tuple[int, str, int]]:
+        """(id, host, port) of the controllers that vote, for those who came by a listener."""
+        found = []
+        for voter in self.quorum.voters.voters:
+            endpoints = voter.endpoints or (self.own_controllers if voter.key.id == self.node_id else ())
+            for name, host, port in endpoints:
+                if name == listener:
+                    found.append((voter.key.id, host, port))
         return found
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:

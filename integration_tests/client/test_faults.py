@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import pytest
 import uvloop
 
 from integration_tests.brokers import BrokerProcess, running_broker
-from integration_tests.peers.peers import cluster
+from integration_tests.peers.peers import Node, cluster
 from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.client.admin import NewTopic
 from isthmus.client.sender import LANE
+from isthmus.protocol.errors import KafkaError
 
 PARTITIONS = 3
 PACE = 40  # records a turn of 5 ms
@@ -25,10 +25,12 @@ GROUP_TIMEOUT_S = 45.0
 
 
 class Traffic:
-    """A producer that never stops and a consumer that follows it; afterwards each record is there once, in order."""
+    """A producer that never stops and a consumer that follows it, as the member of a group if that is given; afterwards
+    each record was read once, in order."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
+    def __init__(self, bootstrap: str, topic: str, group: str | None = None, pace: int = PACE) -> None:
+        self.bootstrap, self.topic, self.group, self.pace = bootstrap, topic, group, pace
+        self.consumer: Consumer
         self.futures: list[asyncio.Future[Any]] = []
         self.read: dict[int, list[int]] = {p: [] for p in range(PARTITIONS)}
         self.stopping = False
@@ -37,7 +39,7 @@ class Traffic:
         producer = Producer(client, compression="lz4", linger_ms=2)
         await producer.start()
         while not self.stopping:
-            for _ in range(PACE):
+            for _ in range(self.pace):
                 number = len(self.futures)
                 await producer.wait_for_space()
                 self.futures.append(producer.send(self.topic, b"%d" % number, partition=number % PARTITIONS))
@@ -46,11 +48,24 @@ class Traffic:
         assert [f.exception() for f in self.futures if f.exception()] == []
 
     async def consume(self, client: Client) -> None:
-        consumer = Consumer(client)
-        consumer.assign({TopicPartition(self.topic, p): 0 for p in range(PARTITIONS)})
+        reset = "earliest" if self.group else "none"
+        self.consumer = consumer = Consumer(client, self.group, auto_offset_reset=reset, client_rack="b")
+        if self.group:
+            await consumer.subscribe([self.topic])
+        else:
+            consumer.assign({TopicPartition(self.topic, p): 0 for p in range(PARTITIONS)})
+        again: dict[int, bool] = {}  # partitions that are read again from where the group has it
         while not self.stopping or sum(map(len, self.read.values())) < len(self.futures):
-            for tp, records in (await consumer.poll(200, 5_000)).items():
+            found = await consumer.poll(200, 5_000)
+            for tp, records in found.items():
+                if again.pop(tp.partition, False):
+                    del self.read[tp.partition][records[0].offset :]
                 self.read[tp.partition] += [int(record.value or b"") for record in records]
+            if found and self.group:
+                try:
+                    await consumer.commit()
+                except KafkaError:  # put out of the group: what was not committed is read again
+                    again = dict.fromkeys(range(PARTITIONS), True)
         await consumer.close()
 
     async def run(self, trouble: Callable[[], Awaitable[None]], replicas: int = 1) -> None:
@@ -151,12 +166,45 @@ def test_leaders_that_die_hang_and_come_back_lose_and_double_nothing() -> None:
             await asyncio.sleep(6)
             kafka.nodes[0].start("384m")
             await asyncio.sleep(6)
-            kafka.nodes[1].signal(signal.SIGSTOP)
+            kafka.nodes[1].pause()
             await asyncio.sleep(5)
-            kafka.nodes[1].signal(signal.SIGCONT)
+            kafka.nodes[1].resume()
             await asyncio.sleep(1)
 
         uvloop.run(Traffic(kafka.bootstrap, "traffic").run(trouble, replicas=3))
+
+
+def test_a_group_reads_once_and_in_order_what_is_written_while_leaders_and_its_coordinator_die() -> None:
+    """A leader is killed, comes back and leads again; then the coordinator dies. The consumer reads in its rack."""
+    properties = {
+        "min.insync.replicas": 2,
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 3_000,
+        "auto.leader.rebalance.enable": False,
+    }
+    with cluster(3, properties, heap="384m", racks="abc") as kafka:
+        traffic = Traffic(kafka.bootstrap, "failover", "failover", pace=4)
+
+        async def dies(node: Node) -> None:
+            node.kill()
+            for partition in range(PARTITIONS):
+                await asyncio.to_thread(kafka.leader, traffic.topic, partition)
+            await traffic.futures[-1]  # what is sent now is written to those that are left
+
+        async def trouble() -> None:
+            client = Client(kafka.bootstrap)
+            await client.start()
+            leader = await asyncio.to_thread(kafka.leader, traffic.topic)
+            await dies(leader)
+            leader.start("384m")
+            while await asyncio.to_thread(kafka.leader, traffic.topic) is not leader:
+                with contextlib.suppress(KafkaError):  # until it is in sync
+                    await Admin(client).elect_leaders()
+            assert traffic.consumer._membership is not None
+            await dies(kafka.node(await traffic.consumer._membership.find()))
+            await client.close()
+
+        uvloop.run(traffic.run(trouble, replicas=3))
 
 
 @contextlib.contextmanager

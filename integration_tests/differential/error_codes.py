@@ -224,6 +224,9 @@ GIVEN: dict[int, dict[E, str]] = {
     55: {
         E.UNKNOWN_TOPIC_OR_PARTITION: "quorums_that_are_not_there",
     },
+    57: {
+        E.INVALID_UPDATE_VERSION: "levels_that_cannot_be",
+    },
     60: {
         E.MISMATCHED_ENDPOINT_TYPE: "endpoints_that_are_not_here",
         E.UNSUPPORTED_ENDPOINT_TYPE: "endpoints_that_are_not_here",
@@ -233,6 +236,9 @@ GIVEN: dict[int, dict[E, str]] = {
         E.INVALID_TOPIC_EXCEPTION: "producers_of_what_is_not_there",
         E.KAFKA_STORAGE_ERROR: "producers_of_a_partition_that_is_lost",
     },
+    64: {
+        E.BROKER_ID_NOT_REGISTERED: "brokers_that_are_not_there",
+    },
     74: {
         E.UNSUPPORTED_VERSION: "a_kind_that_is_not_known",
     },
@@ -241,6 +247,15 @@ GIVEN: dict[int, dict[E, str]] = {
         E.UNKNOWN_TOPIC_OR_PARTITION: "cursors_that_point_nowhere",
         E.INVALID_TOPIC_EXCEPTION: "partitions_of_what_is_not_there",
         E.INVALID_REQUEST: "cursors_that_point_nowhere",
+    },
+    80: {
+        E.INCONSISTENT_CLUSTER_ID: "voters_for_another_cluster",
+    },
+    81: {
+        E.INCONSISTENT_CLUSTER_ID: "a_voter_of_another_cluster",
+    },
+    94: {
+        E.CONTROLLER_ID_NOT_REGISTERED: "controllers_that_are_not_there",
     },
 }  # fmt: skip
 

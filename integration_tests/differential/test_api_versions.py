@@ -29,6 +29,22 @@ def test_stock_kafka_has_no_key_of_ours(stock: Peer) -> None:
     assert not ranges(stock).keys() & OUR_OWN.keys()
 
 
+def test_the_features_that_we_have_are_at_stock_kafkas_levels(ours: Peer, stock: Peer) -> None:
+    """The voters of the stock peer are configured, those of ours are in the log: so has Kafka's `--standalone` it."""
+    request = api_versions.Request(client_software_name="differential", client_software_version="1")
+    answers = [peer.ask(request) for peer in (ours, stock)]
+    own, theirs = [
+        {each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers
+    ]
+    assert own and own.items() <= theirs.items()
+    own, theirs = [
+        {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+        for answer in answers
+    ]
+    assert own.pop("kraft.version", (1, 1)) == (1, 1)
+    assert own and own.items() <= theirs.items()
+
+
 @pytest.mark.parametrize("key", STOCK)
 def test_our_codec_has_the_same_range(key: int) -> None:
     assert (api(key).min_version, api(key).max_version) == STOCK[key]

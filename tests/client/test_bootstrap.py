@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from isthmus.client import Client
-from isthmus.client.cluster import SILENT_S
 from isthmus.client.errors import ConnectionLost
+from isthmus.client.membership import Membership
+from isthmus.client.operation import SILENT_S
 from isthmus.protocol.errors import ErrorCode
-from isthmus.protocol.messages import metadata
+from isthmus.protocol.messages import find_coordinator, heartbeat, join_group, metadata, offset_commit
 from tests.client import consuming, producing
 from tests.client.consuming import TP, fill, read
-from tests.client.scripted import PORT, ScriptedBroker, World, simulate, started_client
+from tests.client.scripted import PORT, SILENCE, ScriptedBroker, World, simulate, started_client
 from tests.running import run_by
 
 ELECTED_S = 2.0  # after the leader began to hang
@@ -113,26 +114,40 @@ async def test_when_no_known_broker_can_be_reached_the_bootstrap_addresses_are_a
 
 
 @run_by(simulate)
-async def test_without_metadata_for_too_long_the_client_starts_again_from_the_bootstrap_addresses(
-    world: World, /, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Such as when what is known hangs, with its connections open."""
+async def test_when_all_known_brokers_hang_the_bootstrap_addresses_are_asked(world: World, /) -> None:
     hung = await ScriptedBroker(world, 7).start()
-    client = await elsewhere(world, rebootstrap_ms=20_000)
+    client = await elsewhere(world)
     await client.connection(7)
     hung.hangs = True
     for link in world.brokers[1].links:
         link.transport.abort()
     await asyncio.sleep(0.1)
-    asked = len(world.brokers[1].requests("metadata"))
+    began = asyncio.get_running_loop().time()
+    await client.refresh_metadata(["t"])
+    assert client.leader(TP) == 1
+    assert asyncio.get_running_loop().time() - began < 2 * SILENT_S
+
+
+@run_by(simulate)
+async def test_without_metadata_for_too_long_the_client_leaves_all_that_it_knew(
+    world: World, /, caplog: pytest.LogCaptureFixture
+) -> None:
+    hung = await ScriptedBroker(world, 7).start()
+    client = await elsewhere(world, rebootstrap_ms=20_000)
+    connection = await client.connection(7, "fetch")
+    hung.hangs = world.brokers[1].hangs = True
     with pytest.raises(ConnectionLost):
         await client.refresh_metadata(["t"], timeout_ms=15_000)
-    assert len(world.brokers[1].requests("metadata")) == asked
-    await client.refresh_metadata(["t"], timeout_ms=15_000)
-    assert 1 in client.nodes and client.leader(TP) == 1
+    assert connection.alive and client.nodes
+    refreshing = asyncio.ensure_future(client.refresh_metadata(["t"], timeout_ms=60_000))
+    await asyncio.sleep(29)
+    assert not connection.alive and not client.nodes
     assert "client app starts again from broker1:9092: no broker has answered a metadata request for 20 s" in (
         caplog.messages
     )
+    world.brokers[1].hangs = False
+    await refreshing
+    assert 1 in client.nodes and client.leader(TP) == 1
 
 
 @run_by(simulate)
@@ -153,3 +168,37 @@ async def test_a_broker_that_says_so_sends_the_client_back_to_the_bootstrap_addr
     await world.brokers[1].start()
     await refreshing
     assert client.leader(TP) == 1
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "join_group", "offset_commit"])
+@run_by(simulate)
+async def test_a_coordinator_that_hangs_is_left_as_soon_as_the_group_has_another(world: World, /, name: str) -> None:
+    second = await ScriptedBroker(world, 2).start()
+    world.add_topic("t")
+    client = await started_client(world)
+    member = Membership(client, "g", None, 10_000, 60_000, 1_000)
+    world.to_close.append(member.leave)
+    coordinator = 1
+
+    def found(_: Any) -> Any:
+        node = world.brokers[coordinator]
+        told = find_coordinator.Coordinator(key="g", node_id=node.node_id, host=node.host, port=PORT)
+        return find_coordinator.Response(coordinators=[told])
+
+    for each in (world.brokers[1], second):
+        each.script["find_coordinator"].extend([found] * 100)
+    world.brokers[1].script[name].append(lambda _: SILENCE)
+    message = {
+        "heartbeat": heartbeat.Request(group_id="g", member_id="m", generation_id=1),
+        "join_group": join_group.Request(group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer"),
+        "offset_commit": offset_commit.Request(group_id="g"),
+    }[name]
+    asking = asyncio.ensure_future(member.ask(message, 60_000, most_version=7))
+    await asyncio.sleep(5)
+    assert not asking.done(), "it may be slow only"
+    coordinator = 2
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ConnectionLost, match="node 2 coordinates group g now"):
+        await asking
+    assert asyncio.get_running_loop().time() - began <= SILENT_S
+    assert member.coordinator is None

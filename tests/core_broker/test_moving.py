@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.core_broker.cluster.features import NEW_CLUSTER
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.partition_image import NO_LEADER
-from isthmus.core_broker.moving import CannotMove, hand_over, main
+from isthmus.core_broker.moving import METADATA_VERSION, CannotMove, hand_over, main
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.disk.small_files import CLEAN_SHUTDOWN, FORMAT, parse_meta_properties
 from tests.core_broker.checking.made import EPOCHS, IDS, MIRRORED, PLAIN, RUNTIME, make
@@ -48,7 +47,7 @@ def test_the_cluster_is_the_same_without_what_is_ours_alone(tmp_path: Path) -> N
     said = moved(folder)
     after = image_of(folder)
     assert {name: topic.id for name, topic in after.topics.items()} == IDS
-    assert after.features == {"metadata.version": NEW_CLUSTER["metadata.version"]}
+    assert after.features == {"metadata.version": METADATA_VERSION}
     assert before.topics[MIRRORED].configs == {"mirror.link": "x"} and after.topics[MIRRORED].configs == {}
     assert said[0] == f"left out, because Kafka does not know it: mirror.link=x of topic {MIRRORED}"
     assert said[-1].startswith(f"{folder}: 2 topics, 4 partitions; start Kafka 4 on it with node.id=1")

@@ -251,6 +251,22 @@ async def test_a_history_that_parts_from_the_targets_is_named_with_offset_and_ep
     assert "ends at offset 10 of leader epoch 4" in each.reason and "from offset 6 on" in each.reason
 
 
+@run_by(in_loop)
+async def test_the_late_answer_of_a_node_that_leads_no_more_is_dropped(monkeypatch):
+    """Its successor was asked meanwhile, and has answered before."""
+    carrier, target, [each] = make()
+    each.probe_answered(2, 3)
+
+    def late(_: int) -> bytes:
+        each.fetched(memoryview(batch(2)))
+        return batch(3)
+
+    answers(monkeypatch, late)
+    await carrier._dispatch(await carrier._fetch(1, [each], 1 << 20))
+    assert not each.held and not target.sent
+    assert each.fetch_offset == 4
+
+
 LASTING = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.KAFKA_STORAGE_ERROR,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
 
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import create_topics, metadata
@@ -15,8 +15,11 @@ from .runner import Simulation
 from .wire import ask, produce_by_wire
 from .workload import Stored, Workload, values_in
 
+T = TypeVar("T")
+
 CONTROLLER_PORT = 9093
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+LOOK_S = 1.5  # between two looks at what is committed
 SETTLE_S = 120.0  # in which all is in sync again once the faults have ended
 
 
@@ -41,6 +44,10 @@ class Cluster:
             }
             self.hosts[number] = BrokerHost(sim, name, own)
         self._starting: dict[int, asyncio.Task[None]] = {}
+        self._committed: dict[tuple[str, int], dict[int, bytes]] = {}  # by partition: last offset -> batch
+        self._seen: dict[tuple[int, str, int], tuple[int, int]] = {}  # by replica: its life and high watermark
+        self._leaders: dict[tuple[str, int, int], int] = {}  # by partition and leader epoch
+        self._watching: asyncio.Task[None] | None = None
 
     # --- Life ---------------------------------------------------------------------------------------------------------
 
@@ -147,6 +154,54 @@ class Cluster:
                     if broker.node_id == row.leader_id:
                         return f"{broker.host}:{broker.port}"
         return address
+
+    def watch(self) -> None:
+        """Look again and again whether what was committed stays as it is, and whether each epoch has one leader."""
+
+        async def look() -> None:
+            while True:
+                self.check_committed()
+                await asyncio.sleep(LOOK_S)
+
+        self._watching = self.sim.loop.create_task(look())
+
+    async def unless_broken(self, work: Awaitable[T]) -> T:
+        """Wait for something, but no longer than until a look finds that something is wrong, which is raised."""
+        assert self._watching is not None
+        doing = asyncio.ensure_future(work)
+        await asyncio.wait([doing, self._watching], return_when=asyncio.FIRST_COMPLETED)
+        if self._watching.done():
+            doing.cancel()
+            self._watching.result()
+        return doing.result()
+
+    def check_committed(self) -> None:
+        """What a broker serves as committed has one value at each offset, whoever serves it, at any time."""
+        for number, host in self.hosts.items():
+            broker = host.broker
+            if broker is None or broker._replicas is None:
+                continue
+            for topic, indexes in broker._replicas.partitions.items():
+                for index, held in indexes.items():
+                    if held.leads and held.failure is None:
+                        leader = self._leaders.setdefault((topic, index, held.leader_epoch), number)
+                        assert leader == number, (
+                            f"{topic}-{index} has two leaders in epoch {held.leader_epoch}: {leader} and {number}"
+                        )
+                    state = (host.lives, held.high_watermark)
+                    if self._seen.get((number, topic, index)) == state:
+                        continue
+                    self._seen[number, topic, index] = state
+                    known = self._committed.setdefault((topic, index), {})
+                    for batch in host.partition(topic, index):
+                        if batch.last_offset >= held.high_watermark:
+                            break
+                        value = known.setdefault(batch.last_offset, batch.data)
+                        assert value == batch.data, (
+                            f"broker {number} has committed another batch at offset {batch.last_offset} of "
+                            f"{topic}-{index} than was seen before"
+                        )
+        self.sim.counters["looks"] += 1
 
     def are_in_sync(self) -> bool:
         """Whether all replicas of all partitions are in sync, as their leaders and all others know it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from . import directory_plants, group_plants, quorum_plants, retention_plants, session_plants
+from . import cluster_plants, directory_plants, group_plants, quorum_plants, retention_plants, session_plants
 
 Plant = Callable[[contextlib.ExitStack], None]
 
@@ -248,6 +248,7 @@ def undecided_compacted(stack: contextlib.ExitStack) -> None:
 
 # name -> how it is planted; which scenario finds it is in test_scenarios.py
 PLANTS: dict[str, Plant] = {
+    **cluster_plants.PLANTS,
     **directory_plants.PLANTS,
     **group_plants.PLANTS,
     **quorum_plants.PLANTS,

@@ -63,6 +63,11 @@ class Process:
         """As `spawn`, but the future belongs to the world: ProcessKilled is its result when the process dies."""
         sim = self.machine.sim
         future: asyncio.Future[T] = sim.loop.create_future()
+        if not self.alive:
+            coro.close()
+            future.set_exception(ProcessKilled(self.name))
+            future.exception()
+            return future
         task = self.spawn(coro)
         task.add_done_callback(lambda done: _copy_outcome(done, future), context=sim.world)
 

@@ -4,8 +4,8 @@ from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from .alter_configs import AlterConfigs
 from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
+from .assign_directories import AssignDirectories, AssignedPartition, AssignedTopic
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
-from .bootstrap import Bootstrap
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Decision, Item, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
@@ -19,12 +19,16 @@ from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
 from .reassignments import AlterReassignments, ReassignedPartition, ReassignedTopic
 from .register_broker import RegisterBroker, RegisteredBroker
+from .register_controller import RegisterController, UnregisterController
 from .resources import AlteredResource
 from .sessions import Sessions
 from .unregister_broker import UnregisterBroker
+from .update_features import Activate, UpdateFeatures, Upgrade
+from .watch import Watch
 
 __all__ = [
     "NEXT_EPOCH",
+    "Activate",
     "AllocateProducerIds",
     "AlterConfigs",
     "AlterPartition",
@@ -32,9 +36,11 @@ __all__ = [
     "AlteredPartition",
     "AlteredResource",
     "AlteredTopic",
+    "AssignDirectories",
+    "AssignedPartition",
+    "AssignedTopic",
     "BalanceLeaders",
     "Balanced",
-    "Bootstrap",
     "BrokerHeartbeat",
     "Command",
     "Controller",
@@ -62,6 +68,7 @@ __all__ = [
     "ReassignedPartition",
     "ReassignedTopic",
     "RegisterBroker",
+    "RegisterController",
     "RegisterMirrorLink",
     "RegisteredBroker",
     "RegisteredLink",
@@ -69,8 +76,12 @@ __all__ = [
     "Sessions",
     "TopicElections",
     "UnregisterBroker",
+    "UnregisterController",
+    "UpdateFeatures",
+    "Upgrade",
     "View",
     "WantedIsr",
+    "Watch",
     "cluster_ordinal",
     "new_topic",
 ]

@@ -14,7 +14,7 @@ from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..image import MetadataImage
 from ..partition_image import LEADER_UNCHANGED, RECOVERED, RECOVERING, PartitionImage
 from .common import Decision, Item, Result, View, registered
-from .leadership import may_lead, rules_of
+from .leadership import TopicRules, may_lead
 from .partition_change import Rules, Target, changed
 
 ANY_EPOCH = -1  # of a broker whose epoch the leader does not know
@@ -56,7 +56,7 @@ class AlterPartition:
     def decide(self, view: View) -> Decision:
         image = view.image
         registered(image, self.broker_id, self.broker_epoch)
-        test = may_lead(image)
+        rules = TopicRules(view, may_lead(image))
         records: list[PartitionChangeRecord] = []
         items = []
         for topic_id, wanted in self.topics:
@@ -66,10 +66,9 @@ class AlterPartition:
             if topic is None:
                 item.partitions = [AlteredPartition(ErrorCode.UNKNOWN_TOPIC_ID, index=each.index) for each in wanted]
                 continue
-            rules = rules_of(view, topic, test)
             for each in wanted:
                 partition = topic.partitions.get(each.index)
-                item.partitions.append(self._alter(each, topic.id, partition, rules, view, records))
+                item.partitions.append(self._alter(each, topic.id, partition, rules.of(topic), view, records))
         return Decision(Result(items), records)
 
     def _alter(

@@ -13,8 +13,8 @@ from ....protocol.errors import KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..partition_index import Key
 from .common import Decision, Item, View
-from .leadership import allows_unclean, may_lead, rules_of
-from .partition_change import ElectionPolicy, Rules, Target, changed
+from .leadership import TopicRules, allows_unclean, may_lead
+from .partition_change import ElectionPolicy, Target, changed
 
 MAX_ELECTIONS = 1_000  # in one decision, as in Kafka; the rest follows in the next
 
@@ -51,14 +51,11 @@ class ElectUncleanLeaders:
 
 
 def _elect(view: View, keys: Iterable[Key], policy: ElectionPolicy) -> Decision:
-    test = may_lead(view.image)
-    rules: dict[bytes, Rules] = {}
+    rules = TopicRules(view, may_lead(view.image), policy)
     records: list[PartitionChangeRecord] = []
     for key in keys:
         topic, partition = view.image.partition_by_key(key)
-        if topic.id not in rules:
-            rules[topic.id] = rules_of(view, topic, test, policy)
-        record = changed(topic.id, key[1], partition, Target(), rules[topic.id])
+        record = changed(topic.id, key[1], partition, Target(), rules.of(topic))
         if record is not None:
             records.append(record)
             if len(records) == MAX_ELECTIONS:

@@ -20,6 +20,7 @@ from ..topic_names import CLUSTER_METADATA, may_collide
 from .common import MAX_RECORDS_PER_COMMAND, TOO_MANY, Decision, Item, Result, View, duplicates
 from .mirror_links import link_of_topic
 from .placement import check_assignment, in_sync, new_partition, place
+from .resources import elr_cleared
 
 
 @dataclass(slots=True)
@@ -108,6 +109,7 @@ def _create(topic: CreatableTopic, view: View, links: dict[str, r.MirrorLinkReco
         r.ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic.name, name=name, value=value)
         for name, value in configs.items()
     ]
+    records += elr_cleared(TOPIC_RESOURCE, topic.name, configs, image)
     records += [new_partition(image, topic_id, index, replicas) for index, replicas in enumerate(assignments)]
     item = CreatedTopic(
         name=topic.name, topic_id=topic_id, num_partitions=len(assignments), replication_factor=len(assignments[0])
@@ -181,4 +183,8 @@ def _place(topic: CreatableTopic, view: View) -> list[list[int]]:
         partitions = view.config["num.partitions"]
     if replication_factor == -1:
         replication_factor = view.config["default.replication.factor"]
-    return place(view.image, partitions, replication_factor, view.runtime.random)
+    try:
+        return place(view.image, partitions, replication_factor, view.runtime.random)
+    except KafkaError as error:
+        reason = f"Unable to replicate the partition {replication_factor} time(s): {error.message}"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason) from None

@@ -12,10 +12,11 @@ from enum import IntEnum
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
+from ..image import MetadataImage
 from ..partition_image import NO_LEADER
 from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, Result, View, default_message
-from .leadership import may_lead, rules_of
-from .partition_change import ElectionPolicy, MayLead, Rules, Target, changed
+from .leadership import TopicRules, may_lead
+from .partition_change import ElectionPolicy, Target, changed
 
 
 class Election(IntEnum):
@@ -54,8 +55,8 @@ class ElectLeaders:
         asked = self.topics
         if asked is None:
             asked = [(name, list(topic.partitions)) for name, topic in view.image.topics.items()]
-        test = may_lead(view.image)
-        rules: dict[str, Rules] = {}
+        policy = ElectionPolicy.PREFERRED if election is Election.PREFERRED else ElectionPolicy.UNCLEAN
+        rules = TopicRules(view, may_lead(view.image), policy)
         records: list[PartitionChangeRecord] = []
         items = []
         for topic, indexes in asked:
@@ -66,7 +67,7 @@ class ElectLeaders:
                 try:
                     if len(records) == MAX_RECORDS_PER_COMMAND:
                         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many elections in one request.")
-                    records.append(_elect(topic, index, election, test, rules, view))
+                    records.append(_elect(topic, index, election, rules, view.image))
                 except KafkaError as error:
                     if self.topics is None and error.code == ErrorCode.ELECTION_NOT_NEEDED:
                         continue
@@ -83,10 +84,10 @@ class ElectLeaders:
 
 
 def _elect(
-    topic: str, index: int, election: Election, test: MayLead, rules: dict[str, Rules], view: View
+    topic: str, index: int, election: Election, rules: TopicRules, image: MetadataImage
 ) -> PartitionChangeRecord:
     """The record by which a partition's leader changes. Raises KafkaError."""
-    topic_image = view.image.topics.get(topic)
+    topic_image = image.topics.get(topic)
     if topic_image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     partition = topic_image.partitions.get(index)
@@ -95,10 +96,7 @@ def _elect(
     is_preferred = election is Election.PREFERRED
     if partition.leader == partition.preferred if is_preferred else partition.leader != NO_LEADER:
         raise _refused(ErrorCode.ELECTION_NOT_NEEDED)
-    if topic not in rules:
-        policy = ElectionPolicy.PREFERRED if is_preferred else ElectionPolicy.UNCLEAN
-        rules[topic] = rules_of(view, topic_image, test, policy)
-    record = changed(topic_image.id, index, partition, Target(), rules[topic])
+    record = changed(topic_image.id, index, partition, Target(), rules.of(topic_image))
     if record is None:
         raise _refused(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if is_preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE

@@ -51,17 +51,36 @@ def may_lead(image: MetadataImage, removed: int = NOBODY, added: int = NOBODY) -
     return test
 
 
-def rules_of(view: View, topic: TopicImage, test: MayLead, election: ElectionPolicy | None = None) -> Rules:
-    """The rules for a topic's partitions. election: by default the one that the topic allows."""
-    if election is None:
-        election = ElectionPolicy.UNCLEAN if allows_unclean(view, topic) else ElectionPolicy.ONLINE
-    brokers = view.image.brokers
+class TopicRules:
+    """The rules for the partitions of any topic: made once for all that have the same options.
 
-    def default_directory(broker_id: int) -> bytes:
-        broker = brokers.get(broker_id)
+    election: by default the one that the topic allows.
+    """
+
+    def __init__(self, view: View, test: MayLead, election: ElectionPolicy | None = None) -> None:
+        self._view = view
+        self._test = test
+        self._election = election
+        self._has_elr = has_elr(view.image)
+        self._made: dict[tuple[str | None, str | None, int], Rules] = {}
+
+    def of(self, topic: TopicImage) -> Rules:
+        configs = topic.configs
+        options = configs.get(MIN_ISR.name), configs.get(UNCLEAN_ENABLED.name), len(topic.partitions[0].replicas)
+        rules = self._made.get(options)
+        if rules is None:
+            rules = self._made[options] = self._make(topic)
+        return rules
+
+    def _make(self, topic: TopicImage) -> Rules:
+        election = self._election
+        if election is None:
+            election = ElectionPolicy.UNCLEAN if allows_unclean(self._view, topic) else ElectionPolicy.ONLINE
+        return Rules(self._test, min_isr(self._view, topic), self._has_elr, self._default_directory, election)
+
+    def _default_directory(self, broker_id: int) -> bytes:
+        broker = self._view.image.brokers.get(broker_id)
         return MIGRATING if broker is None else broker.default_directory
-
-    return Rules(test, min_isr(view, topic), has_elr(view.image), default_directory, election)
 
 
 def updates(
@@ -70,17 +89,14 @@ def updates(
     """The changes of partitions whose broker is `removed` from ISR and leadership, `added` to those that may lead, or
     has lost what it had not synced: `unclean`, which takes it out of the ELR, too."""
     test = may_lead(view.image, removed if unclean == NOBODY else unclean, added)
-    rules: dict[bytes, Rules] = {}
+    rules = TopicRules(view, test)
+    gone = (removed, unclean)
+    lost = () if unclean == NOBODY else (unclean,)
     records = []
     for key in keys:
         topic, partition = view.image.partition_by_key(key)
-        if topic.id not in rules:
-            rules[topic.id] = rules_of(view, topic, test)
-        target = Target(
-            isr=tuple([each for each in partition.isr if each not in (removed, unclean)]),
-            unclean=() if unclean == NOBODY else (unclean,),
-        )
-        record = changed(topic.id, key[1], partition, target, rules[topic.id])
+        target = Target(isr=tuple([each for each in partition.isr if each not in gone]), unclean=lost)
+        record = changed(topic.id, key[1], partition, target, rules.of(topic))
         if record is not None:
             records.append(record)
     return records
@@ -116,6 +132,17 @@ def restarted(view: View, broker_id: int, was_clean: bool) -> list[PartitionChan
     if was_clean or not has_elr(view.image):
         return updates(view, in_isr, removed=broker_id)
     return updates(view, [*in_isr, *in_elr], unclean=broker_id)
+
+
+def restarted_alone(view: View, broker_id: int) -> list[PartitionChangeRecord]:
+    """The same where no other broker is registered and this one is unfenced at once: it leads on, at a new epoch."""
+    index = view.image.index
+    led = [
+        PartitionChangeRecord(partition_id=key[1], topic_id=key[0], leader=broker_id)
+        for key in index.in_isr.get(broker_id, ())
+        if view.image.partition_by_key(key)[1].leader == broker_id
+    ]
+    return [*led, *updates(view, index.leaderless, added=broker_id)]
 
 
 def unregistered(view: View, broker_id: int) -> list[PartitionChangeRecord]:

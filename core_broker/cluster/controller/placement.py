@@ -1,4 +1,9 @@
-"""Chooses the brokers of new partitions' replicas: evenly spread, in different racks, with leaders distributed."""
+"""Chooses the brokers of new partitions' replicas, as Kafka's StripedReplicaPlacer does.
+
+Replicas of a partition go to different racks first, by turns, and in a rack to its brokers by turns. Each partition
+begins one rack and one broker further on. Fenced brokers get replicas only where there are not enough others, and never
+lead. After as many partitions as there are live brokers all is shuffled, so that the same sets do not repeat.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +14,111 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionRecord
 from ..image import MetadataImage
 
+NONE_LEFT = -1
+
+
+class _Brokers:
+    """Brokers by turns. A new round, told by its number, begins one broker further on."""
+
+    def __init__(self, ids: list[int], chance: random.Random) -> None:
+        self.ids = sorted(ids)
+        self._start = chance.randrange(len(ids)) if ids else 0
+        self._taken = 0
+        self._round = 0
+
+    def next(self, round_: int) -> int:
+        """NONE_LEFT when all were taken in this round."""
+        if not self.ids:
+            return NONE_LEFT
+        if round_ != self._round:
+            self._round = round_
+            self._taken = 0
+            self._start = (self._start + 1) % len(self.ids)
+        if self._taken >= len(self.ids):
+            return NONE_LEFT
+        self._taken += 1
+        return self.ids[(self._start + self._taken - 1) % len(self.ids)]
+
+
+class _Rack:
+    def __init__(self, live: list[int], fenced: list[int], chance: random.Random) -> None:
+        self.fenced = _Brokers(fenced, chance)
+        self.live = _Brokers(live, chance)
+
+    def next(self, round_: int) -> int:
+        found = self.live.next(round_)
+        return self.fenced.next(round_) if found == NONE_LEFT else found
+
+    def shuffle(self, chance: random.Random) -> None:
+        chance.shuffle(self.fenced.ids)
+        chance.shuffle(self.live.ids)
+
+
+class _Racks:
+    """All racks by turns; brokers without a rack are one. live: how many brokers are not fenced."""
+
+    def __init__(self, image: MetadataImage, chance: random.Random) -> None:
+        usable = [
+            each for each in image.brokers.values() if not each.in_controlled_shutdown and each.takes_partitions
+        ]  # fmt: skip
+        self.total = len(usable)
+        self.live = sum(not each.fenced for each in usable)
+        names = sorted({each.rack or "" for each in usable})
+        self._racks = [
+            _Rack(
+                [each.id for each in usable if (each.rack or "") == name and not each.fenced],
+                [each.id for each in usable if (each.rack or "") == name and each.fenced],
+                chance,
+            )
+            for name in names
+        ]
+        self._chance = chance
+        self._round = 0
+        self._start = chance.randrange(len(names)) if names else 0
+
+    def place(self, replication_factor: int) -> list[int]:
+        """The replicas of one more partition. There must be enough brokers, one of them live."""
+        racks = self._racks
+        if self._round == self.live > 1:
+            self._chance.shuffle(racks)
+            for rack in racks:
+                rack.shuffle(self._chance)
+            self._round = 0
+        self._start %= len(racks)
+        first = self._start
+        leader = racks[first].live.next(self._round)
+        while leader == NONE_LEFT:
+            first = (first + 1) % len(racks)
+            leader = racks[first].live.next(self._round)
+        placed = [leader]
+        turn = self._start
+        skips_first = True
+        while len(placed) < replication_factor:
+            if turn == first and skips_first:
+                skips_first = False  # the leader is from there
+            else:
+                found = racks[turn].next(self._round)
+                placed += [] if found == NONE_LEFT else [found]
+            turn = (turn + 1) % len(racks)
+        self._round += 1
+        self._start += 1
+        return placed
+
 
 def place(image: MetadataImage, partitions: int, replication_factor: int, chance: random.Random) -> list[list[int]]:
     """Replicas for each of several new partitions; the first is the preferred leader.
 
     Raises KafkaError(INVALID_REPLICATION_FACTOR) if there are too few brokers.
     """
-    alive = [broker.id for broker in image.brokers.values() if not broker.fenced]
-    if not alive:
-        raise _refused(replication_factor, "All brokers are currently fenced.")
-    if replication_factor > len(image.brokers):
-        raise _refused(
-            replication_factor,
-            f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(image.brokers)} broker(s) are registered.",
+    racks = _Racks(image, chance)
+    if not racks.live:
+        raise _too_few("All brokers are currently fenced, or have all their log directories cordoned.")
+    if replication_factor > racks.total:
+        raise _too_few(
+            f"The target replication factor of {replication_factor} cannot be reached because only {racks.total} "
+            "broker(s) are registered or some brokers have all their log directories cordoned.",
         )
-    ring = _by_turns(image)
-    start = chance.randrange(len(ring))
-    placed = []
-    for number in range(partitions):
-        turned = [ring[(start + number + i) % len(ring)] for i in range(len(ring))]
-        # A fenced broker never leads, but gets a replica if there are not enough others.
-        turned.sort(key=lambda broker_id: image.brokers[broker_id].fenced)
-        placed.append(turned[:replication_factor])
-    return placed
+    return [racks.place(replication_factor) for _ in range(partitions)]
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
@@ -80,20 +166,8 @@ def new_partition(image: MetadataImage, topic_id: bytes, index: int, replicas: l
     )
 
 
-def _by_turns(image: MetadataImage) -> list[int]:
-    """Brokers in an order in which neighbours are in different racks, as far as possible."""
-    racks: dict[str, list[int]] = {}
-    for broker_id in sorted(image.brokers):
-        racks.setdefault(image.brokers[broker_id].rack or "", []).append(broker_id)
-    columns = [racks[rack] for rack in sorted(racks)]
-    return [column[row] for row in range(max(map(len, columns))) for column in columns if row < len(column)]
-
-
-def _refused(replication_factor: int, reason: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"Unable to replicate the partition {replication_factor} time(s): {reason}",
-    )
+def _too_few(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def _wrong(message: str) -> KafkaError:

@@ -14,8 +14,8 @@ from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..image import TopicImage
 from ..partition_image import PartitionImage
 from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, Result, View
-from .leadership import allows_unclean, may_lead, rules_of
-from .partition_change import ElectionPolicy, MayLead, Rules, Target, changed
+from .leadership import TopicRules, allows_unclean, may_lead
+from .partition_change import ElectionPolicy, Rules, Target, changed
 from .placement import check_assignment
 
 Wanted = tuple[int, Sequence[int] | None]  # a partition's index and replicas; None takes its reassignment back
@@ -44,6 +44,7 @@ class AlterReassignments:
 
     def decide(self, view: View) -> Decision:
         test = may_lead(view.image)
+        begun, taken_back = TopicRules(view, test, ElectionPolicy.ONLINE), TopicRules(view, test)
         records: list[PartitionChangeRecord] = []
         items = []
         for name, wanted in self.topics:
@@ -53,7 +54,7 @@ class AlterReassignments:
                 row = ReassignedPartition(index=index)
                 item.partitions.append(row)
                 try:
-                    record = self._reassign(name, index, replicas, test, view)
+                    record = self._reassign(name, index, replicas, taken_back if replicas is None else begun, view)
                     if record is not None and len(records) == MAX_RECORDS_PER_COMMAND:
                         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many reassignments in one request.")
                 except KafkaError as error:
@@ -65,7 +66,7 @@ class AlterReassignments:
         return Decision(Result(items), records)
 
     def _reassign(
-        self, name: str, index: int, replicas: Sequence[int] | None, test: MayLead, view: View
+        self, name: str, index: int, replicas: Sequence[int] | None, rules: TopicRules, view: View
     ) -> PartitionChangeRecord | None:
         """The record that begins or ends a reassignment; None if there is nothing to do. Raises KafkaError."""
         topic = view.image.topics.get(name)
@@ -75,7 +76,7 @@ class AlterReassignments:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
         if replicas is None:
-            return _taken_back(topic, index, partition, rules_of(view, topic, test), view)
+            return _taken_back(topic, index, partition, rules.of(topic), view)
         check_assignment(view.image, replicas, None)
         if not self.may_change_factor:
             _check_factor(partition, replicas)
@@ -83,7 +84,7 @@ class AlterReassignments:
         # Without any, those of an earlier reassignment stay, as in Kafka.
         target.removing = sorted(each for each in partition.replicas if each not in replicas) or None
         target.adding = sorted(each for each in replicas if each not in partition.replicas) or None
-        return changed(topic.id, index, partition, target, rules_of(view, topic, test, ElectionPolicy.ONLINE))
+        return changed(topic.id, index, partition, target, rules.of(topic))
 
     def fail(self, error: KafkaError) -> Result:
         items = [

@@ -18,7 +18,7 @@ from ....protocol.primitives import uuid_to_str
 from ..features import METADATA_VERSION
 from ..image import Endpoint, Levels, MetadataImage
 from .common import Decision, Item, View
-from .leadership import restarted
+from .leadership import restarted, restarted_alone
 
 WITH_DIRECTORIES = 17  # the metadata.version from which on brokers name their directories (KIP-858)
 RESERVED_DIRECTORIES = 100  # ids below that name none
@@ -34,7 +34,8 @@ class RegisteredBroker(Item):
 class RegisterBroker:
     """One process of a broker. endpoints: advertised addresses by listener. Result: a RegisteredBroker.
 
-    cluster_id: as the broker has it; None for the controller's own. previous_epoch: the broker epoch that it had when
+    cluster_id: as the broker has it; None for the controller's own, which is unfenced at once where it is the only one.
+    previous_epoch: the broker epoch that it had when
     it last stopped cleanly, -1 if it did not, None if it cannot say (it is older than KIP-966).
     """
 
@@ -84,6 +85,9 @@ class RegisterBroker:
             record.broker_epoch = existing.epoch
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
+        elif self.cluster_id is None and all(each == self.broker_id for each in image.brokers):
+            record.fenced = False  # the controller's own, and the only one: there is nobody to lead meanwhile
+            records += restarted_alone(view, self.broker_id)
         else:
             was_clean = existing is not None and self.previous_epoch == existing.epoch
             records += restarted(view, self.broker_id, was_clean)

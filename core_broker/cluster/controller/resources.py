@@ -6,16 +6,19 @@ make. Here a broker's name and options are checked once more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ....protocol.messages.metadata_records import ConfigRecord
+from ....protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
 from ....protocol.topic_names import why_invalid
 from ...config import topic_option, validate_broker_options, validate_topic_options
 from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from .common import Item, View
+from .leadership import has_elr
+
+MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(slots=True)
@@ -47,9 +50,30 @@ def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View
         _check_topic(name, after, changed, view)
     else:
         _check_broker(name, after)
-    return [
+    if kind == BROKER_RESOURCE and MIN_ISR in changed and has_elr(image):
+        _check_min_isr(name, changed[MIN_ISR])
+    records: list[Any] = [
         ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changed.items()
     ]
+    return [*records, *elr_cleared(kind, name, changed, image)]
+
+
+def elr_cleared(kind: int, name: str, changed: Iterable[str], image: MetadataImage) -> list[ClearElrRecord]:
+    """The record that goes with another min.insync.replicas, which gives an ELR another meaning (KIP-966)."""
+    if MIN_ISR not in changed or not has_elr(image):
+        return []
+    return [ClearElrRecord(topic_name=name if kind == TOPIC_RESOURCE else "")]
+
+
+def _check_min_isr(broker: str, value: str | None) -> None:
+    """Raises KafkaError where the cluster keeps eligible leader replicas, and a broker would differ from the others."""
+    reason = None
+    if broker:
+        reason = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    elif value is None:
+        reason = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _check_topic(name: str, after: Mapping[str, str], changed: Mapping[str, str | None], view: View) -> None:

@@ -66,9 +66,9 @@ class Sessions:
 
     def lost(self, via: object, now_ms: float) -> bool:
         """A connection was closed by its peer, or broke. Whether the last heartbeat of a broker came by it."""
-        found = [each for each in self._by_broker.values() if each.via is via and each.lost_ms is None]
+        found = [each for each in self._by_broker.values() if each.via is via]
         for session in found:
-            session.lost_ms = now_ms
+            session.lost_ms, session.via = now_ms, None
         return bool(found)
 
     def answered(self, broker_id: int, is_fenced: bool, in_controlled_shutdown: bool, offset: int) -> None:

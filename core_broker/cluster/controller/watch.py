@@ -12,11 +12,11 @@ from typing import Any
 from ...config import BrokerConfig
 from ..image import MetadataImage
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
-from .bootstrap import Bootstrap
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
 from .common import Command, Item
 from .fence_broker import FenceBroker
 from .sessions import Sessions
+from .update_features import Activate
 
 UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean election can help
 RETRY_S = 1.0  # until a broker is to be fenced again, if it could not be
@@ -43,7 +43,7 @@ class Watch:
         self.stop()
         self.is_running = True
         self.sessions.start(self._image.brokers.values(), now_ms(), self._config["node.id"])
-        self._submit(Bootstrap(), lambda result: None)
+        self._submit(Activate(), lambda result: None)
         self._arm()
         self._later("balance", self._config["leader.imbalance.check.interval.seconds"], self._balance)
         self._later("unclean", UNCLEAN_CHECK_S, self._elect_unclean)

@@ -1,7 +1,9 @@
 """ApiVersions (key 18): what this broker serves.
 
-v3: the client names its software, which must look like a name. v5: the client may say which cluster and node it means
-to reach (KIP-1242). A version we lack is answered as version 0 with error 35 and the versions of this key.
+v3: the client names its software, which must look like a name; the answer has features, what this node can work at and
+what the cluster has finalized (KIP-584). v4: also those that begin at level 0, which older clients cannot read. v5:
+the client may say which cluster and node it means to reach (KIP-1242). A version we lack is answered as version 0 with
+error 35 and the versions of this key.
 """
 
 from __future__ import annotations
@@ -11,15 +13,23 @@ from functools import cache
 from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ....protocol.messages.api_versions import API_KEY, ApiVersion, Request, Response, SupportedFeatureKey
-from ...cluster.quorum_wire import KRAFT_VERSION
-from ...cluster.raft_voters import KRAFT_VERSIONS
+from ....protocol.messages.api_versions import (
+    API_KEY,
+    ApiVersion,
+    FinalizedFeatureKey,
+    Request,
+    Response,
+    SupportedFeatureKey,
+)
+from ...cluster.features import KRAFT_VERSION, SUPPORTED
 from .._context import Context
 from ..dispatch import Scope, served
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 KEY = 18
 ANY_NODE = -1
+FEATURES_SINCE = 3
+FROM_ZERO_SINCE = 4  # KAFKA-17011: before, a lowest level of 0 is a wrong one
 
 
 def handle(request: Request, context: Context) -> Response:
@@ -44,10 +54,27 @@ def _answer(request: Request, context: Context, scope: Scope) -> Response:
     ):
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     answer = Response(api_keys=_served(scope, context.version))
-    if scope is Scope.CONTROLLER:
-        low, high = KRAFT_VERSIONS
-        answer.supported_features = [SupportedFeatureKey(name=KRAFT_VERSION, min_version=low, max_version=high)]
+    if context.version >= FEATURES_SINCE:
+        answer.supported_features = [
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in SUPPORTED.items()
+            if low or context.version >= FROM_ZERO_SINCE
+        ]
+        answer.finalized_features = [
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in _finalized(context)
+        ]
+        answer.finalized_features_epoch = services.image.offset
     return answer
+
+
+def _finalized(context: Context) -> list[tuple[str, int]]:
+    """By name. That of kraft.version is in the quorum's own records."""
+    levels = dict(context.services.image.features)
+    raft = context.services.quorum.raft
+    if raft is not None and raft.voters.kraft_version:
+        levels[KRAFT_VERSION] = raft.voters.kraft_version
+    return sorted(levels.items())
 
 
 @cache

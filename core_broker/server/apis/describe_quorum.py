@@ -71,10 +71,11 @@ def _replica(replica: Replica, version: int) -> ReplicaState:
 
 
 def _nodes(quorum: Quorum, context: Context) -> list[Node]:
-    """The voters by their endpoints. Those of a broker alone are those of its listeners."""
+    """The voters by their endpoints. A broker alone has those of its listeners for controllers, or of all others."""
     nodes = []
     for node_id, endpoints in quorum.endpoints:
-        listeners = [Listener(name=name, host=host, port=port) for name, host, port in endpoints]
+        told = endpoints or context.services.own_controllers
+        listeners = [Listener(name=name, host=host, port=port) for name, host, port in told]
         broker = context.services.image.brokers.get(node_id)
         if not listeners and broker is not None:
             listeners = [Listener(name=n, host=each.host, port=each.port) for n, each in broker.endpoints.items()]

@@ -124,7 +124,7 @@ def _response(request: Request, context: Context, told: list[Told]) -> Response:
             for node, host, port, rack in services.endpoints(context.listener)
         ],
         cluster_id=services.cluster_id,
-        controller_id=services.node_id,
+        controller_id=services.some_broker(),
         topics=topics,
         cluster_authorized_operations=(
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,6 @@ class Oracle:
         records = [r.decode(bytes.fromhex(each)) for each in answer.get("records", ())]
         return records, answer.get("answer")
 
-    def apply(self, records: list[Any], offset: int) -> None:
+    def apply(self, records: Sequence[Any], offset: int) -> None:
         """Apply records, the first of which is at `offset`."""
         self.ask("apply", offset=offset, records=[r.encode(each) for each in records])

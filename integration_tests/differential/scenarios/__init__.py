@@ -7,6 +7,7 @@ from . import (
     api_versions,
     broker_loggers,
     connections,
+    controllers,
     create_partitions,
     create_topics,
     delete_groups,
@@ -40,6 +41,8 @@ from . import (
     produce,
     produce_forms,
     sync_group,
+    unregister_broker,
+    update_features,
 )
 
 MODULES = (
@@ -76,6 +79,9 @@ MODULES = (
     find_coordinator,
     join_group,
     sync_group,
+    unregister_broker,
+    update_features,
+    controllers,
     heartbeat,
     leave_group,
     describe_groups,

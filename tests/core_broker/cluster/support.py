@@ -19,6 +19,7 @@ from isthmus.core_broker.cluster.controller import (
     View,
     new_topic,
 )
+from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.partition_image import PartitionImage
 from isthmus.core_broker.config import BrokerConfig
@@ -59,8 +60,13 @@ class Cluster:
     def register(self, broker_id: int, **fields: Any) -> Any:
         """A new process of a broker; it stays fenced."""
         self.starts += 1
-        fields = {"incarnation_id": self.starts.to_bytes(16), "endpoints": ENDPOINTS, **fields}
-        return self.run(RegisterBroker(broker_id, **fields))
+        given: dict[str, Any] = {
+            "incarnation_id": self.starts.to_bytes(16),
+            "endpoints": ENDPOINTS,
+            "cluster_id": "cluster-x",
+            "features": SUPPORTED,
+        }
+        return self.run(RegisterBroker(broker_id, **given | fields))
 
     def start(self, broker_id: int, **fields: Any) -> Any:
         """A new process of a broker, which is unfenced at once."""

@@ -14,9 +14,11 @@ import pytest
 from isthmus.client.connection import Connection, connect
 from isthmus.core_broker.auto_creation import AutoCreation
 from isthmus.core_broker.controller_channel import ControllerChannel
+from isthmus.core_broker.server.dispatch import FORWARDED, FORWARDED_IN_PART, SERVED, SERVED_BY_CONTROLLERS
 from isthmus.core_broker.server.forwarding import ANONYMOUS
 from isthmus.core_broker.server.local_controller import LocalController
 from isthmus.core_broker.server.producer_ids import ProducerIds
+from isthmus.core_broker.server.refusals import REFUSALS
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.header import RequestHeader, frame_request
 from isthmus.protocol.messages import (
@@ -145,7 +147,8 @@ def test_what_a_broker_checks_itself_is_not_forwarded_with_the_rest() -> None:
         assert [each.error_code for each in answer.responses] == codes
         image = nodes.hosts["active"].broker._server.services.image
         assert image.topics["t"].configs == {"retention.ms": "5"}
-        assert image.broker_configs == {"2": {"log.cleaner.backoff.ms": "7"}}
+        assert image.broker_configs["2"] == {"log.cleaner.backoff.ms": "7"}
+        assert "log.cleaner.threads" not in image.broker_configs.get("", {})
 
     on_two_nodes(work)
 
@@ -169,6 +172,13 @@ def test_producer_ids_of_a_broker_that_the_controller_does_not_know_may_come_lat
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     on_two_nodes(work)
+
+
+def test_what_is_forwarded_is_served_by_controllers_and_can_be_refused() -> None:
+    forwarded = set(FORWARDED)
+    assert forwarded == REFUSALS.keys()
+    for key in (*FORWARDED, *FORWARDED_IN_PART):
+        assert SERVED[key] == SERVED_BY_CONTROLLERS[key]
 
 
 ROW = reassignments.ReassignablePartition(partition_index=0, replicas=[1])

@@ -76,12 +76,15 @@ def test_listeners_of_controllers_are_told_apart_by_their_names():
     ]
 
 
+OTHERS = {"controller_quorum_voters": "1@a:1,2@b:1,3@c:1", "cluster_id": "MkU3OEVBNTcwNTJENDM2Qk"}
+
+
 @pytest.mark.parametrize(
     ("listeners", "more", "why"),
     [
         ("A://h:1,CONTROLLER://:1", {}, "have the port 1 both"),
         ("CONTROLLER://:1", {}, "at least one is needed"),
-        ("A://h:1", {}, "controller.listener.names=CONTROLLER has none of the listeners, which are A"),
+        ("A://h:1", OTHERS, "controller.listener.names=CONTROLLER has none of the listeners, which are A"),
         ("A://h:1,CONTROLLER://:2", {"inter_broker_listener_name": "CONTROLLER"}, "not among the listeners of brokers"),
         ("A://h:1,CONTROLLER://0.0.0.0:2", {}, "write advertised.listeners=CONTROLLER://HOST:2"),
         ("A://h:1,CONTROLLER://:2", {"listener_security_protocol_map": "A:PLAINTEXT,CONTROLLER:SSL"}, "no TLS or SASL"),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from isthmus.client.connection import Connection, connect
+from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.core_broker.server.dispatch import SERVED, SERVED_BY_CONTROLLERS
+from isthmus.protocol.messages import api_versions, metadata
 from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run_checked
 
@@ -40,9 +44,28 @@ def test_each_listener_serves_its_own_keys() -> None:
     on_a_node(work)
 
 
-def test_only_the_broker_s_listeners_are_told_to_clients() -> None:
-    from isthmus.protocol.messages import metadata
+@pytest.mark.parametrize("port", [0, 1])
+def test_each_listener_tells_what_works_here_and_what_the_cluster_has_finalized(port: int) -> None:
+    async def work(*connections: Connection) -> None:
+        answers = {}
+        for version in range(api_versions.API.max_version + 1):
+            request = api_versions.Request(client_software_name="t", client_software_version="1")
+            answers[version] = await connections[port].request(api_versions.API, request, 5_000, version)
+        told = {
+            version: {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+            for version, answer in answers.items()
+        }
+        assert [told[version] for version in range(3)] == [{}] * 3
+        assert told[3] == {"metadata.version": (7, 33)}  # one that begins at 0 is not read by clients of that time
+        assert told[4] == told[5] == dict(SUPPORTED)
+        finalized = {each.name: each.max_version_level for each in answers[4].finalized_features}
+        assert finalized == {"metadata.version": 33, "eligible.leader.replicas.version": 1, "kraft.version": 1}
+        assert answers[4].finalized_features_epoch >= 0
 
+    on_a_node(work)
+
+
+def test_only_the_broker_s_listeners_are_told_to_clients() -> None:
     async def work(client: Connection, _: Connection) -> None:
         answer: Any = await client.request(metadata.API, metadata.Request(topics=[]), 5_000)
         assert [(each.host, each.port) for each in answer.brokers] == [("broker", 9092)]

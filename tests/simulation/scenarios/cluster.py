@@ -25,6 +25,7 @@ async def cluster(sim: Simulation) -> None:
     brokers = Cluster(sim, chance.choice((3, 3, 5)))
     await brokers.up()
     await brokers.make_topic(TOPIC, PARTITIONS, min_insync=2)
+    brokers.watch()
     workloads = []
     running = []
     for number in range(3):
@@ -35,8 +36,9 @@ async def cluster(sim: Simulation) -> None:
         await asyncio.sleep(chance.uniform(0.0, 3.0))
         await brokers.disturb()
     await brokers.heal()
-    await asyncio.wait_for(asyncio.gather(*running), SETTLE_S)
+    await asyncio.wait_for(brokers.unless_broken(asyncio.gather(*running)), SETTLE_S)
     await brokers.settled(TOPIC, PARTITIONS)
+    brokers.check_committed()
     stored = brokers.stored(TOPIC, PARTITIONS)
     check_stored(workloads, stored)
     check_acked(workloads, stored)
