@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75): partitions of topics by name, a page at a time (KIP-966).
 
 No topics means all. The cursor of an answer is where the next page begins; `max.request.partition.size.limit` bounds a
-page whatever the client asks for. There are no eligible leader replicas: they come with replication.
+page whatever the client asks for. Replicas that may lead without loss are told beside those in sync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....protocol.messages.describe_topic_partitions import (
     Response,
 )
 from ....protocol.primitives import ZERO_UUID
-from ...cluster.image import TopicImage
+from ...cluster.image import MetadataImage, TopicImage
 from ...cluster.topic_names import is_internal
 from .._context import Context
 from ..encoded_topics import ALL_TOPIC_OPERATIONS, tell_lost
@@ -46,7 +46,8 @@ def handle(request: Request, context: Context) -> Response:
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        found = _topic(topic, first, left, context.services.replicas.leaderless.get(name, frozenset()))
+        lost: Set[int] = context.services.replicas.leaderless.get(name, frozenset())
+        found = _topic(topic, first, left, lost, context.services.image)
         response.topics.append(found)
         left -= len(found.partitions)
         last = first + len(found.partitions)
@@ -70,7 +71,10 @@ def _names(request: Request, context: Context) -> list[str]:
     return names
 
 
-def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    topic: TopicImage, first: int, count: int, lost: Set[int], image: MetadataImage
+) -> DescribeTopicPartitionsResponseTopic:
+    alive = [broker.id for broker in image.brokers.values() if not broker.fenced]
     indexes = sorted(topic.partitions)[first : first + count]
     rows = []
     for index in indexes:
@@ -81,8 +85,9 @@ def _topic(topic: TopicImage, first: int, count: int, lost: Set[int]) -> Describ
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            eligible_leader_replicas=[],
-            last_known_elr=[],
+            eligible_leader_replicas=list(partition.elr),
+            last_known_elr=list(partition.last_known_elr),
+            offline_replicas=[each for each in partition.replicas if each not in alive],
         )
         if index in lost:
             tell_lost(row)
