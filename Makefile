@@ -19,7 +19,7 @@ tests = $(if $(ROOM),\
 	if [[ -n $$chosen ]]; then $(3) $$chosen $(ARGS); else echo "$(ROOM) has no $(1) tests"; fi,\
 	$(3) $(2) $(ARGS))
 
-.PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate mutants bench soak docs lock clean
+.PHONY: help env peers lint format test test-unit test-simulation test-integration test-containers demo simulate model mutants bench soak docs lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --values 2', see raft_model.py
+	$(BIN)/python -m tests.core_broker.cluster.raft_model $(or $(ARGS),--late 0 --epochs 1 --values 1 --losses 0)
 
 mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -72,11 +72,14 @@ class Admin:
         self.client = client
         self.timeout_ms = timeout_ms
 
-    async def _ask(self, message: Any, node_id: int | None = None, most_version: int | None = None) -> Any:
+    async def _ask(self, message: Any, node_id: int | None = None) -> Any:
+        """Ask a node; None: whichever answers first, of those that answer by themselves."""
         async with self.client.operation(type(message).API.name, self.timeout_ms) as operation:
             while True:
                 try:
-                    return await self.client.request(message, node_id, most_version=most_version)
+                    if node_id is None:
+                        return await self.client.ask_any(message, operation.patience_s)
+                    return await self.client.request(message, node_id)
                 except ClientError as error:
                     await operation.again(error)
 

@@ -79,7 +79,7 @@ class Client:
         self.controller_id = -1
         self.nodes: dict[int, str] = {}
         self.topics: dict[str, TopicMetadata] = {}
-        self._connections: dict[tuple[int, str], Connection] = {}  # (node or -1, lane)
+        self._connections: dict[tuple[int, str], Connection] = {}  # (node, or -1 and less: bootstrap, lane)
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._lanes = 0
         self._closed = False
@@ -128,10 +128,9 @@ class Client:
 
     async def close_lane(self, lane: str) -> None:
         """Close the connections of a lane that is not used any more."""
-        keys = [key for key in self._connecting if key[1] == lane]
-        for key in keys:
+        for key in [key for key in self._connecting if key[1] == lane]:
             del self._connecting[key]
-        await close_all([connection for key in keys if (connection := self._connections.pop(key, None))])
+        await close_all([self._connections.pop(key) for key in list(self._connections) if key[1] == lane])
 
     def back_off_ms(self, attempt: int) -> float:
         """The pause after attempt number `attempt`: doubled each time up to BACKOFF_MAX_MS, with jitter."""
@@ -210,7 +209,8 @@ class Client:
                     continue
                 tried[address] = None
                 try:
-                    return await self._connect((-1, lane), address, operation.remaining_ms / left)
+                    number = -1 - self.bootstrap.index(address)
+                    return await self._connect((number, lane), address, operation.remaining_ms / left)
                 except ClientError as failed:
                     self.check_open()
                     error, left = failed, left - 1

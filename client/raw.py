@@ -93,7 +93,8 @@ async def fetch_raw(
         name = names[topic.topic_id] if version >= IDS_FROM else topic.topic
         for each in topic.partitions:
             tp = TopicPartition(name, each.partition_index)
-            client.learn_leader(tp, each.current_leader, answer.node_endpoints)
+            if each.current_leader is not None:
+                client.learn_leader(tp, each.current_leader, answer.node_endpoints)
             found[tp] = _one(tp, each)
     return [found[tp] for tp in positions if tp in found]
 

@@ -236,7 +236,9 @@ class Broker:
         local = LocalController(self._server.between_brokers)
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
-            ControllerChannel(name, self.node_id, partial(_active_controller, metadata), local)
+            ControllerChannel(
+                name, self.node_id, partial(_active_controller, metadata), local, config["controller.socket.timeout.ms"]
+            )
             for name in ("heartbeats", "requests")
         ]
         # A node alone that others can reach may not stay so, and then another one may lead.
@@ -363,9 +365,8 @@ class Broker:
     def _follow_levels(self) -> None:
         """Log and time requests only if the log level asks for it."""
         tells = requests.isEnabledFor(logging.DEBUG)
-        shared = self._server.shared
-        shared.on_answered = log_request if tells else None
-        shared.clock = self.runtime.perf_ns if tells or self._monitor is not None else None
+        clock = self.runtime.perf_ns if tells or self._monitor is not None else None
+        self._server.watch(clock, log_request if tells else None)
 
     def _take_options(self, image: MetadataImage) -> None:
         """Apply the options that were set dynamically, for all brokers or for this one."""

@@ -25,7 +25,7 @@ MAX_WAITING = 10_000  # requests of a channel that have no answer yet
 MAX_IN_FLIGHT = 16  # of them on the connection; the others wait
 RETRY_S = 0.05  # between two tries of a request, unless the leader changes before
 CONNECT_TIMEOUT_MS = 5_000
-ANSWER_TIMEOUT_MS = 30_000  # a controller without an answer for so long is given up, whatever the callers' time
+ANSWER_TIMEOUT_MS = 30_000  # by default, see controller.socket.timeout.ms
 
 Leader = Callable[[], tuple[int, str] | None]
 Local = Callable[[Any], Awaitable[Any]]
@@ -37,25 +37,23 @@ class ControllerChannel:
     """leader: (node id, HOST:PORT) of the active controller as far as it is known.
 
     local: answers a request where this node is the active controller. name: of this channel, for log lines.
+    answer_timeout_ms: a controller without an answer for so long is given up, whatever time the callers have.
     """
 
-    def __init__(self, name: str, node_id: int, leader: Leader, local: Local) -> None:
+    def __init__(
+        self, name: str, node_id: int, leader: Leader, local: Local, answer_timeout_ms: int = ANSWER_TIMEOUT_MS
+    ) -> None:
         self._name = name
         self._node_id = node_id
         self._leader = leader
         self._local = local
+        self._answer_timeout_ms = answer_timeout_ms
         self._waiting = 0
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._pauses = Pauses()
         self._said = ""  # the last line of the log, which is not repeated
         self._address = ""
         self._connecting: asyncio.Task[Connection] | None = None  # to _address; done once there is a connection
-
-    @property
-    def is_local(self) -> bool:
-        """Whether this node is the active controller."""
-        leader = self._leader()
-        return leader is not None and leader[0] == self._node_id
 
     @property
     def is_closed(self) -> bool:
@@ -127,7 +125,7 @@ class ControllerChannel:
     async def _exchange(self, address: str, message: Any) -> Any:
         """Raises ConnectionLost, UnsupportedVersion."""
         connection = await self._connection(address)
-        return await connection.request(type(message).API, message, ANSWER_TIMEOUT_MS)
+        return await connection.request(type(message).API, message, self._answer_timeout_ms)
 
     async def _connection(self, address: str) -> Connection:
         """One is made for all that ask meanwhile."""

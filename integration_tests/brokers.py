@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from integration_tests.peers.peers import free_ports
@@ -18,6 +18,7 @@ from integration_tests.peers.peers import free_ports
 ROOT = Path(__file__).resolve().parents[1]
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,13 +29,20 @@ class BrokerFailed(AssertionError):
 class BrokerProcess:
     """One `python -m isthmus.core_broker` on a folder: `data/` and `broker.log`. The port stays over restarts.
 
-    root: the checkout whose code it runs.
+    root: the checkout whose code it runs. listen: other listeners, as NAME://HOST:PORT.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, root: Path = ROOT):
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        root: Path = ROOT,
+        listen: Sequence[str] = (),
+    ):
         self.folder = folder
         self.root = root
         self.settings = dict(settings or {})
+        self.listen = listen
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,10 +68,16 @@ class BrokerProcess:
     def command(self) -> list[str]:
         options = [each for name, value in self.settings.items() for each in ("--set", f"{name}={value}")]
         module = [sys.executable, "-m", "isthmus.core_broker"]
-        return [*module, "--data", str(self.folder / "data"), "--listen", self.address, *options]
+        others = [part for each in self.listen for part in ("--listen", each)]
+        return [*module, "--data", str(self.folder / "data"), "--listen", self.address, *others, *options]
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
         """Start it and wait for its line `ready HOST:PORT`."""
+        self.begin()
+        return self.wait(timeout_s)
+
+    def begin(self) -> None:
+        """Start it."""
         if not self.port:  # one that nobody's connection is given while the broker is down
             self.address = f"127.0.0.1:{free_ports(1)[0]}"
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "PYTHONUNBUFFERED": "1"}
@@ -72,6 +86,9 @@ class BrokerProcess:
                 self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
                 cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
             )  # fmt: skip
+
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
+        """Wait for its line `ready HOST:PORT`."""
         said = self._first_line(timeout_s)
         if not said.startswith("ready "):
             self.kill()
@@ -132,6 +149,59 @@ def running_broker(folder: Path, settings: Mapping[str, object] | None = None) -
     finally:
         if broker.alive():
             broker.kill()
+
+
+class BrokerCluster:
+    """Brokers 1 to `size`, each a voter of the metadata quorum, on free loopback ports."""
+
+    def __init__(self, folder: Path, size: int = 3, settings: Mapping[str, object] | None = None) -> None:
+        ports = free_ports(2 * size)
+        voters = ",".join(f"{number}@127.0.0.1:{ports[2 * number - 1]}" for number in range(1, size + 1))
+        self.brokers: dict[int, BrokerProcess] = {}
+        for number in range(1, size + 1):
+            own = {
+                "node.id": number,
+                "cluster.id": CLUSTER_ID,
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": voters,
+                "default.replication.factor": min(size, 3),
+                "offsets.topic.replication.factor": min(size, 3),
+                **(settings or {}),
+            }
+            listen = [f"CONTROLLER://127.0.0.1:{ports[2 * number - 1]}"]
+            self.brokers[number] = BrokerProcess(folder / f"b{number}", own, listen=listen)
+            self.brokers[number].address = f"127.0.0.1:{ports[2 * number - 2]}"
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.address for each in self.brokers.values())
+
+    def start(self) -> BrokerCluster:
+        """Start all that do not run: each needs a majority of the others."""
+        begun = [each for each in self.brokers.values() if not each.alive()]
+        for each in begun:
+            each.begin()
+        for each in begun:
+            each.wait()
+        return self
+
+    def kill(self) -> None:
+        for each in self.brokers.values():
+            if each.alive():
+                each.signal(signal.SIGCONT)
+                each.kill()
+
+
+@contextlib.contextmanager
+def running_cluster(
+    folder: Path, size: int = 3, settings: Mapping[str, object] | None = None
+) -> Iterator[BrokerCluster]:
+    """A cluster whose brokers are gone at the end, and also when this process is killed."""
+    cluster = BrokerCluster(folder, size, settings)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.kill()
 
 
 def _die_with_parent() -> None:

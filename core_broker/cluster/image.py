@@ -175,6 +175,11 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
+    def has_online(self, broker_id: int, partition: PartitionImage) -> bool:
+        """Whether a replica is on a live broker, in a directory that is online."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and broker.has_online(partition.directory_of(broker_id))
+
     def similar_topics(self, name: str) -> list[str]:
         """Existing names, sorted, that differ from `name` at most in "." and "_"."""
         return list(self._similar.get(_unified(name), ()))

@@ -12,6 +12,8 @@ from .partition_image import NO_LEADER, PartitionImage
 Key = tuple[bytes, int]  # a topic's id and a partition's index
 Keys = dict[Key, None]
 
+ABSENT = PartitionImage(NO_LEADER, -1, (), (), -1)
+
 
 @dataclass(slots=True)
 class PartitionIndex:
@@ -29,22 +31,24 @@ class PartitionIndex:
 
     def replace(self, key: Key, old: PartitionImage | None, new: PartitionImage | None) -> None:
         """A partition changed. old: None if it is new; new: None if it was removed."""
-        old_isr = () if old is None else old.isr
-        new_isr = () if new is None else new.isr
-        if old_isr != new_isr:
-            _move(self.in_isr, key, old_isr, new_isr)
-        old_elr = () if old is None else old.elr
-        new_elr = () if new is None else new.elr
-        if old_elr != new_elr:
-            _move(self.in_elr, key, old_elr, new_elr)
-        old_leader = NO_LEADER if old is None else old.leader
-        new_leader = NO_LEADER if new is None else new.leader
-        if old_leader != new_leader:
-            self._count(old_leader, -1)
-            self._count(new_leader, 1)
-        _mark(self.leaderless, key, new is not None and new_leader == NO_LEADER)
-        _mark(self.imbalanced, key, new is not None and new_leader != new.preferred)
-        _mark(self.moving, key, new is not None and new.is_moving)
+        old, new = old or ABSENT, new or ABSENT
+        if old.isr is not new.isr:
+            _move(self.in_isr, key, old.isr, new.isr)
+        if old.elr is not new.elr:
+            _move(self.in_elr, key, old.elr, new.elr)
+        if old.leader != new.leader:
+            self._count(old.leader, -1)
+            self._count(new.leader, 1)
+        elif (
+            old.replicas is new.replicas
+            and old.adding_replicas is new.adding_replicas
+            and old.removing_replicas is new.removing_replicas
+        ):
+            return  # only epochs were raised
+        leader, exists = new.leader, new is not ABSENT
+        _mark(self.leaderless, key, leader == NO_LEADER and exists)
+        _mark(self.imbalanced, key, leader != new.preferred and exists)
+        _mark(self.moving, key, new.is_moving)
 
     def _count(self, leader: int, step: int) -> None:
         if leader != NO_LEADER:

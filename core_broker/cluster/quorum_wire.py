@@ -436,10 +436,20 @@ def _partition(answer: Wire) -> Any:
 
 
 def _asked(request: Wire) -> Any:
-    """The one partition that is asked for. Raises Invalid."""
+    """The one partition that there is, if it alone is asked for. Raises Invalid."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise Invalid(ErrorCode.INVALID_REQUEST)
-    return request.topics[0].partitions[0]
+    topic, partition = request.topics[0], request.topics[0].partitions[0]
+    match request:
+        case fetch.Request():  # by name, or by id
+            is_right = (topic.topic == CLUSTER_METADATA or topic.topic_id == TOPIC_ID) and partition.partition == 0
+        case fetch_snapshot.Request():
+            is_right = topic.name == CLUSTER_METADATA and partition.partition == 0
+        case _:
+            is_right = topic.topic_name == CLUSTER_METADATA and partition.partition_index == 0
+    if not is_right:
+        raise Invalid(ErrorCode.INVALID_REQUEST)
+    return partition
 
 
 def _told(request: Wire) -> Endpoints:

@@ -158,7 +158,7 @@ class Raft:
         if election.leader_id == self.me.id:
             # Records that were not on disk may be gone, so this epoch must not have another record from here.
             self.leader_id, self.leader_endpoints = self.me.id, self.endpoints
-            self.role = Resigned(self._election_deadline(), {}, [])
+            self.role = Resigned(self._election_deadline(), {}, ())
         elif election.leader_id != NO_NODE and self.voters.last.endpoints(election.leader_id):
             self._become_follower(election.epoch, election.leader_id, self.voters.last.endpoints(election.leader_id))
         else:

@@ -135,7 +135,7 @@ class Leader:
         offset = ends[len(ends) // 2]
         return offset if offset > self.start_offset else None
 
-    def by_progress(self) -> list[ReplicaKey]:
+    def by_progress(self) -> tuple[ReplicaKey, ...]:
         """The other voters, first those that have most of the log."""
         others = [each for each in self.voters.values() if not each.key.matches(self.me)]
-        return [each.key for each in sorted(others, key=lambda each: (-each.end_offset, each.key.id))]
+        return tuple(each.key for each in sorted(others, key=lambda each: (-each.end_offset, each.key.id)))

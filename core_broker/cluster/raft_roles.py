@@ -87,7 +87,7 @@ class Resigned:
 
     deadline_ms: int | None
     unacknowledged: dict[int, None]
-    successors: list[ReplicaKey]
+    successors: tuple[ReplicaKey, ...]
 
 
 Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned

@@ -53,9 +53,13 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 def requests(scrape: Scrape) -> Iterator[Sample]:
-    for route in scrape.routes:
-        for name in _names(route.api.name):
-            yield Sample((name, str(route.version)), route.requests)
+    counts: dict[tuple[str, int], int] = {}
+    for route in scrape.routes:  # of listeners for clients, and for controllers
+        key = route.api.name, route.version
+        counts[key] = counts.get(key, 0) + route.requests
+    for (api, version), count in counts.items():
+        for name in _names(api):
+            yield Sample((name, str(version)), count)
 
 
 def times(local: bool) -> Read:

@@ -62,7 +62,7 @@ class Scrape:
             topics[name][index] for name in sorted(topics) for index in sorted(topics[name])
         ]
         self.routes: list[Route] = sorted(
-            (route for route in sources.server.routes.values() if route.requests),
+            (route for route in sources.server.every_route if route.requests),
             key=lambda route: (route.api.key, route.version),
         )
         self.offline: dict[tuple[str, int], str] = {} if rooms is None else rooms.replicas.offline()

@@ -213,13 +213,20 @@ class Partition:
     def recover(self, high_watermark: int) -> None:
         """Take the high watermark that was known before: of an earlier leadership, or from its checkpoint.
 
-        A sole replica commits all that is in its log.
+        A sole replica commits all that is in its log, and on disk if it has to be. The last leadership may have left
+        something to sync.
         """
-        self.core.keep(self.log.log_end_offset)
+        kept = end = self.log.log_end_offset
+        if self.core.awaits_sync:
+            kept = min(end, self.log.recovery_point)
+        self.core.keep(kept)
         if len(self.replicas) <= 1:
-            high_watermark = self.log.log_end_offset
-        self.core.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
-        self.advance()
+            high_watermark = kept
+        self.core.advance_high_watermark(min(high_watermark, end))
+        if kept < end:
+            self.sync_or_advance()
+        else:
+            self.advance()
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of an offset; -1 if unknown."""

@@ -103,6 +103,7 @@ SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
     81: (0, 0),
     82: (0, 0),
     94: (0, 0),
+    30001: (0, 0),
 }
 
 # Keys that the active controller decides: a broker that is not it forwards them (KIP-590). Of the second ones, it does
@@ -150,13 +151,14 @@ DIFFERENCES: dict[int, str] = {
     "keeps (INVALID_CONFIG), see configuration.md. Client metrics and groups (kinds 16 and 32) have no options "
     "(INVALID_REQUEST). An unknown operation is INVALID_REQUEST, too, in Kafka a fault where the option is a topic's "
     "(UNKNOWN_SERVER_ERROR)",
-    45: "AlterPartitionReassignments lets partitions stay where they are: with one broker nothing can move",
     55: "DescribeQuorum names the broker's listeners as the node's where it is alone and has none for controllers",
     60: "DescribeCluster of controllers lists the voters of the quorum; Kafka's lists those that have registered",
     75: "DescribeTopicPartitions: a partition that is offline keeps its leader epoch, and has no eligible leader. An "
     "empty name is INVALID_TOPIC_EXCEPTION, and the other names are answered beside it; in Kafka the whole request is "
     "a fault (UNKNOWN_SERVER_ERROR)",
     30000: "MirrorAppend is ours: a mirror appends whole batches at given offsets; stock Kafka does not list it",
+    30001: "RaiseLeaderEpoch is ours: the leader of mirrored partitions asks the controller for the leader epochs of "
+    "their source; stock Kafka does not list it, and cannot be the controller of a mirror's target",
 }
 
 PRODUCE_FIRST = 3  # Produce 0-2 is announced, as Kafka does, for old librdkafka only (KAFKA-18659), and refused
@@ -189,13 +191,16 @@ def _module(key: int) -> Any:
 
 
 class Routes(dict[int, Any]):
-    """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start."""
+    """Routes by `key << 16 | version`; None for what is not served. Made by their first requests, for a quick start.
 
-    def __init__(self, scope: Scope = Scope.BROKER) -> None:
+    latencies: by key, of all scopes together.
+    """
+
+    def __init__(self, scope: Scope = Scope.BROKER, latencies: dict[int, Latency] | None = None) -> None:
         super().__init__()
         self._scope = scope
         self._served = served(scope)
-        self._latencies: dict[int, Latency] = {}  # by key
+        self._latencies: dict[int, Latency] = {} if latencies is None else latencies
 
     def __missing__(self, number: int) -> Route | None:
         key, version = number >> 16, number & 0xFFFF

@@ -1,7 +1,7 @@
 """Encoded rows of topics for Metadata answers, kept so that an answer with thousands of partitions is only joined.
 
-A topic's image is never changed, only replaced. So its encoded row is valid as long as the image is the same object,
-and nothing has to be invalidated.
+A topic's image is never changed, only replaced. So its encoded row is valid as long as the image is the same object and
+the same brokers live, which tell what replicas are offline.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ class EncodedTopics:
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._versions: dict[tuple[int, bool], Kept] = {}  # the most recently used at the end
+        self._alive: list[tuple[int, bool, tuple[bytes, ...]]] = []
+
+    def look_at_brokers(self) -> None:
+        """Before the rows of an answer: forget all if other brokers live now."""
+        alive = [(each.id, each.fenced, each.log_dirs) for each in self._image.brokers.values()]
+        if alive != self._alive:
+            self._alive = alive
+            self._versions = {}
 
     def get(self, topic: TopicImage, version: int, with_operations: bool) -> bytes:
         """A topic's row in an answer of that version. with_operations: with what a client may do to the topic."""
@@ -38,7 +46,7 @@ class EncodedTopics:
         found = kept.get(topic.name)
         if found is not None and found[0] is topic:
             return found[1]
-        data = TOPIC.encode_bytes(row_of(topic, with_operations), version)
+        data = TOPIC.encode_bytes(row_of(topic, self._image, with_operations), version)
         if len(kept) > STALE_SHARE * len(self._image.topics):
             for name in [name for name in kept if name not in self._image.topics]:
                 del kept[name]
@@ -63,7 +71,9 @@ def tell_lost(row: MetadataResponsePartition | DescribeTopicPartitionsResponsePa
     row.offline_replicas = list(row.replica_nodes)
 
 
-def row_of(topic: TopicImage, with_operations: bool, lost: Set[int] = frozenset()) -> MetadataResponseTopic:
+def row_of(
+    topic: TopicImage, image: MetadataImage, with_operations: bool, lost: Set[int] = frozenset()
+) -> MetadataResponseTopic:
     """A topic's row. lost: partitions that cannot be used, see `tell_lost`."""
     partitions = []
     for index in sorted(topic.partitions):
@@ -74,6 +84,7 @@ def row_of(topic: TopicImage, with_operations: bool, lost: Set[int] = frozenset(
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
+            offline_replicas=[each for each in partition.replicas if not image.has_online(each, partition)],
         )
         if index in lost:
             tell_lost(told)

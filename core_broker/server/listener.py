@@ -25,6 +25,7 @@ from .buffers import Buffers
 from .closings import Closings
 from .connection import Connection
 from .dispatch import Routes, Scope
+from .latency import Latency
 from .request_memory import RequestMemory
 from .services import Services
 
@@ -322,7 +323,8 @@ class Server:
         scratch = memoryview(bytearray(SCRATCH_BYTES))
         longest = config["socket.request.max.bytes"]
         scopes = dict.fromkeys((Scope.BROKER, *(each.scope for each in self._planned)))
-        self._routes = {scope: Routes(scope) for scope in scopes}
+        latencies: dict[int, Latency] = {}
+        self._routes = {scope: Routes(scope, latencies) for scope in scopes}
         self._shared = {
             scope: Shared(routes, scratch, self.buffers, self.memory, longest) for scope, routes in self._routes.items()
         }
@@ -391,6 +393,11 @@ class Server:
     def routes(self) -> Routes:
         """Those of clients and brokers."""
         return self._routes[Scope.BROKER]
+
+    @property
+    def every_route(self) -> list[Route]:
+        """Those of all listeners that were made; of one version of an API there may be one for each scope."""
+        return [route for routes in self._routes.values() for route in routes.values()]
 
     @property
     def shared(self) -> Shared:

@@ -61,6 +61,7 @@ MODULES = {
     82: "update_raft_voter",
     94: "unregister_controller",
     30000: "mirror_append",
+    30001: "raise_leader_epoch",
 }
 
 

@@ -108,7 +108,7 @@ class Response(Struct):
     error_code: int = int16("7+", ignorable=True)
     session_id: int = int32("7+")
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0, ignorable=True)
 
 
 API = Api(1, "Fetch", Request, Response, versions="4-18", flexible="12+")

@@ -72,7 +72,7 @@ class Response(Struct):
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     topics: list[TopicSnapshot] = array(TopicSnapshot)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, ignorable=True)
 
 
 API = Api(59, "FetchSnapshot", Request, Response, versions="0-1", flexible="0+")

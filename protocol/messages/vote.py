@@ -57,7 +57,7 @@ class NodeEndpoint(Struct):
 class Response(Struct):
     error_code: int = int16()
     topics: list[TopicResult] = array(TopicResult)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "1+", tag=0, ignorable=True)
 
 
 API = Api(52, "Vote", Request, Response, versions="0-2", flexible="0+")

@@ -202,3 +202,18 @@ async def test_a_coordinator_that_hangs_is_left_as_soon_as_the_group_has_another
         await asking
     assert asyncio.get_running_loop().time() - began <= SILENT_S
     assert member.coordinator is None
+
+
+@run_by(simulate)
+async def test_all_bootstrap_addresses_that_were_asked_are_released_with_the_client(world: World, /) -> None:
+    """The first hangs, the second does not answer, the third does."""
+    world.brokers[1].hangs = True
+    for node in (2, 3):
+        await ScriptedBroker(world, node).start()
+    world.brokers[2].script["metadata"].append(lambda _: SILENCE)
+    process = world.sim.machine("app").process
+    assert process is not None
+    client = Client(",".join(each.address for each in world.brokers.values()), "app", process.runtime)
+    await client.start()
+    assert world.brokers[2].requests("metadata") and world.brokers[3].requests("metadata")
+    await client.close()

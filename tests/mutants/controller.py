@@ -192,10 +192,10 @@ MUTANTS: tuple[Mutant, ...] = (
         (WATCH,),
     ),
     Mutant(
-        "a new controller fences brokers by what the last one heard",
+        "a new controller takes brokers for silent that had no time to find it",
         SESSIONS,
-        "        self._by_broker = {\n            each.id: Session(each.epoch, now_ms) for each",
-        "        self._by_broker = {\n            each.id: Session(each.epoch, -9e9) for each",
+        "lost_ms=now_ms + START_MS",
+        "lost_ms=-9e9",
         (WATCH,),
     ),
     Mutant(

@@ -17,12 +17,13 @@ from .invariants import INVARIANTS
 from .scenarios import SCENARIOS
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
-SHARE = {"zombies": 0.25}  # of SEEDS, where a seed takes long
+SHARE = {"cluster": 0.5, "zombies": 0.25}  # of SEEDS, where a seed takes long
 PROCESSES = 2
 
 # scenario -> counter -> in how large a part of the runs it must have counted: a calm run proves nothing
 LIVELY = {
     "broker-start": {"kills_at_start": 0.5, "power_cuts": 0.8},
+    "cluster": {"kills": 0.8, "partitions": 0.4, "power_cuts": 0.2, "looks": 1.0, "acked": 1.0},
     "cold-fetches": {
         "found_cold": 0.95,
         "records_read": 0.95,
@@ -111,6 +112,7 @@ FOUND_BY = {
     "commits-answered-before-they-are-safe": "groups",
     "commits-earlier-epochs": "quorum",
     "commits-of-anybody": "groups",
+    "committed-without-followers": "cluster",
     "compaction-before-sync": "compaction",
     "deleted-records-come-back": "retention",
     "deletions-answered-before-they-are-safe": "groups",

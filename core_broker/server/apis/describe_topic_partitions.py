@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75): partitions of topics by name, a page at a time (KIP-966).
 
 No topics means all. The cursor of an answer is where the next page begins; `max.request.partition.size.limit` bounds a
-page whatever the client asks for. Replicas that may lead without loss are told beside those in sync.
+page whatever the client asks for. There are no eligible leader replicas: they come with replication.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def handle(request: Request, context: Context) -> Response:
             continue
         cursor = request.cursor
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        lost: Set[int] = context.services.replicas.leaderless.get(name, frozenset())
-        found = _topic(topic, first, left, lost, context.services.image)
+        services = context.services
+        found = _topic(topic, services.image, first, left, services.replicas.leaderless.get(name, frozenset()))
         response.topics.append(found)
         left -= len(found.partitions)
         last = first + len(found.partitions)
@@ -72,9 +72,8 @@ def _names(request: Request, context: Context) -> list[str]:
 
 
 def _topic(
-    topic: TopicImage, first: int, count: int, lost: Set[int], image: MetadataImage
+    topic: TopicImage, image: MetadataImage, first: int, count: int, lost: Set[int]
 ) -> DescribeTopicPartitionsResponseTopic:
-    alive = [broker.id for broker in image.brokers.values() if not broker.fenced]
     indexes = sorted(topic.partitions)[first : first + count]
     rows = []
     for index in indexes:
@@ -87,7 +86,7 @@ def _topic(
             isr_nodes=list(partition.isr),
             eligible_leader_replicas=list(partition.elr),
             last_known_elr=list(partition.last_known_elr),
-            offline_replicas=[each for each in partition.replicas if each not in alive],
+            offline_replicas=[each for each in partition.replicas if not image.has_online(each, partition)],
         )
         if index in lost:
             tell_lost(row)

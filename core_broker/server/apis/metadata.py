@@ -106,12 +106,13 @@ def _error(name: str | None, topic_id: bytes, code: int, *, internal: bool) -> M
 def _response(request: Request, context: Context, told: list[Told]) -> Response:
     services = context.services
     with_operations = request.include_topic_authorized_operations
+    services.encoded_topics.look_at_brokers()
     topics: list[Any] = []
     for each in told:
         if isinstance(each, TopicImage):
             lost = services.replicas.leaderless.get(each.name)
             if lost:
-                topics.append(row_of(each, with_operations, lost))
+                topics.append(row_of(each, services.image, with_operations, lost))
             else:
                 topics.append(services.encoded_topics.get(each, context.version, with_operations))
             continue

@@ -10,6 +10,7 @@ the first batch where that begins earlier, with or without records in the reques
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
@@ -21,6 +22,8 @@ from ....protocol.messages.mirror_append import (
     Request,
     Response,
 )
+from ....protocol.messages.raise_leader_epoch import PartitionData, TopicData
+from ....protocol.messages.raise_leader_epoch import Request as RaiseRequest
 from ....protocol.primitives import uuid_to_str
 from ...cluster.controller.common import Item
 from ...cluster.controller.raise_leader_epoch import RaiseLeaderEpoch
@@ -68,15 +71,47 @@ async def _prepare(
         except KafkaError:
             pass  # another worker was first, or the disk failed: the append says which
     if behind:
-        result: Item = await context.services.controller.submit_wait(RaiseLeaderEpoch(behind))
-        if result.error_code:
-            pending.complete(Response(error_code=result.error_code))
+        code = await _raise(behind, request.timeout_ms, context)
+        if code:
+            pending.complete(Response(error_code=code))
             return
     answer = _append_all(request, link_epoch, context)
     if isinstance(answer, Pending):
         answer.when_done(lambda given: _pass_on(pending, given))
     else:
         pending.complete(answer)
+
+
+async def _raise(behind: list[Behind], timeout_ms: int, context: Context) -> int:
+    """Have the active controller raise leader epochs, and wait until this broker leads in them. Returns a code."""
+    services = context.services
+    if services.channel is None:
+        result: Item = await services.controller.submit_wait(RaiseLeaderEpoch(behind))
+        return result.error_code
+    topics: dict[str, TopicData] = {}
+    for name, index, epoch in behind:
+        rows = topics.setdefault(name, TopicData(name=name)).partitions
+        rows.append(PartitionData(index=index, leader_epoch=epoch))
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            answer = await services.channel.request(RaiseRequest(topics=list(topics.values())), timeout_ms)
+            while not answer.error_code and not services.channel.is_closed and _are_behind(behind, context):
+                await services.quorum.changed()
+    except TimeoutError:
+        return ErrorCode.REQUEST_TIMED_OUT
+    except KafkaError as error:
+        return error.code
+    code: int = answer.error_code
+    return code
+
+
+def _are_behind(asked: list[Behind], context: Context) -> bool:
+    """Whether a partition that this broker leads has not reached its epoch yet."""
+    for name, index, epoch in asked:
+        partition = context.services.replicas.partitions.get(name, {}).get(index)
+        if partition is not None and partition.leader_epoch < epoch:
+            return True
+    return False
 
 
 def _pass_on(pending: Pending, answer: Response) -> None:

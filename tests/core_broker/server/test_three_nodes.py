@@ -12,8 +12,11 @@ from isthmus.protocol.messages import (
     find_coordinator,
     init_producer_id,
     metadata,
+    mirror_append,
     unregister_broker,
 )
+from isthmus.protocol.primitives import uuid_to_str
+from isthmus.protocol.records import build_batch
 from tests.running import run_by
 
 from .three_nodes import CONTROLLER_PORT, IDS, ThreeNodes, on_three_nodes
@@ -92,6 +95,29 @@ async def test_the_quorum_is_described_by_its_leader_wherever_it_is_asked_for(no
         assert listeners == [(each, [("CONTROLLER", f"n{each}", CONTROLLER_PORT)]) for each in IDS]
     follower = await nodes.ask(nodes.others[0], QUORUM, port=CONTROLLER_PORT)
     assert follower.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@run_by(on_three_nodes)
+async def test_mirrored_partitions_reach_their_source_s_epoch_whoever_leads_them(nodes: ThreeNodes, /) -> None:
+    source_id, options = bytes(range(16)), {"mirror.link": "a-b", "mirror.source.cluster.id": "a"}
+    options["mirror.source.topic.id"] = uuid_to_str(source_id)
+    configs = [create_topics.CreatableTopicConfig(name=name, value=value) for name, value in options.items()]
+    topic = create_topics.CreatableTopic(name="copy", num_partitions=3, replication_factor=3, configs=configs)
+    made = await nodes.ask(1, create_topics.Request(topics=[topic], timeout_ms=20_000))
+    assert made.topics[0].error_code == 0
+    images = [nodes.services(node_id).image for node_id in IDS]
+    await nodes.sim.until(lambda: all("copy" in image.topics for image in images), "the topic on all nodes")
+    partitions = images[0].topics["copy"].partitions
+    assert {each.leader for each in partitions.values()} == set(IDS)
+    for index, partition in partitions.items():
+        batch = build_batch([(1_700_000_000_000, None, b"v", ())], partition_leader_epoch=5)
+        row = mirror_append.MirrorAppendPartition(index=index, range_from=0, source_leader_epoch=5, records=batch)
+        rows = [mirror_append.MirrorAppendTopic(name="copy", source_topic_id=source_id, partitions=[row])]
+        request = mirror_append.Request(
+            link_id="a-b", link_epoch=1, source_cluster_id="a", timeout_ms=20_000, topics=rows
+        )
+        answer = await nodes.ask(partition.leader, request)
+        assert (answer.error_code, [each.error_code for each in answer.topics[0].partitions]) == (0, [0])
 
 
 @run_by(on_three_nodes)

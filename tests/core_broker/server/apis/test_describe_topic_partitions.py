@@ -2,6 +2,7 @@
 
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import describe_topic_partitions as m
+from isthmus.protocol.messages.metadata_records import PartitionChangeRecord
 from tests.running import run_by
 
 from .serving import serve
@@ -53,3 +54,15 @@ async def test_topics_that_are_not_there_and_cursors_that_point_nowhere(serving,
     for cursor in (("b", 0), ("a", -1)):
         (topic,) = (await serving.ask(request("a", cursor=cursor))).topics
         assert (topic.name, topic.error_code, topic.partitions) == ("a", ErrorCode.INVALID_REQUEST, [])
+
+
+@run_by(serve)
+async def test_replicas_that_could_lead_and_those_that_are_gone_are_told(serving, /):
+    await serving.topic("a")
+    image = serving.image
+    change = PartitionChangeRecord(
+        partition_id=0, topic_id=image.topics["a"].id, replicas=[1, 2], eligible_leader_replicas=[2], last_known_elr=[2]
+    )
+    image.apply([change], image.offset + 1, image.epoch)
+    [row] = (await serving.ask(request("a"))).topics[0].partitions
+    assert (row.eligible_leader_replicas, row.last_known_elr, row.offline_replicas) == ([2], [2], [2])

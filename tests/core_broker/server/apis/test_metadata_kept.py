@@ -2,10 +2,17 @@
 
 import pytest
 
-from isthmus.core_broker.cluster.controller import CreatePartitions, CreatePartitionsTopic, DeleteTopics
+from isthmus.core_broker.cluster.controller import (
+    BrokerHeartbeat,
+    CreatePartitions,
+    CreatePartitionsTopic,
+    DeleteTopics,
+    RegisterBroker,
+)
 from isthmus.core_broker.server.encoded_topics import ALL_TOPIC_OPERATIONS, VERSIONS_KEPT
 from isthmus.protocol.messages import metadata
 from isthmus.protocol.messages.metadata import API, TOPIC
+from isthmus.protocol.messages.metadata_records import PartitionChangeRecord
 from tests.running import run_by
 
 from .serving import serve
@@ -107,3 +114,17 @@ async def test_what_is_kept_is_bounded(serving, /):
     for version in range(API.max_version + 1):
         await told(serving, version=version)
     assert len(kept._versions) == VERSIONS_KEPT
+
+
+@run_by(serve)
+async def test_replicas_of_a_broker_that_is_gone_are_offline(serving, /, encoded):
+    await serving.topic("a")
+    await serving.controller.submit_wait(RegisterBroker(2, bytes(16), {}))
+    image = serving.image
+    change = PartitionChangeRecord(partition_id=0, topic_id=image.topics["a"].id, replicas=[1, 2, 3])
+    image.apply([change], image.offset + 1, image.epoch)
+    assert (await told(serving))["a"].partitions[0].offline_replicas == [2, 3]
+    await serving.controller.submit_wait(BrokerHeartbeat(2, image.brokers[2].epoch, image.offset))
+    for _ in range(2):
+        assert (await told(serving))["a"].partitions[0].offline_replicas == [3]
+    assert encoded == ["a", "a"]

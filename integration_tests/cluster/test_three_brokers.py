@@ -1,0 +1,170 @@
+"""Three brokers as real processes under librdkafka: nothing acknowledged is lost, doubled or reordered, whoever dies.
+
+A fault comes while an idempotent producer sends. What it was told is then read from all replicas' leader, and the
+replicas' files are the same. The control: the partition's leader or the controller was another one afterwards.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration_tests.brokers import BrokerCluster, running_cluster
+
+TOPIC = "events"
+BEFORE, AFTER = 300, 600  # records acknowledged before the fault, and in all
+SETTLE_S = 40.0
+
+Fault = Callable[[BrokerCluster, int, int], None]  # (cluster, leader of the partition, active controller)
+
+
+def kill_leader(cluster: BrokerCluster, leader: int, controller: int) -> None:
+    cluster.brokers[leader].kill()
+
+
+def kill_controller(cluster: BrokerCluster, leader: int, controller: int) -> None:
+    cluster.brokers[controller].kill()
+
+
+def pause_leader(cluster: BrokerCluster, leader: int, controller: int) -> None:
+    cluster.brokers[leader].signal(signal.SIGSTOP)
+
+
+def stop_leader(cluster: BrokerCluster, leader: int, controller: int) -> None:
+    assert cluster.brokers[leader].stop() == 0
+
+
+FAULTS: dict[str, Fault] = {
+    "the leader is killed": kill_leader,
+    "the controller is killed": kill_controller,
+    "the leader hangs": pause_leader,
+    "the leader is stopped": stop_leader,
+}
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; AssertionError naming `what` when it does not come in time."""
+    deadline = time.monotonic() + SETTLE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {SETTLE_S} s: {what}"
+        time.sleep(0.05)
+
+
+class Sending:
+    """One idempotent producer that sends numbers, in order, until it is told to end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked: list[tuple[int, int]] = []  # offset, number
+        self.errors: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 60_000,
+                "socket.timeout.ms": 4000,  # how long it waits for a leader that hangs
+                "log_level": 0,
+            }
+        )
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _send(self) -> None:
+        number = 0
+        while not self._ends.is_set():
+            self._producer.produce(TOPIC, str(number).encode(), partition=0, on_delivery=self._told(number))
+            number += 1
+            self._producer.poll(0.003)
+        self._producer.flush(60)
+
+    def _told(self, number: int) -> Callable[..., None]:
+        def told(error: object, message: object) -> None:
+            if error is not None:
+                self.errors.append(str(error))
+            else:
+                self.acked.append((message.offset(), number))  # type: ignore[attr-defined]
+
+        return told
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join(70)
+        assert not self._thread.is_alive()
+
+
+def leader_of(admin: AdminClient) -> int:
+    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].leader
+
+
+def controller_of(cluster: BrokerCluster) -> int:
+    """The active controller, as the brokers' logs tell: the last that said so."""
+    said = {}
+    for number, broker in cluster.brokers.items():
+        for line in broker.log.splitlines():
+            if " leads the metadata quorum in epoch " in line:
+                said[int(line.rsplit(" ", 1)[1])] = number
+    return said[max(said)]
+
+
+def read_all(bootstrap: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    found: list[bytes] = []
+    try:
+        while len(found) < count:
+            messages = consumer.consume(500, timeout=20)
+            assert messages, f"{len(found)} of {count} records came"
+            found += [each.value() or b"" for each in messages if each.error() is None]
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
+    with running_cluster(tmp_path, settings={"broker.session.timeout.ms": 3000}) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([topic])[TOPIC].result(20)
+        sending = Sending(cluster.bootstrap)
+        until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before the fault")
+        leader, controller = leader_of(admin), controller_of(cluster)
+        FAULTS[name](cluster, leader, controller)
+        dead = controller if name == "the controller is killed" else leader
+        until(lambda: len(sending.acked) >= AFTER, "records are acknowledged after the fault")
+        if dead == controller:
+            until(lambda: controller_of(cluster) != controller, "another controller is elected")
+        if dead == leader:
+            until(lambda: leader_of(admin) not in (-1, leader), "another leader is elected")
+        cluster.brokers[dead].signal(signal.SIGCONT)
+        cluster.start()
+        sending.end()
+        assert not sending.errors
+        offsets = [offset for offset, _ in sending.acked]
+        assert [number for _, number in sending.acked] == list(range(len(sending.acked)))
+        assert offsets == sorted(dict.fromkeys(offsets))
+        found = read_all(cluster.bootstrap, len(sending.acked))
+        assert found == [str(number).encode() for number in range(len(sending.acked))]
+        until(lambda: len(set(copies(cluster))) == 1, "all replicas have the same bytes")
+
+
+def copies(cluster: BrokerCluster) -> list[bytes]:
+    return [
+        b"".join(path.read_bytes() for path in sorted((broker.folder / "data" / f"{TOPIC}-0").glob("*.log")))
+        for broker in cluster.brokers.values()
+    ]
