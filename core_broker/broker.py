@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..protocol.errors import KafkaError
@@ -142,7 +142,7 @@ class Broker:
         self.doing = "it waits for the controller"
         await _caught_up(metadata)
         self.doing = "it registers with the cluster"
-        await lifecycle.register(config["initial.broker.registration.timeout.ms"])
+        await _unless_failed(metadata, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
         if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
             lifecycle.ready()
             await lifecycle.unfenced()
@@ -458,6 +458,27 @@ class Broker:
             self._monitor = None
         self._state = State.NOT_RUNNING
         return unwritten
+
+
+async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for something, but no longer than until the metadata log fails. Raises KafkaError, that of the log first."""
+
+    async def failed() -> None:
+        while metadata.failure is None:
+            await metadata.changed()
+
+    loop = asyncio.get_running_loop()
+    working, failing = loop.create_task(work), loop.create_task(failed())
+    try:
+        await asyncio.wait([working, failing], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        failing.cancel()
+        working.cancel()
+    (outcome,) = await asyncio.gather(working, return_exceptions=True)
+    if metadata.failure is not None:
+        raise metadata.failure
+    if outcome is not None:
+        raise outcome
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:
