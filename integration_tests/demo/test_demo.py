@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,27 @@ def test_exact_though_everything_is_killed_once(tmp_path):
     for name in ("hops.png", "delays.png", "report.html"):
         assert (tmp_path / "report" / name).stat().st_size > 5_000
     assert left_behind(tmp_path) == []
+
+
+def run_chaos(tmp_path: Path, count: str, *options: str) -> None:
+    done = demo(tmp_path, "--chaos", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("ewr", "jfk", "lga", "aggregate"):
+        for what in ("leader", "controller"):
+            assert re.search(rf"kill -9 {name}-broker-[123] \(pid \d+, the {what}\)", done.stdout), done.stdout
+    for place in ("aggregate", "stream table"):
+        assert re.search(rf"^{place} +{count} of {count}$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_exact_though_each_datacenter_loses_a_leader_and_its_controller(tmp_path):
+    run_chaos(tmp_path, "20,000", "--flights", "20000", "--no-spark")
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("time", range(3))
+def test_all_flights_are_exact_through_chaos(tmp_path, time):
+    run_chaos(tmp_path, "336,776")
 
 
 @pytest.mark.parametrize(
