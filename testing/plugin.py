@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if (scope := config.getini(SCOPE)) not in SCOPES:
         raise pytest.UsageError(f"{SCOPE} = {scope}: is none of {', '.join(SCOPES)}")
     config.stash[_running] = {}
-    config.addinivalue_line("markers", f"{TOPOLOGY}(file, brokers=None): topology file, or its text, of {TOPOLOGY}")
+    config.addinivalue_line("markers", f"{TOPOLOGY}(file): topology file, or its text, of the fixture {TOPOLOGY}")
     config.addinivalue_line("markers", f"{CONTAINER}(**arguments): IsthmusContainer's, of the fixture {CONTAINER}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from isthmus.client import Client, Consumer, Producer, TopicPartition
+from isthmus.client import Admin, Client, Consumer, Producer, TopicPartition
 from isthmus.testing import IsthmusTestingError, IsthmusTopology
 from isthmus.testing.choice import Backend
 
@@ -93,6 +93,27 @@ def test_leaders_and_controllers_die_and_nothing_acknowledged_is_lost(shops: Ist
         assert asyncio.run(consumed(shops.bootstrap("north"), "orders", total)) == list(range(total))
     shops.wait_mirrored()
     assert asyncio.run(consumed(shops.bootstrap("office"), "north.orders", total)) == list(range(total))
+
+
+async def ends(bootstrap: str) -> list[tuple[int, int]]:
+    """Where each replica's log of orders-0 ends, and where a leader says it ends."""
+    client = Client(bootstrap)
+    await client.start()
+    try:
+        admin, tp = Admin(client), TopicPartition("orders", 0)
+        found = await admin.replica_ends({node: [tp] for node in client.nodes})
+        [(end, *_)] = (await admin.list_offsets({tp: "latest"})).values()
+        return [(found[node, tp], end) for node in sorted(client.nodes)]
+    finally:
+        await client.close()
+
+
+def test_each_replica_tells_where_its_log_ends(shops: IsthmusTopology) -> None:
+    """To who asks as Kafka's debugging consumer does; any other is sent to the leader."""
+    asyncio.run(produced(shops.bootstrap("north"), 0))
+    shops.wait_in_sync("north")
+    found = asyncio.run(ends(shops.bootstrap("north")))
+    assert len(found) == 3 and all(own == end > 0 for own, end in found)
 
 
 def test_a_broker_that_hangs_is_found_out_and_comes_back(shops: IsthmusTopology) -> None:
