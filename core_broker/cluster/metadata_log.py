@@ -84,7 +84,7 @@ class MetadataLog:
         """The log begins at the end of the snapshot; a crash may have come between the two."""
         log, snapshot = self.log, self.snapshot
         offset = 0 if snapshot is None else snapshot.offset
-        if log.log_start_offset > offset and log.log_end_offset > log.log_start_offset:
+        if log.log_start_offset > offset:
             found = f"its snapshot ends at {offset}" if offset else "there is no snapshot"
             log.abandon()
             raise InconsistentRecord(

@@ -693,6 +693,8 @@ class Raft:
         if isinstance(sent.request, m.ProbeVoter):
             self._take_probe(request_id, answer)
             return
+        if answer.error == ErrorCode.BROKER_NOT_AVAILABLE:
+            self._suspect(sent.node_id)  # it stops, or its disk is broken
         if self._take_common(answer):
             self._pause_after(sent.node_id, answer)
             return
@@ -930,7 +932,7 @@ class Raft:
                     raise changes.Refused(ErrorCode.REQUEST_TIMED_OUT, f"another request to node {key.id} is under way")
                 role.change = PendingChange(token, request, self._now_ms + request.timeout_ms, probe_id)
                 return
-            voters = changes.voters_after(self.voters.last, request)
+            voters = changes.voters_after(self.voters.last, request, self.voters.kraft_version)
         except changes.Refused as refused:
             self._do(m.Answer(token, self._voter_answer(refused.error, refused.reason)))
             return

@@ -54,13 +54,16 @@ def probed(role: Leader, voter: Voter, answer: Response | None, kraft_version: i
     return Voter(voter.key, voter.endpoints, versions)
 
 
-def voters_after(voters: VoterSet, request: RemoveVoter | UpdateVoter) -> VoterSet:
+def voters_after(voters: VoterSet, request: RemoveVoter | UpdateVoter, kraft_version: int) -> VoterSet:
     """The voters that a request asks for. Raises Refused."""
     key = request.voter if isinstance(request, RemoveVoter) else request.voter.key
     known = voters.get(key.id)
     if known is None or not known.key.matches(key):
         raise Refused(ErrorCode.VOTER_NOT_FOUND, f"{key} is no voter; the voters are {voters}")
     if isinstance(request, UpdateVoter):
+        lowest, highest = request.voter.kraft_versions
+        if not lowest <= kraft_version <= highest:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{key} does not support kraft.version {kraft_version}")
         return voters.with_voter(request.voter)
     if len(voters) == 1:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{key} is the only voter")

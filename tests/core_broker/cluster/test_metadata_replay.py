@@ -118,6 +118,7 @@ def test_a_snapshot_alone_is_enough(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], [OLD]])
-def test_a_log_whose_start_no_snapshot_reaches_is_refused(tmp_path, names: list[str]) -> None:
-    with pytest.raises(InconsistentRecord, match="the log has offsets 6 to 7, "):
-        replayed(tmp_path, {name: snapshot(topic("a")) for name in names}, 6, topic("c"))
+@pytest.mark.parametrize("records", [[topic("c")], []], ids=["with records", "empty"])
+def test_a_log_whose_start_no_snapshot_reaches_is_refused(tmp_path, names: list[str], records: list[object]) -> None:
+    with pytest.raises(InconsistentRecord, match=f"the log has offsets 6 to {6 + len(records)}, "):
+        replayed(tmp_path, {name: snapshot(topic("a")) for name in names}, 6, *records)
