@@ -42,7 +42,7 @@ from .watch import AGGREGATE, History, Watch, delta_events
 PREFIX = "isthmus-demo-"  # of temporary folders; the process that one is of follows
 ALL_FLIGHTS = 336_776
 SAMPLE_S = 0.1
-DRAIN_TIMEOUT_S = 300.0
+DRAIN_TIMEOUT_S, CHAOS_DRAIN_TIMEOUT_S = 300.0, 600.0
 SPARK_TIMEOUT_S = 600.0
 # Replays take so long at the least: all must be under way for kills to mean much, and a broker back before the next.
 REPLAY_S, CALM_REPLAY_S, CHAOS_REPLAY_S = 8.0, 3.0, 30.0
@@ -249,7 +249,8 @@ class Demo:
     async def follow(self, watch: Watch, jobs: Supervisor, totals: Mapping[str, int]) -> None:
         """Sample every hop, do the kills, return when replays are done and every hop holds what its source has."""
         replays = [process for name, process in jobs.processes.items() if name.startswith("replay-")]
-        deadline = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
+        timeout_s = CHAOS_DRAIN_TIMEOUT_S if self.options.chaos else DRAIN_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + timeout_s
         plan = [target for target in self.plan if target != "spark"]
         killing: list[asyncio.Task[None]] = []  # the samples go on meanwhile
         while True:
@@ -279,7 +280,7 @@ class Demo:
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise DemoError(
-                    f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
+                    f"after {timeout_s:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
                 )
             await asyncio.sleep(SAMPLE_S)
         await asyncio.gather(*killing)

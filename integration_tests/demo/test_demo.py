@@ -21,12 +21,14 @@ FEW = 2_000
 ROW = 1_234  # of the planted faults; it is a flight that departed
 MORE = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("withheld", "doubled")]  # `swapped` is both at once
 START_S = 90
+TIMEOUT_S = 900
 GONE_S = 30
 
 
 def demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess:
     command = [*ISTHMUS, "--report", str(tmp_path / "report"), "--data", str(tmp_path / "data"), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, "COLUMNS": "160"})
+    env = {**os.environ, "COLUMNS": "160"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=env)
 
 
 VICTIMS = ["ewr-broker", "aggregate-broker", "jfk-aggregate-mirror", "delays-worker", "replay-lga", "spark"]
