@@ -116,6 +116,21 @@ def test_each_replica_tells_where_its_log_ends(shops: IsthmusTopology) -> None:
     assert len(found) == 3 and all(own == end > 0 for own, end in found)
 
 
+async def factors(bootstrap: str) -> dict[str, int]:
+    client = Client(bootstrap)
+    await client.start()
+    try:
+        topics = await Admin(client).all_topics()
+        return {topic.name: min(len(each.replica_nodes) for each in topic.partitions) for topic in topics}
+    finally:
+        await client.close()
+
+
+def test_what_a_mirror_makes_is_replicated_as_all_else(shops: IsthmusTopology) -> None:
+    shops.wait_mirrored()
+    assert asyncio.run(factors(shops.bootstrap("office"))) == {"north.orders": 3, "__mirror_status": 3}
+
+
 def test_a_broker_that_hangs_is_found_out_and_comes_back(shops: IsthmusTopology) -> None:
     hung = shops.leader("north", "orders", 0)
     shops.pause("north", broker=hung)
