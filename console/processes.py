@@ -118,7 +118,7 @@ def status(file: File = DEFAULT_FILE, data: Data = None, as_json: JsonFlag = Fal
 
 
 def broker(context: typer.Context) -> None:
-    """Run a single-node cluster in the foreground: --data DIR --listen HOST:PORT [--set name=value …].
+    """Run one broker in the foreground: --data DIR --listen HOST:PORT [--set name=value …].
 
     --config FILE takes options from a server.properties of Kafka's; the command line counts before the file.
 

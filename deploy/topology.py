@@ -297,6 +297,19 @@ def parse(text: str, path: str) -> Topology:
     raise mistakes(text, path, found) from None
 
 
+def with_brokers(topology: Topology, count: int) -> Topology:
+    """The same with so many brokers in each datacenter. TopologyError: it cannot be."""
+    data = topology.model_dump()
+    for datacenter in data["datacenters"].values():
+        datacenter["brokers"] = count
+    try:
+        return Topology.model_validate(data)
+    except Misreferences as error:
+        raise TopologyError(f"{topology.name}: {error}") from None
+    except ValidationError as error:
+        raise TopologyError(f"{topology.name}: {explain(dict(error.errors()[0]))}") from None
+
+
 def mistakes(text: str, path: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> TopologyError:
     """What is wrong with a topology file whose text is YAML: where in its mappings, and what."""
     node = YAML(typ="safe", pure=True).compose(text)

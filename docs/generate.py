@@ -284,7 +284,7 @@ datacenters:
     options: {num.partitions: 3, durability: fsync}
     topics:
       orders: {partitions: 3, options: {retention.ms: 86400000}}
-  office: {}
+  office: {brokers: 3}
 
 mirrors:
   - {name: north-office, source: north, target: office, topics: ["orders.*"], rename: "{source}.{topic}"}
@@ -309,8 +309,9 @@ are called what Kafka lets them be called.
 To change a topology that runs: `isthmus down`, edit the file, `isthmus up`. What was taken out of the file is not
 started; its data stays in `.isthmus/NAME/data`, and topics in the target of a mirror that is no more stay the mirror's.
 Brokers take changed options at their start. A topic that is there is left as it is, with a line that tells in what it
-differs from the file: change it by any Kafka tool. `isthmus status` and `isthmus down` do not need the file when told
-the folder, `--data .isthmus/NAME`.
+differs from the file: change it by any Kafka tool, or its replicas by `isthmus topic replicas`. `isthmus status` and
+`isthmus down` do not need the file when told the folder, `--data .isthmus/NAME`. Several brokers a datacenter are a
+[cluster](../how-to/run-a-cluster.md).
 """
 
 

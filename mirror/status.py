@@ -51,7 +51,7 @@ class StatusWriter:
         await self.target.refresh_metadata([STATUS_TOPIC], timeout_ms=WRITE_TIMEOUT_MS)
         if not self.target.partitions(STATUS_TOPIC):
             try:
-                await Admin(self.target).create_topics([NewTopic(STATUS_TOPIC, 1, 1, STATUS_OPTIONS)])
+                await Admin(self.target).create_topics([NewTopic(STATUS_TOPIC, 1, -1, STATUS_OPTIONS)])
             except KafkaError as error:
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another worker was first
                     raise

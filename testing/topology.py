@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..deploy.options import check_options
-from ..deploy.topology import load, parse
+from ..deploy.topology import load, parse, with_brokers
 from .choice import Backend, choose, image, require_docker
 from .errors import IsthmusTestingError
 from .process import Keeper
@@ -25,13 +25,22 @@ class IsthmusTopology:
             topology.cut_wan()
 
     topology: path of a file, or its text (which has more than one line). Data lives as long as the topology runs.
+    brokers: so many of them in each datacenter, whatever the file says; None leaves it as it is.
     fixed_ports: take the ports that the file's `listen` names, instead of free ones. backend: None is what `choose`
     finds at the start. Methods take the names of the file; `ewr-broker` and `ewr-mirror` say which is meant where a
-    datacenter and a mirror share a name. Calls block; several threads may make them. TopologyError: the file is wrong;
+    datacenter and a mirror share a name. A datacenter's name is all of its brokers; broker=2, or `ewr-broker-2`, is one
+    of several. Calls block; several threads may make them. TopologyError: the file is wrong;
     IsthmusTestingError: all else.
     """
 
-    def __init__(self, topology: Path | str, *, fixed_ports: bool = False, backend: Backend | None = None) -> None:
+    def __init__(
+        self,
+        topology: Path | str,
+        *,
+        brokers: int | None = None,
+        fixed_ports: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
         if isinstance(topology, str) and "\n" in topology:
             self._is_read = False
             self._text, self._file = topology, Path("topology.yaml").absolute()  # apps are relative to its folder
@@ -41,6 +50,9 @@ class IsthmusTopology:
             self._file = Path(topology).absolute()
             self._topology = load(self._file)
             self._text = self._file.read_text()
+        if brokers is not None:
+            self._topology = with_brokers(self._topology, brokers)
+        self._brokers = brokers
         self.fixed_ports = fixed_ports
         self.backend = backend
         self.changed = False  # whether a fault was made and not yet undone by `repair`
@@ -61,7 +73,7 @@ class IsthmusTopology:
         self._keeper = Keeper(
             {
                 "keep": "topology", "backend": str(backend), "text": self._text, "file": str(self._file),
-                "fixed_ports": self.fixed_ports,
+                "fixed_ports": self.fixed_ports, "brokers": self._brokers,
             }
         )  # fmt: skip
         try:
@@ -110,7 +122,8 @@ class IsthmusTopology:
         return [each.name for each in self._topology.workers]
 
     def bootstrap(self, datacenter: str) -> str:
-        """HOST:PORT for any Kafka client on this machine. It stays over pauses, kills and restarts."""
+        """HOST:PORT for any Kafka client on this machine, of several brokers with commas between. It stays over pauses,
+        kills and restarts."""
         self._running()
         if datacenter not in self._addresses:
             raise IsthmusTestingError(
@@ -118,9 +131,26 @@ class IsthmusTopology:
             )
         return self._addresses[datacenter]
 
-    def logs(self, name: str) -> str:
-        """What a datacenter's broker, a mirror or a worker has written so far, over all its starts."""
-        return str(self._call("log", name=name))
+    def brokers(self, datacenter: str) -> dict[int, str]:
+        """HOST:PORT of each broker of a datacenter, by node id."""
+        return {int(node_id): address for node_id, address in self._call("brokers", datacenter=datacenter).items()}
+
+    def leader(self, datacenter: str, topic: str, partition: int) -> int:
+        """Node id of the broker that leads a partition."""
+        return int(self._call("leader", datacenter=datacenter, topic=topic, partition=partition))
+
+    def controller(self, datacenter: str) -> int:
+        """Node id of the broker that is the controller."""
+        return int(self._call("controller", datacenter=datacenter))
+
+    def wait_in_sync(self, datacenter: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return once all replicas of a datacenter's partitions are in sync; IsthmusTestingError names those that are
+        not."""
+        self._call("wait_in_sync", datacenter=datacenter, timeout_s=timeout_s)
+
+    def logs(self, name: str, *, broker: int | None = None) -> str:
+        """What a broker, a mirror or a worker has written so far, over all its starts."""
+        return str(self._call("log", name=name, broker=broker))
 
     def all_logs(self) -> dict[str, str]:
         """The logs of all parts, by `ewr-broker`, `ewr-aggregate-mirror` and so on."""
@@ -128,24 +158,34 @@ class IsthmusTopology:
 
     # --- Faults -------------------------------------------------------------------------------------
 
-    def pause(self, name: str) -> None:
-        """Freeze a broker, a mirror or a worker: its connections stay open and nothing answers, as a machine that
-        hangs."""
-        self._call("pause", name=name)
+    def pause(self, name: str, *, broker: int | None = None) -> None:
+        """Freeze a datacenter's brokers, one of them, a mirror or a worker: its connections stay open and nothing
+        answers, as a machine that hangs."""
+        self._call("pause", name=name, broker=broker)
         self.changed = True
 
-    def unpause(self, name: str) -> None:
+    def unpause(self, name: str, *, broker: int | None = None) -> None:
         """Let it go on where it stopped."""
-        self._call("unpause", name=name)
+        self._call("unpause", name=name, broker=broker)
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, *, broker: int | None = None) -> None:
         """`kill -9`. It stays dead, and its address free, until `restart`."""
-        self._call("kill", name=name)
+        self._call("kill", name=name, broker=broker)
         self.changed = True
 
-    def restart(self, name: str) -> None:
+    def restart(self, name: str, *, broker: int | None = None) -> None:
         """Stop it if it runs, start it on the same data and address, and return once it is ready."""
-        self._call("restart", name=name)
+        self._call("restart", name=name, broker=broker)
+
+    def kill_leader(self, datacenter: str, topic: str, partition: int) -> int:
+        """`kill -9` of the broker that leads a partition; gives its node id, for `restart("ewr", broker=…)`."""
+        self.changed = True
+        return int(self._call("kill_leader", datacenter=datacenter, topic=topic, partition=partition))
+
+    def kill_controller(self, datacenter: str) -> int:
+        """`kill -9` of the broker that is the controller; gives its node id."""
+        self.changed = True
+        return int(self._call("kill_controller", datacenter=datacenter))
 
     def cut_wan(self, *mirrors: str) -> None:
         """Cut the line between these mirrors (all, where none is named) and their targets, as a cable is cut: no byte

@@ -18,7 +18,7 @@ from isthmus.deploy.project import ComposeProject
 from isthmus.deploy.supervisor import State, Status
 from isthmus.deploy.topology import Topology
 
-from .stage import TOPOLOGY, DemoError
+from .stage import DemoError
 
 PROJECT = "isthmus-demo"
 COMPOSE_FILE = "compose.yaml"
@@ -35,7 +35,8 @@ class Composed:
     look_every_s = 1.0  # it starts two commands
     pace = 2.0
 
-    def __init__(self, topology: Topology, folder: Path, port_base: int) -> None:
+    def __init__(self, topology: Topology, source: Path, folder: Path, port_base: int) -> None:
+        self.source = source  # the topology's file
         self.folder = folder.resolve()
         self.port_base = port_base
         self.addresses = published(topology, port_base)
@@ -60,7 +61,7 @@ class Composed:
     async def start(self, say: Callable[[str], None]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / PROJECT_FILE).write_text(self.project.name)
-        self.file.write_text(compose_file(TOPOLOGY, self.file, self.port_base))
+        self.file.write_text(compose_file(self.source, self.file, self.port_base))
         keep_addresses(self.folder, self.addresses)
         say(f"{' '.join(self.project.command[:-4])} brings up the project {self.project.name}")
         self.upping = asyncio.get_running_loop().run_in_executor(None, self.project.up, self._heard)

@@ -2,6 +2,7 @@
 
 The order of things: start the topology, replay the three airports while mirrors, stream app and this page's watch
 work, kill a mirror and a broker, wait until every hop holds all there is, ask Spark, compare all of it with the CSV.
+With `--chaos` each datacenter has three brokers, and loses a leader and its controller in place of that.
 The topology runs on a `Stage`: as processes, or in containers; replays and Spark are jobs of this machine either way.
 """
 
@@ -19,12 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isthmus.client import Admin, TopicPartition
 from isthmus.connectors.errors import SessionError
 from isthmus.connectors.session import check_java
 from isthmus.deploy.errors import DeployError
 from isthmus.deploy.launch import PORT_BASE, python
+from isthmus.deploy.nodes import kind_of, nodes
 from isthmus.deploy.supervisor import Event, ProcessSpec, State, Status, Supervisor
-from isthmus.deploy.topology import Topology, load
+from isthmus.deploy.topology import Topology, load, with_brokers
 from isthmus.testing.owner import left_folders, make_folder, remove_left_folders
 
 from . import check, report
@@ -39,10 +42,14 @@ from .watch import AGGREGATE, History, Watch, delta_events
 PREFIX = "isthmus-demo-"  # of temporary folders; the process that one is of follows
 ALL_FLIGHTS = 336_776
 SAMPLE_S = 0.1
-DRAIN_TIMEOUT_S = 300.0
+DRAIN_TIMEOUT_S, CHAOS_DRAIN_TIMEOUT_S = 300.0, 600.0
 SPARK_TIMEOUT_S = 600.0
-REPLAY_S, CALM_REPLAY_S = 8.0, 3.0  # replays take so long at the least: all must be under way for kills to mean much
-KILL_MIRROR_AT, KILL_BROKER_AT = 0.30, 0.45  # of the records of that hop
+# Replays take so long at the least: all must be under way for kills to mean much, and a broker back before the next.
+REPLAY_S, CALM_REPLAY_S, CHAOS_REPLAY_S = 8.0, 3.0, 30.0
+KILL_AT = {"broker": 0.45, "leader": 0.25, "controller": 0.50}  # of the records of that hop
+KILL_OTHERS_AT = 0.30
+LEADER, CONTROLLER = "leader", "controller"  # of a datacenter: whichever broker that is by then
+CHAOS_BROKERS = 3
 KILL_WINDOW = (0.2, 0.8)
 MIRROR, BROKER = "jfk-aggregate-mirror", "ewr-broker"
 
@@ -75,7 +82,11 @@ def remove_left(composed: bool) -> None:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="isthmus demo", description=__doc__.splitlines()[0])
     made.add_argument("--flights", type=at_least_one, metavar="N", help="only the first N rows of the CSV")
-    made.add_argument("--calm", action="store_true", help="kill nothing")
+    how = made.add_mutually_exclusive_group()
+    how.add_argument("--calm", action="store_true", help="kill nothing")
+    how.add_argument(
+        "--chaos", action="store_true", help="three brokers a datacenter; kill a leader and the controller of each"
+    )
     made.add_argument("--no-spark", action="store_true", help="leave out Spark and Delta; under a minute")
     made.add_argument("--compose", action="store_true", help="run the topology in containers, by docker compose")
     made.add_argument("--port-base", type=int, metavar="PORT", help=f"first port of the containers ({PORT_BASE})")
@@ -112,6 +123,7 @@ class Demo:
         self.made = options.data is None and not options.keep
         default = Path(".isthmus") / ("flights-compose" if options.compose else "flights")
         self.folder = Path(options.data or (default if options.keep else make_folder(PREFIX)))
+        self.file = TOPOLOGY
         self.plan: list[str] = [] if options.calm else options.kill or [MIRROR, BROKER]
         self.killed: list[str] = []
         self.said: dict[str, tuple[State, int]] = {}
@@ -128,8 +140,9 @@ class Demo:
         totals = {name.lower(): 2 * sum(f.origin == name for f in flights) for name in AIRPORTS}
         self.screen = Screen(self.history, totals)
         self.options.report.mkdir(parents=True, exist_ok=True)  # or say now that it cannot be written
-        topology = load(TOPOLOGY)
+        topology = self.chosen()
         self.check_plan(topology)
+        self.topology = topology
         self.stage = stage = self.staged(topology)
         stage.check()
         stopping = stop_on_signals(asyncio.current_task())
@@ -162,12 +175,27 @@ class Demo:
                 await stage.stop()
         return 0 if good else 1
 
+    def chosen(self) -> Topology:
+        """The topology, and `self.file` that says it."""
+        topology = load(TOPOLOGY)
+        if not self.options.chaos:
+            return topology
+        several = with_brokers(topology, CHAOS_BROKERS).model_dump(exclude_none=True)
+        for worker in several["workers"]:
+            worker["app"] = str(TOPOLOGY.parent / worker["app"])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.file = self.folder.resolve() / TOPOLOGY.name
+        self.file.write_text(json.dumps(several, indent=1))  # JSON is YAML
+        if not self.options.kill:
+            self.plan = [f"{name}-{what}" for name in topology.datacenters for what in (LEADER, CONTROLLER)]
+        return load(self.file)
+
     def staged(self, topology: Topology) -> Stage:
         if self.options.compose:
-            return Composed(topology, self.folder, self.options.port_base or PORT_BASE)
+            return Composed(topology, self.file, self.folder, self.options.port_base or PORT_BASE)
         if self.options.port_base is not None:
             raise DemoError("--port-base is for containers: it goes with --compose")
-        return Supervised(topology, self.folder, self.kept)
+        return Supervised(topology, self.file, self.folder, self.kept)
 
     def clean(self) -> None:
         """Remove the folder, if it was made for this run."""
@@ -175,7 +203,8 @@ class Demo:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def check_plan(self, topology: Topology) -> None:
-        names = [f"{name}-broker" for name in topology.datacenters]
+        names = [node.process for name, datacenter in topology.datacenters.items() for node in nodes(name, datacenter)]
+        names += [f"{name}-{what}" for name in topology.datacenters for what in (LEADER, CONTROLLER)]
         names += [f"{link.name}-mirror" for link in topology.mirrors]
         names += [f"{worker.name}-worker" for worker in topology.workers]
         names += [f"replay-{name.lower()}" for name in AIRPORTS]
@@ -192,7 +221,8 @@ class Demo:
             command += ["--bootstrap", self.stage.addresses[name]]
             if self.options.flights is not None:
                 command += ["--flights", str(self.options.flights)]
-            least_s = CALM_REPLAY_S if self.options.calm else REPLAY_S * self.stage.pace
+            killing_s = CHAOS_REPLAY_S if self.options.chaos else REPLAY_S
+            least_s = CALM_REPLAY_S if self.options.calm else killing_s * self.stage.pace
             command += ["--rate", str(max(1, int(total / least_s)))]
             if self.options.fault:
                 command += ["--fault", self.options.fault]
@@ -219,7 +249,8 @@ class Demo:
     async def follow(self, watch: Watch, jobs: Supervisor, totals: Mapping[str, int]) -> None:
         """Sample every hop, do the kills, return when replays are done and every hop holds what its source has."""
         replays = [process for name, process in jobs.processes.items() if name.startswith("replay-")]
-        deadline = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
+        timeout_s = CHAOS_DRAIN_TIMEOUT_S if self.options.chaos else DRAIN_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + timeout_s
         plan = [target for target in self.plan if target != "spark"]
         killing: list[asyncio.Task[None]] = []  # the samples go on meanwhile
         while True:
@@ -230,8 +261,10 @@ class Demo:
                 if name not in self.overlapped and sample.mirrored[name]:
                     self.overlapped[name] = sample.source[name] < total
             for target in [target for target in plan if self.due(target, sample, totals)]:
-                plan.remove(target)
-                killing.append(asyncio.create_task(self.kill(target, self.share_in_window(target, sample, totals))))
+                share = self.share_in_window(target, sample, totals)
+                if await self.is_whole(target):
+                    plan.remove(target)
+                    killing.append(asyncio.create_task(self.kill(target, share, watch)))
             for task in killing:
                 if task.done():
                     task.result()
@@ -247,7 +280,7 @@ class Demo:
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise DemoError(
-                    f"after {DRAIN_TIMEOUT_S:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
+                    f"after {timeout_s:.0f} s not all has arrived: {sample}; what it says: {self.stage.logs}"
                 )
             await asyncio.sleep(SAMPLE_S)
         await asyncio.gather(*killing)
@@ -279,7 +312,30 @@ class Demo:
         return sample.source[name] / max(1, totals[name])
 
     def due(self, target: str, sample: Any, totals: Mapping[str, int]) -> bool:
-        return self.share(target, sample, totals) >= (KILL_BROKER_AT if target.endswith("-broker") else KILL_MIRROR_AT)
+        return self.share(target, sample, totals) >= KILL_AT.get(kind_of(target), KILL_OTHERS_AT)
+
+    async def is_whole(self, target: str) -> bool:
+        """Whether a cluster has all its brokers: with two of three killed at once it only stands still."""
+        name, _, what = target.rpartition("-")
+        if what not in (LEADER, CONTROLLER):
+            return True
+        return all(
+            each.state is State.READY for each in await self.stage.processes() if each.name.startswith(f"{name}-broker")
+        )
+
+    async def found(self, target: str, watch: Watch) -> str:
+        """The process that is meant."""
+        name, _, what = target.rpartition("-")
+        if what not in (LEADER, CONTROLLER):
+            return target
+        client = await watch.client(name)
+        if what == LEADER:
+            topic = f"{AIRPORTS[0].lower()}.flights" if name == AGGREGATE else "flights"
+            node_id = await client.leader_of(TopicPartition(topic, 0))
+        else:
+            node_id = (await Admin(client).describe_quorum())[0].leader_id
+        there = nodes(name, self.topology.datacenters[name])
+        return next(node.process for node in there if node.node_id in (None, node_id))
 
     def share_in_window(self, target: str, sample: Any, totals: Mapping[str, int]) -> float:
         share = self.share(target, sample, totals)
@@ -289,11 +345,13 @@ class Demo:
             )
         return share
 
-    async def kill(self, target: str, share: float) -> None:
+    async def kill(self, target: str, share: float, watch: Watch) -> None:
         if target in self.jobs.processes:
             self.kill_job(target, share)
-        else:
-            self.say_killed(target, await self.stage.kill(target), share)
+            return
+        process = await self.found(target, watch)
+        what = await self.stage.kill(process)
+        self.say_killed(process, what if process == target else f"{what}, the {target.rpartition('-')[2]}", share)
 
     def kill_job(self, name: str, share: float) -> None:
         pid = self.jobs.processes[name].status.pid

@@ -13,7 +13,7 @@ from isthmus.deploy.launch import Layout, last_words, python
 from isthmus.deploy.supervisor import Status, read_state
 from isthmus.deploy.topology import Topology
 
-from .stage import TOPOLOGY, DemoError
+from .stage import DemoError
 
 START_TIMEOUT_S = 90.0
 POLL_S = 0.1
@@ -25,8 +25,9 @@ class Supervised:
     look_every_s = POLL_S  # it reads a file
     pace = 1.0
 
-    def __init__(self, topology: Topology, folder: Path, kept: bool) -> None:
+    def __init__(self, topology: Topology, file: Path, folder: Path, kept: bool) -> None:
         self.topology = topology
+        self.file = file
         self.kept = kept
         self.folder = folder.resolve()
         self.addresses: dict[str, str] = {}
@@ -36,13 +37,13 @@ class Supervised:
         """What an earlier run left would be counted as doubled."""
         folder = os.path.relpath(self.folder)
         if (state := read_state(self.folder)) and state.running:
-            down = f"isthmus down -f {os.path.relpath(TOPOLOGY)} --data {folder}"
+            down = f"isthmus down -f {os.path.relpath(self.file)} --data {folder}"
             raise DemoError(f"a topology runs in {folder}: stop it (`{down}`), or choose another folder by --data")
         if (self.folder / "data").exists():
             raise DemoError(
                 f"{folder} holds the data of an earlier run: remove it (rm -r {folder}), or choose another by --data"
             )
-        self.addresses = Layout.make(self.topology, TOPOLOGY, self.folder).addresses
+        self.addresses = Layout.make(self.topology, self.file, self.folder).addresses
 
     @property
     def logs(self) -> str:
@@ -54,7 +55,7 @@ class Supervised:
         until = [] if self.kept else ["--while", str(os.getpid())]  # whatever kills the demo
         with open(log, "wb") as sink:
             self.process = process = await asyncio.create_subprocess_exec(
-                *python("deploy"), "-f", str(TOPOLOGY), "--data", str(self.folder), *until,
+                *python("deploy"), "-f", str(self.file), "--data", str(self.folder), *until,
                 stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
         try:
@@ -86,4 +87,4 @@ class Supervised:
 
     def next_steps(self) -> Sequence[str]:
         data = os.path.relpath(self.folder)
-        return [f"isthmus down -f {os.path.relpath(TOPOLOGY)} --data {data}"]
+        return [f"isthmus down -f {os.path.relpath(self.file)} --data {data}"]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from isthmus.testing import IsthmusTopology
@@ -74,3 +75,16 @@ def test_a_killed_mirror_goes_on_where_it_was(isthmus_topology: IsthmusTopology)
     isthmus_topology.restart("north-office")
     isthmus_topology.wait_mirrored()
     assert read(office, "north.orders-mirror") == ["before", "during"]
+
+
+@pytest.mark.isthmus_topology("topology.yaml", brokers=3)
+def test_orders_outlive_leader_and_controller(isthmus_topology: IsthmusTopology) -> None:
+    north = isthmus_topology.bootstrap("north")
+    place(north, "orders-kept", ["first"])
+    dead = isthmus_topology.kill_leader("north", "orders-kept", 0)
+    place(north, "orders-kept", ["second"])
+    isthmus_topology.restart("north", broker=dead)
+    isthmus_topology.wait_in_sync("north")
+    isthmus_topology.kill_controller("north")
+    place(north, "orders-kept", ["third"])
+    assert read(north, "orders-kept") == ["first", "second", "third"]

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -20,12 +21,14 @@ FEW = 2_000
 ROW = 1_234  # of the planted faults; it is a flight that departed
 MORE = [pytest.param(fault, marks=pytest.mark.soak) for fault in ("withheld", "doubled")]  # `swapped` is both at once
 START_S = 90
+TIMEOUT_S = 900
 GONE_S = 30
 
 
 def demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess:
     command = [*ISTHMUS, "--report", str(tmp_path / "report"), "--data", str(tmp_path / "data"), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, "COLUMNS": "160"})
+    env = {**os.environ, "COLUMNS": "160"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=env)
 
 
 VICTIMS = ["ewr-broker", "aggregate-broker", "jfk-aggregate-mirror", "delays-worker", "replay-lga", "spark"]
@@ -54,6 +57,27 @@ def test_exact_though_everything_is_killed_once(tmp_path):
     for name in ("hops.png", "delays.png", "report.html"):
         assert (tmp_path / "report" / name).stat().st_size > 5_000
     assert left_behind(tmp_path) == []
+
+
+def run_chaos(tmp_path: Path, count: str, *options: str) -> None:
+    done = demo(tmp_path, "--chaos", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("ewr", "jfk", "lga", "aggregate"):
+        for what in ("leader", "controller"):
+            assert re.search(rf"kill -9 {name}-broker-[123] \(pid \d+, the {what}\)", done.stdout), done.stdout
+    for place in ("aggregate", "stream table"):
+        assert re.search(rf"^{place} +{count} of {count}$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_exact_though_each_datacenter_loses_a_leader_and_its_controller(tmp_path):
+    run_chaos(tmp_path, "20,000", "--flights", "20000", "--no-spark")
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("time", range(3))
+def test_all_flights_are_exact_through_chaos(tmp_path, time):
+    run_chaos(tmp_path, "336,776")
 
 
 @pytest.mark.parametrize(

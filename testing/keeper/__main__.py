@@ -37,10 +37,12 @@ def make(setup: dict[str, Any]) -> Kept:
 
             return Reaper(setup["owner"])
         case "topology":
-            from ...deploy.topology import parse
+            from ...deploy.topology import parse, with_brokers
             from .testbed import Testbed
 
             topology, file = parse(setup["text"], setup["file"]), Path(setup["file"])
+            if setup["brokers"] is not None:
+                topology = with_brokers(topology, setup["brokers"])
             if setup["backend"] == "docker":
                 from .containers import DockerTopology
 

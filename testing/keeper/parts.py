@@ -1,4 +1,4 @@
-"""The parts of a topology by the names that people call them: a datacenter, a mirror, a worker."""
+"""The parts of a topology by the names that people call them: a datacenter, one broker of it, a mirror, a worker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...deploy.nodes import KIND, nodes
 from ...deploy.topology import unknown
 from ..errors import IsthmusTestingError
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A process or container: its own name, which ends in its kind, and the name that the topology gives it."""
+    """A process or container: its own name, and the one that the topology gives it. node_id: of a broker that has
+    others beside it in its datacenter."""
 
     process: str
     name: str
     kind: str
+    node_id: int | None = None
 
 
 class Parts:
@@ -27,19 +30,48 @@ class Parts:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self.all = [Part(f"{name}-broker", name, "broker") for name in topology.datacenters]
+        every = [node for name, datacenter in topology.datacenters.items() for node in nodes(name, datacenter)]
+        self.all = [Part(node.process, node.datacenter, KIND, node.node_id) for node in every]
         self.all += [Part(f"{each.name}-mirror", each.name, "mirror") for each in topology.mirrors]
         self.all += [Part(f"{each.name}-worker", each.name, "worker") for each in topology.workers]
 
-    def find(self, name: str) -> Part:
-        """By `ewr` or `ewr-broker`: the second is needed where a datacenter and a mirror share a name."""
-        found = [part for part in self.all if name == part.process] or [p for p in self.all if name == p.name]
-        if len(found) > 1:
-            which = " or ".join(part.process for part in found)
+    def find(self, name: str, broker: int | None = None) -> list[Part]:
+        """By `ewr` or `ewr-broker`: the second is needed where a datacenter and a mirror share a name. Either is all
+        brokers of a datacenter, in which `ewr-broker-2`, or broker=2, is one."""
+        if broker is not None:
+            return [self.broker(name.removesuffix(f"-{KIND}"), broker)]
+        found = [part for part in self.all if name == part.process]
+        found = found or [part for part in self.all if part.kind == KIND and name == f"{part.name}-{KIND}"]
+        found = found or [part for part in self.all if name == part.name]
+        if len({part.kind for part in found}) > 1:
+            which = " or ".join(dict.fromkeys(f"{part.name}-{part.kind}" for part in found))
             raise IsthmusTestingError(f"'{name}' is more than one part of {self.topology.name}: say {which}")
         if not found:
-            raise IsthmusTestingError(_nothing(f"no part of {self.topology.name}", name, [p.name for p in self.all]))
+            known = list(dict.fromkeys((part.kind, part.name) for part in self.all))
+            raise IsthmusTestingError(_nothing(f"no part of {self.topology.name}", name, [each for _, each in known]))
+        return found
+
+    def one(self, name: str, broker: int | None = None) -> Part:
+        """The same, where it is one."""
+        found = self.find(name, broker)
+        if len(found) > 1:
+            which = " or ".join(part.process for part in found)
+            raise IsthmusTestingError(f"'{name}' is {len(found)} brokers: say {which}")
         return found[0]
+
+    def brokers(self, datacenter: str) -> list[Part]:
+        """By their ids."""
+        name = self.datacenter(datacenter)
+        return [part for part in self.all if part.kind == KIND and part.name == name]
+
+    def broker(self, datacenter: str, node_id: int) -> Part:
+        """A broker by its id; where it is the only one, by any."""
+        found = self.brokers(datacenter)
+        for part in found:
+            if part.node_id in (None, node_id):
+                return part
+        ids = ", ".join(str(part.node_id) for part in found)
+        raise IsthmusTestingError(f"datacenter {datacenter} has no broker {node_id}: there are {ids}")
 
     def mirrors(self, names: list[str]) -> list[Mirror]:
         """The mirrors of these names; all, where none is named."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...client import Admin, Client, TopicPartition
 from ...deploy.topology import Topology
 from ..errors import IsthmusTestingError
 from ..status import MirrorStatus
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from ...deploy.topology import Mirror
 
 POLL_S = 0.05
+ASK_TIMEOUT_MS = 30_000  # for a cluster that may be choosing leaders anew
 
 
 class Backend(Protocol):
-    """How a topology is run and broken. addresses: HOST:PORT by datacenter, known after `start`."""
+    """How a topology is run and broken. addresses: HOST:PORT of a datacenter's brokers with commas between, known after
+    `start`."""
 
     addresses: dict[str, str]
 
@@ -51,7 +55,7 @@ class Testbed:
         self._cut: dict[str, Mirror] = {}
 
     async def start(self) -> dict[str, str]:
-        """HOST:PORT of each datacenter."""
+        """HOST:PORT of each datacenter's brokers, with commas between."""
         await self._backend.start()
         return self._backend.addresses
 
@@ -64,33 +68,56 @@ class Testbed:
 
     # --- Faults -------------------------------------------------------------------------------------
 
-    async def pause(self, name: str) -> None:
-        part = self._parts.find(name)
-        if part in self._killed:
-            raise IsthmusTestingError(f"{part.process} is killed: restart it first")
-        await self._backend.pause(part)
-        self._paused[part] = None
+    async def pause(self, name: str, broker: int | None = None) -> None:
+        """What is paused or killed already stays so; something must be left to pause."""
+        running = [part for part in self._parts.find(name, broker) if part not in self._killed]
+        if not running:
+            raise IsthmusTestingError(f"{self._parts.find(name, broker)[0].process} is killed: restart it first")
+        for part in running:
+            await self._backend.pause(part)
+            self._paused[part] = None
 
-    async def unpause(self, name: str) -> None:
-        part = self._parts.find(name)
-        if part not in self._paused:
-            raise IsthmusTestingError(f"{part.process} is not paused")
-        await self._backend.unpause(part)
-        del self._paused[part]
+    async def unpause(self, name: str, broker: int | None = None) -> None:
+        found = self._parts.find(name, broker)
+        paused = [part for part in found if part in self._paused]
+        if not paused:
+            raise IsthmusTestingError(f"{found[0].process} is not paused")
+        for part in paused:
+            await self._backend.unpause(part)
+            del self._paused[part]
 
-    async def kill(self, name: str) -> None:
-        part = self._parts.find(name)
-        if part in self._killed:
-            raise IsthmusTestingError(f"{part.process} is killed already: restart brings it back")
+    async def kill(self, name: str, broker: int | None = None) -> None:
+        found = self._parts.find(name, broker)
+        alive = [part for part in found if part not in self._killed]
+        if not alive:
+            raise IsthmusTestingError(f"{found[0].process} is killed already: restart brings it back")
+        await asyncio.gather(*(self._kill(part) for part in alive))
+
+    async def _kill(self, part: Part) -> None:
         await self._backend.kill(part)
         self._paused.pop(part, None)
         self._killed[part] = None
 
-    async def restart(self, name: str) -> None:
-        part = self._parts.find(name)
+    async def restart(self, name: str, broker: int | None = None) -> None:
+        """All at once: brokers of a cluster are ready only when most of them are."""
+        await asyncio.gather(*(self._restart(part) for part in self._parts.find(name, broker)))
+
+    async def _restart(self, part: Part) -> None:
         await self._backend.restart(part)
         self._paused.pop(part, None)
         self._killed.pop(part, None)
+
+    async def kill_leader(self, datacenter: str, topic: str, partition: int) -> int:
+        """Gives its node id."""
+        node_id = await self.leader(datacenter, topic, partition)
+        await self._kill(self._parts.broker(datacenter, node_id))
+        return node_id
+
+    async def kill_controller(self, datacenter: str) -> int:
+        """Gives its node id."""
+        node_id = await self.controller(datacenter)
+        await self._kill(self._parts.broker(datacenter, node_id))
+        return node_id
 
     async def cut_wan(self, mirrors: list[str]) -> None:
         for link in self._parts.mirrors(mirrors):
@@ -113,18 +140,49 @@ class Testbed:
             await self.heal_wan(list(self._cut))
         for part in list(self._paused):
             await self.unpause(part.process)
-        for part in list(self._killed):
-            await self.restart(part.process)
+        await asyncio.gather(*(self._restart(part) for part in list(self._killed)))
         await self.wait_ready(timeout_s)
 
     # --- What is to be seen -------------------------------------------------------------------------
 
-    async def log(self, name: str) -> str:
-        return await self._backend.log(self._parts.find(name))
+    async def log(self, name: str, broker: int | None = None) -> str:
+        return await self._backend.log(self._parts.one(name, broker))
 
     async def logs(self) -> dict[str, str]:
         """The log of each part, by the name of its process."""
         return {part.process: await self._backend.log(part) for part in self._parts.all}
+
+    async def brokers(self, datacenter: str) -> dict[str, str]:
+        """HOST:PORT by node id, as text."""
+        ids = [part.node_id for part in self._parts.brokers(datacenter)]
+        addresses = self._backend.addresses[datacenter].split(",")
+        if ids == [None]:
+            async with self._admin(datacenter) as admin:
+                ids = list(admin.client.nodes)
+        return {str(node_id): address for node_id, address in zip(ids, addresses, strict=True)}
+
+    async def leader(self, datacenter: str, topic: str, partition: int) -> int:
+        """Node id of a partition's leader, once it has one."""
+        async with self._admin(datacenter) as admin:
+            return await admin.client.leader_of(TopicPartition(topic, partition), ASK_TIMEOUT_MS)
+
+    async def controller(self, datacenter: str) -> int:
+        """Node id of the controller, once there is one."""
+        async with self._admin(datacenter) as admin:
+            quorum, _ = await admin.describe_quorum()
+            return int(quorum.leader_id)
+
+    async def wait_in_sync(self, datacenter: str, timeout_s: float) -> None:
+        """Until each partition has a leader and all its replicas in sync; IsthmusTestingError names those that have
+        not."""
+        lacking = ["nothing was answered"]
+        async with self._admin(datacenter) as admin:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while lacking := await _lacking(admin):
+                        await asyncio.sleep(POLL_S)
+            except TimeoutError:
+                raise IsthmusTestingError(f"not in sync within {timeout_s:g} s: {', '.join(lacking)}") from None
 
     async def mirror_status(self, mirrors: list[str]) -> list[dict[str, Any]]:
         """The fields of each MirrorStatus."""
@@ -158,12 +216,42 @@ class Testbed:
 
     @property
     def _silent(self) -> set[str]:
-        """Datacenters that do not answer, as they were told."""
-        return {part.name for part in (*self._paused, *self._killed) if part.kind == "broker"}
+        """Datacenters of which no broker answers, as they were told."""
+        return {name for name in self._backend.addresses if not self._answering(name)}
+
+    def _answering(self, datacenter: str) -> list[str]:
+        """The addresses of brokers that are neither paused nor killed."""
+        parts = self._parts.brokers(datacenter)
+        addresses = self._backend.addresses[datacenter].split(",")
+        away = {*self._paused, *self._killed}
+        return [address for part, address in zip(parts, addresses, strict=True) if part not in away]
+
+    @contextlib.asynccontextmanager
+    async def _admin(self, datacenter: str) -> AsyncIterator[Admin]:
+        """Asks the brokers that run. IsthmusTestingError: none does."""
+        addresses = self._answering(self._parts.datacenter(datacenter))
+        if not addresses:
+            raise IsthmusTestingError(f"no broker of {datacenter} runs: unpause or restart one first")
+        client = Client(",".join(addresses), "isthmus-testing")
+        try:
+            await client.start(ASK_TIMEOUT_MS)
+            yield Admin(client)
+        finally:
+            await client.close()
 
     def _observer(self, mirrors: list[str]) -> Observer:
-        addresses = {name: address for name, address in self._backend.addresses.items() if name not in self._silent}
+        answering = {name: self._answering(name) for name in self._backend.addresses}
+        addresses = {name: ",".join(each) for name, each in answering.items() if each}
         return Observer(self._parts.mirrors(mirrors), addresses)
+
+
+async def _lacking(admin: Admin) -> list[str]:
+    return [
+        f"{topic.name}-{each.partition_index}"
+        for topic in await admin.all_topics()
+        for each in topic.partitions
+        if each.leader_id < 0 or len(each.isr_nodes) < len(each.replica_nodes)
+    ]
 
 
 def _place(each: MirrorStatus) -> tuple[str, str, int]:

@@ -104,7 +104,7 @@ def test_folders_of_others_and_links_are_left_alone(
 def test_the_name_of_the_project_is_there_before_anything_of_it(
     docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Composed(load(TOPOLOGY), tmp_path / "made", 19_592)
+    stage = Composed(load(TOPOLOGY), TOPOLOGY, tmp_path / "made", 19_592)
     seen: list[bool] = []
     monkeypatch.setattr(stage.project, "up", lambda heard: seen.append(was_composed(stage.folder)))
     asyncio.run(stage.start(lambda line: None))

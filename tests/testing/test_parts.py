@@ -32,7 +32,7 @@ PARTS = Parts(parse(TEXT, "shops.yaml"))
     ],
 )
 def test_a_part_is_found_by_its_name_and_by_its_process(name: str, process: str) -> None:
-    assert PARTS.find(name).process == process
+    assert PARTS.one(name).process == process
 
 
 def test_a_name_of_two_parts_is_refused() -> None:
@@ -65,3 +65,17 @@ def test_mirrors_are_all_unless_some_are_named() -> None:
 def test_a_topology_without_mirrors_has_no_wan() -> None:
     with pytest.raises(IsthmusTestingError, match="the topology one has no mirrors"):
         Parts(parse("name: one\ndatacenters: {a: {}}", "one.yaml")).mirrors([])
+
+
+SEVERAL = Parts(parse("name: c\ndatacenters: {a: {brokers: 3}, b: {}}", "c.yaml"))
+
+
+def test_a_datacenters_name_is_all_of_its_brokers_and_each_has_one() -> None:
+    every = ["a-broker-1", "a-broker-2", "a-broker-3"]
+    assert [part.process for part in SEVERAL.find("a")] == [part.process for part in SEVERAL.find("a-broker")] == every
+    assert SEVERAL.one("a-broker-2") == SEVERAL.one("a", 2) == SEVERAL.broker("a", 2)
+    assert SEVERAL.one("b").process == SEVERAL.broker("b", 7).process == "b-broker"  # the only one, whatever its id
+    with pytest.raises(IsthmusTestingError, match="'a' is 3 brokers: say a-broker-1 or a-broker-2 or a-broker-3"):
+        SEVERAL.one("a")
+    with pytest.raises(IsthmusTestingError, match="datacenter a has no broker 4: there are 1, 2, 3"):
+        SEVERAL.find("a", 4)

@@ -84,6 +84,14 @@ def bed() -> tuple[Testbed, list[str]]:
     return Testbed(parse(TEXT, "shops.yaml"), backend), backend.calls
 
 
+def cluster() -> tuple[Testbed, list[str]]:
+    backend = Told()
+    backend.addresses = {"north": "h:1,h:2,h:3", "office": "h:4"}
+    mirror = "{name: north-office, source: north, target: office, topics: [a]}"
+    text = f"name: c\ndatacenters: {{north: {{brokers: 3}}, office: {{}}}}\nmirrors: [{mirror}]"
+    return Testbed(parse(text, "c.yaml"), backend), backend.calls
+
+
 def run(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
     async def all_of() -> list[Any]:
         return [await step for step in steps]
@@ -149,6 +157,33 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert refused(tested.pause("north")) == "north-broker is killed: restart it first"
     run(tested.restart("north"), tested.pause("north"), tested.kill("north"))  # a paused one can be killed
     assert refused(tested.unpause("north")) == "north-broker is not paused"
+
+
+def test_one_broker_of_several_is_hurt_or_all_that_are_left() -> None:
+    tested, calls = cluster()
+    run(tested.kill("north", 2), tested.pause("north"), tested.kill("north-broker-3"))
+    assert calls == ["kill north-broker-2", "pause north-broker-1", "pause north-broker-3", "kill north-broker-3"]
+    assert refused(tested.kill("north", 3)) == "north-broker-3 is killed already: restart brings it back"
+    calls.clear()
+    run(tested.unpause("north"), tested.restart("north"), tested.repair(1.0))
+    assert calls[:2] == ["unpause north-broker-1", "restart north-broker-1"]
+    assert sorted(calls[1:4]) == [f"restart north-broker-{i}" for i in (1, 2, 3)]
+    assert not [call for call in calls[4:] if not call.startswith("ready")]
+
+
+def test_brokers_that_are_left_are_asked_in_place_of_those_that_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    def observer(links: list[Mirror], addresses: dict[str, str]) -> Sequence:
+        asked.append(addresses)
+        return Sequence([status("north-office", 3, 3)], silent=("north",))
+
+    monkeypatch.setattr(testbed, "Observer", observer)
+    monkeypatch.setattr(testbed, "POLL_S", 0)
+    tested, _ = cluster()
+    run(tested.kill("north", 1), tested.mirror_status([]), tested.pause("north"), tested.mirror_status([]))
+    assert asked == [{"north": "h:2,h:3", "office": "h:4"}, {"office": "h:4"}]
+    assert refused(tested.leader("north", "a", 0)) == "no broker of north runs: unpause or restart one first"
 
 
 def test_paused_and_killed_brokers_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIE
 EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5  # OFFSET_NOT_AVAILABLE; older clients do not know that error
 ISOLATION_LEVELS = (0, 1)  # read_uncommitted, read_committed
-CONSUMER = -1  # replica id of a consumer; a debugging one, -2, sees up to the log's end
+# Replica ids: of a consumer; and of a debugging one, which sees up to the log's end, of any replica.
+CONSUMER, DEBUGGING = -1, -2
 
 Lookup = tuple[ListOffsetsPartitionResponse, Partition, int, int]  # answer to fill, timestamp, upper offset
 
@@ -93,9 +94,11 @@ def _answer(
     timestamp = asked.timestamp
     if timestamp < 0 and (timestamp not in SINCE or context.version < SINCE[timestamp]):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition = context.services.replicas.get(topic, asked.partition_index)
+    partition = context.services.replicas.held(topic, asked.partition_index)
     partition.check_online()
     check_epoch(partition, asked.current_leader_epoch)
+    if request.replica_id != DEBUGGING:
+        partition.check_leads()
     if request.replica_id != CONSUMER:
         upper = partition.log.log_end_offset
     else:
