@@ -33,8 +33,12 @@ INVARIANTS = (
         ("fetch-sessions", "producers"),
         ("reads-past-the-high-watermark",),
     ),
-    Invariant("the high watermark does not go back", ("fetch-sessions",), ("reads-past-the-high-watermark",)),
-    Invariant("no read goes past the high watermark", ("fetch-sessions",), ("reads-past-the-high-watermark",)),
+    Invariant(
+        "the high watermark does not go back", ("fetch-sessions", "producers"), ("reads-past-the-high-watermark",)
+    ),
+    Invariant(
+        "no read goes past the high watermark", ("fetch-sessions", "producers"), ("reads-past-the-high-watermark",)
+    ),
     Invariant("leader epochs rise, each life has its own", ("fetch-sessions", "log"), ("leader-epoch-not-raised",)),
     Invariant(
         "a session leaves nothing out for good, and tells every change",

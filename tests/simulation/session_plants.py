@@ -75,22 +75,21 @@ def reads_past_the_high_watermark(stack: contextlib.ExitStack) -> None:
     """Readers are given what is not on disk yet, and told that it is safe."""
     from isthmus.core_broker.replication.partition import Partition
 
-    real = Partition.append
+    real = Partition.sync_or_advance
 
-    def append(self: Partition, *arguments: Any) -> Any:
-        info = real(self, *arguments)
+    def sync_or_advance(self: Partition) -> None:
         self.core.advance_high_watermark(self.log.log_end_offset)
-        return info
+        real(self)
 
-    _replace(stack, Partition, "append", append)
+    _replace(stack, Partition, "sync_or_advance", sync_or_advance)
 
 
 def leader_epoch_not_raised(stack: contextlib.ExitStack) -> None:
     """A broker that starts leads under the epoch of its life before."""
     from isthmus.core_broker.replication.partition import Partition
 
-    real = Partition.become_leader
-    _replace(stack, Partition, "become_leader", lambda self, leader_epoch: real(self, 0))
+    real = Partition.begin_epoch
+    _replace(stack, Partition, "begin_epoch", lambda self, leader_epoch: real(self, 0))
 
 
 PLANTS: dict[str, Plant] = {

@@ -141,7 +141,7 @@ FOUND_BY = {
     "power-cuts-lose-nothing": "cluster",
     "producers-compacted-away": "compaction",
     "producers-not-recovered": "producers",
-    "reads-past-the-high-watermark": "fetch-sessions",
+    "reads-past-the-high-watermark": "producers",
     "recovery-without-crc": "log",
     "rest-of-deletions-forgotten": "data-directory",
     "restart-believes-the-page-cache": "disk-faults",
