@@ -16,6 +16,9 @@ from ..protocol.messages import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
+    describe_quorum,
+    describe_topic_partitions,
     elect_leaders,
     incremental_alter_configs,
     list_groups,
@@ -37,6 +40,9 @@ OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
 PREFERRED, UNCLEAN = 0, 1  # kinds of election
+METADATA_TOPIC = "__cluster_metadata"
+FENCED_SINCE = 2  # version of DescribeCluster
+DEBUGGING = -2  # a replica id that any replica answers, by its own log
 
 
 @dataclass(frozen=True)
@@ -403,8 +409,87 @@ class Admin:
     # --- Cluster ------------------------------------------------------------------------------------
 
     async def cluster(self) -> Any:
-        """`describe_cluster.Response`."""
-        return await self._ask(describe_cluster.Request())
+        """`describe_cluster.Response`, with the brokers that are fenced (down, or not ready) where the cluster tells of
+        them (Kafka from 4.0 on)."""
+        connection = await self.client.connection()
+        fenced = connection.supports(describe_cluster.API, FENCED_SINCE)
+        return await self._ask(describe_cluster.Request(include_fenced_brokers=fenced))
+
+    async def describe_quorum(self) -> tuple[Any, list[Any]]:
+        """The metadata quorum: `describe_quorum.PartitionData`, and `describe_quorum.Node` of each voter where the
+        cluster tells of them (KIP-853). Raises UnsupportedVersion on a cluster with ZooKeeper."""
+        partition = describe_quorum.PartitionRequest(partition_index=0)
+        topic = describe_quorum.TopicRequest(topic_name=METADATA_TOPIC, partitions=[partition])
+        answer = await self._ask_controller(
+            describe_quorum.Request(topics=[topic]), lambda answer: [answer.error_code, *_quorum_codes(answer)]
+        )
+        _raise_first([("metadata quorum", answer.error_code, answer.error_message)])
+        [found] = [each for topic in answer.topics for each in topic.partitions]
+        _raise_first([("metadata quorum", found.error_code, found.error_message)])
+        return found, list(answer.nodes)
+
+    async def all_topics(self) -> list[Any]:
+        """`metadata.MetadataResponseTopic` of every topic, internal ones too, by name."""
+        answer = await self._ask(metadata.Request(topics=None, allow_auto_topic_creation=False))
+        self.client.learn(answer)
+        return sorted((each for each in answer.topics if not each.error_code), key=lambda each: each.name)
+
+    async def describe_topic_partitions(self, names: Sequence[str]) -> dict[TopicPartition, Any]:
+        """`describe_topic_partitions.DescribeTopicPartitionsResponsePartition` of all partitions of these topics, which
+        has the replicas that may lead without loss (KIP-966)."""
+        topics = [describe_topic_partitions.TopicRequest(name=name) for name in sorted(names)]
+        found: dict[TopicPartition, Any] = {}
+        cursor = None
+        while topics:
+            answer = await self._ask(describe_topic_partitions.Request(topics=topics, cursor=cursor))
+            _raise_first((f"topic {each.name}", each.error_code, None) for each in answer.topics)
+            found |= {
+                TopicPartition(t.name, each.partition_index): each for t in answer.topics for each in t.partitions
+            }
+            if (cursor := answer.next_cursor) is None:
+                break
+        return found
+
+    async def log_sizes(self, node_id: int) -> dict[TopicPartition, int]:
+        """Bytes of each partition's log on a broker."""
+        answer = await self._ask(describe_log_dirs.Request(topics=None), node_id)
+        _raise_first([(f"logs of node {node_id}", answer.error_code, None)])
+        _raise_first((f"{each.log_dir} of node {node_id}", each.error_code, None) for each in answer.results)
+        return {
+            TopicPartition(topic.name, each.partition_index): each.partition_size
+            for result in answer.results
+            for topic in result.topics
+            for each in topic.partitions
+            if not each.is_future_key
+        }
+
+    async def replica_ends(
+        self, wanted: Mapping[int, Iterable[TopicPartition]]
+    ) -> dict[tuple[int, TopicPartition], int]:
+        """(node, partition) -> where that replica's own log ends, by Kafka's requests for debugging. wanted: partitions
+        by node. What a node does not answer is left out."""
+        found: dict[tuple[int, TopicPartition], int] = {}
+        for node, tps in wanted.items():
+            request = self._offsets_request(tps, dict.fromkeys(tps, "latest"), READ_UNCOMMITTED)
+            request.replica_id = DEBUGGING
+            for topic in request.topics:
+                for each in topic.partitions:
+                    each.current_leader_epoch = -1
+            try:
+                answer = await self.client.request(request, node)
+            except ClientError:
+                continue
+            found |= {
+                (node, TopicPartition(topic.name, each.partition_index)): each.offset
+                for topic in answer.topics
+                for each in topic.partitions
+                if not each.error_code
+            }
+        return found
+
+
+def _quorum_codes(answer: Any) -> list[int]:
+    return [each.error_code for topic in answer.topics for each in topic.partitions]
 
 
 def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | None]:

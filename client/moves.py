@@ -1,121 +1,137 @@
-"""Plans that move replicas: off a broker that is to go, or to spread them anew. What Metadata tells is enough for them.
+"""Where replicas shall be: plans for AlterPartitionReassignments. Pure.
 
-Nothing is moved here: a plan is what AlterPartitionReassignments is to be asked for. Replicas of a partition stay in
-different racks, as far as there are any, and a plan moves no replica without a reason. Brokers are those that live.
+A plan names the partitions to be moved and, for each, the nodes that shall have it, the preferred leader first. A
+replica that is new goes to a node that lives, in the rack that has the fewest of the partition's replicas, then to the
+node with the fewest bytes and replicas, as they will be after what is planned before it. A plan that is not possible
+raises PlanError, which names the partition and the way out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-Partition = tuple[str, int]  # topic and index
-Racks = Mapping[int, str | None]  # by the id of a broker that lives; None: no rack is known
-Replicas = Mapping[Partition, Sequence[int]]
-Plan = dict[Partition, list[int]]  # replicas as they are to be, of the partitions that change
-
-SLACK = 0.05  # of the mean load: two brokers that differ by less are left as they are
+from .errors import ClientError
+from .types import TopicPartition
 
 
-class NoPlace(Exception):
-    """A replica has nowhere to go. The message names the partition and the way out."""
+class PlanError(ClientError):
+    """Replicas cannot be placed so."""
 
 
-def drain(racks: Racks, partitions: Replicas, broker_id: int) -> Plan:
-    """The plan after which no partition has a replica on a broker. Another one takes its place in each, so that the
-    preferred leaders move with it. Raises NoPlace.
-    """
-    others = {each: rack for each, rack in racks.items() if each != broker_id}
-    load = dict.fromkeys(others, 0)
-    for replicas in partitions.values():
-        for each in replicas:
-            if each in load:
-                load[each] += 1
+@dataclass(frozen=True)
+class Broker:
+    """is_alive: whether it can be given replicas."""
+
+    id: int
+    rack: str | None = None
+    is_alive: bool = True
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A partition as it is. size_bytes: of one of its logs."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...] = ()
+    size_bytes: int = 0
+
+
+Plan = dict[TopicPartition, list[int]]
+
+
+@dataclass
+class Load:
+    """What each node has, and will have."""
+
+    bytes_of: dict[int, int] = field(default_factory=dict)
+    replicas_of: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, partitions: Iterable[Placed]) -> Load:
+        load = cls()
+        for each in partitions:
+            for node in each.replicas:
+                load.change(node, each, 1)
+        return load
+
+    def change(self, node: int, partition: Placed, by: int) -> None:
+        """by: 1 for a replica that comes, -1 for one that goes."""
+        self.bytes_of[node] = self.bytes_of.get(node, 0) + by * partition.size_bytes
+        self.replicas_of[node] = self.replicas_of.get(node, 0) + by
+
+    def __call__(self, node: int) -> tuple[int, int, int]:
+        """To sort nodes by, the least loaded first."""
+        return self.bytes_of.get(node, 0), self.replicas_of.get(node, 0), node
+
+
+def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker], leaving: int) -> Plan:
+    """Moves every replica off a node, each to its place in the order of the partition's replicas."""
+    nodes = {each.id: each for each in brokers}
+    load = Load.of(partitions.values())
     plan: Plan = {}
-    for (topic, index), replicas in partitions.items():
-        if broker_id not in replicas:
+    for tp, placed in sorted(partitions.items(), key=lambda pair: (-pair[1].size_bytes, pair[0])):
+        if leaving not in placed.replicas:
             continue
-        staying = [each for each in replicas if each != broker_id]
-        free = [each for each in others if each not in staying]
-        if not free:
-            raise NoPlace(
-                f"{topic}-{index} has {len(replicas)} replicas, and besides broker {broker_id} only "
-                f"{len(others)} live: add a broker, or lower the number of its replicas first"
+        rest = [each for each in placed.replicas if each != leaving]
+        node = _best(nodes, rest, load, leaving)
+        if node is None:
+            others = len([each for each in nodes.values() if each.is_alive and each.id != leaving])
+            raise PlanError(
+                f"{tp.topic}-{tp.partition} has {len(placed.replicas)} replicas, and {others} brokers live beside "
+                f"broker {leaving}: add one, or give it fewer by `isthmus topic replicas {tp.topic} --factor {others}`"
             )
-        chosen = min(free, key=lambda each: (_mates(each, staying, racks), load[each], each))
-        load[chosen] += 1
-        plan[topic, index] = [chosen if each == broker_id else each for each in replicas]
+        plan[tp] = [node if each == leaving else each for each in placed.replicas]
+        load.change(leaving, placed, -1)
+        load.change(node, placed, 1)
     return plan
 
 
-def rebalance(racks: Racks, partitions: Replicas, loads: Mapping[Partition, float] | None = None) -> Plan:
-    """The plan after which brokers carry about the same load, and are preferred leaders of about as many partitions.
-
-    loads: of one replica of a partition, such as bytes; 1 for what is not named. Racks come first: no partition gets
-    two replicas in one rack for the sake of load.
-    """
-    now = {key: list(replicas) for key, replicas in partitions.items()}
-    weight = {key: 1.0 if loads is None else loads.get(key, 1.0) for key in now}
-    _spread(racks, now, weight)
-    _order(racks, now)
-    return {key: replicas for key, replicas in now.items() if replicas != list(partitions[key])}
-
-
-def _spread(racks: Racks, now: Plan, weight: Mapping[Partition, float]) -> None:
-    """Move replicas from brokers with more load to those with less; each replica moves once at most.
-
-    First all go down to the mean. Then they share among those that racks leave to them.
-    """
-    load = dict.fromkeys(sorted(racks), 0.0)
-    held: dict[int, list[Partition]] = {each: [] for each in load}
-    for key, replicas in now.items():
-        for each in replicas:
-            if each in load:
-                load[each] += weight[key]
-                held[each].append(key)
-    mean = sum(load.values()) / max(len(load), 1)
-    for least in (mean, 0.0):
-        for giver in sorted(load, key=lambda each: (-load[each], each)):
-            for key in sorted(held[giver], key=lambda key: (-weight[key], key)):
-                if load[giver] <= least:
-                    break
-                taker = _taker(giver, now[key], load, racks)
-                if taker is None or load[giver] - load[taker] <= max(weight[key], SLACK * mean):
-                    continue
-                load[giver] -= weight[key]
-                load[taker] += weight[key]
-                now[key] = [taker if each == giver else each for each in now[key]]
+def with_factor(
+    chosen: Iterable[TopicPartition],
+    partitions: Mapping[TopicPartition, Placed],
+    brokers: Iterable[Broker],
+    factor: int,
+) -> Plan:
+    """Gives the chosen partitions so many replicas. Those that go are first what is not in sync, then what shares its
+    rack with the most others; the preferred leader stays."""
+    nodes = {each.id: each for each in brokers}
+    load = Load.of(partitions.values())
+    plan: Plan = {}
+    for tp in chosen:
+        placed = partitions[tp]
+        replicas = list(placed.replicas)
+        while len(replicas) > factor:
+            gone = max(replicas[1:], key=lambda each: (_sheds(each, replicas, placed, nodes), load(each)))
+            replicas.remove(gone)
+            load.change(gone, placed, -1)
+        while len(replicas) < factor:
+            node = _best(nodes, replicas, load)
+            if node is None:
+                alive = len([each for each in nodes.values() if each.is_alive])
+                raise PlanError(
+                    f"{tp.topic}-{tp.partition} cannot have {factor} replicas: {alive} brokers live; choose --factor "
+                    f"{alive} or less, or add a broker"
+                )
+            replicas.append(node)
+            load.change(node, placed, 1)
+        if replicas != list(placed.replicas):
+            plan[tp] = replicas
+    return plan
 
 
-def _taker(giver: int, replicas: Sequence[int], load: Mapping[int, float], racks: Racks) -> int | None:
-    """The broker with the least load that can have a replica instead. None if there is none, or if it was moved."""
-    if giver not in replicas:
-        return None
-    staying = [each for each in replicas if each != giver]
-    mates = _mates(giver, staying, racks)
-    free = [each for each in load if each not in replicas and _mates(each, staying, racks) <= mates]
-    return min(free, key=lambda each: (_mates(each, staying, racks), load[each], each), default=None)
+def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[int, Broker]) -> tuple[bool, int]:
+    rack = _rack(nodes, node)
+    return node not in placed.isr, 0 if rack is None else sum(_rack(nodes, each) == rack for each in replicas)
 
 
-def _order(racks: Racks, now: Plan) -> None:
-    """Put another replica first where the first one leads more partitions than that."""
-    led = dict.fromkeys(racks, 0)
-    for replicas in now.values():
-        if replicas and replicas[0] in led:
-            led[replicas[0]] += 1
-    for key in sorted(now):
-        alive = [each for each in now[key] if each in led]
-        if not alive:
-            continue
-        first = now[key][0]
-        least = min(alive, key=lambda each: led[each])
-        if first not in led or led[first] - led[least] > 1:
-            if first in led:
-                led[first] -= 1
-            led[least] += 1
-            now[key] = [least, *(each for each in now[key] if each != least)]
+def _best(nodes: Mapping[int, Broker], replicas: Sequence[int], load: Load, leaving: int | None = None) -> int | None:
+    """The node for one more replica; None: there is none."""
+    racks = [_rack(nodes, each) for each in replicas]
+    found = [each for each in nodes.values() if each.is_alive and each.id not in replicas and each.id != leaving]
+    found.sort(key=lambda each: (0 if each.rack is None else racks.count(each.rack), load(each.id)))
+    return found[0].id if found else None
 
 
-def _mates(broker_id: int, others: Sequence[int], racks: Racks) -> int:
-    """How many of the others are in a broker's rack."""
-    rack = racks.get(broker_id)
-    return 0 if rack is None else sum(racks.get(each) == rack for each in others)
+def _rack(nodes: Mapping[int, Broker], node: int) -> str | None:
+    return nodes[node].rack if node in nodes else None

@@ -20,6 +20,7 @@ from ..deploy.supervisor import SavedState, Status, read_state, start_ticks
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, HOME, Bootstrap, resolve
 from .output import JsonFlag
+from .partitions import drain_app
 
 if TYPE_CHECKING:
     from ..deploy.topology import Topology
@@ -30,7 +31,7 @@ DEFAULT_FILE = Path("topology.yaml")
 COLUMNS = ("process", "state", ("node_id", "node"), "pid", "restarts", "address", "reason")  # a name says the kind
 POLL_S = 0.1
 UP_TIMEOUT_S = 120.0
-BROKER_COMMANDS = ("check", "to-kafka")  # else it is one to run
+BROKER_COMMANDS = ("check", "drain", "to-kafka")  # else it is one to run
 DOWN_TIMEOUT_S = 150.0  # brokers may take a minute to put on disk what is not, and what is before them some seconds
 
 
@@ -122,12 +123,16 @@ def broker(context: typer.Context) -> None:
     --config FILE takes options from a server.properties of Kafka's; the command line counts before the file.
 
     Or `isthmus broker check DIR [--repair] [--json]`: find, and mend, what is wrong with a stopped broker's data;
-    `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from."""
+    `isthmus broker to-kafka DIR`: make it what Apache Kafka starts from.
+
+    Or `isthmus broker drain ID`: move all replicas off a broker of a running cluster."""
     first = context.args[0] if context.args else "-"
+    if first == "drain":
+        drain_app(context.args[1:], prog_name="isthmus broker drain")
     if first not in BROKER_COMMANDS:
         if not first.startswith("-"):
             raise DeployError(
-                f"isthmus broker knows no '{first}': it has {' and '.join(BROKER_COMMANDS)}, else options of a broker "
+                f"isthmus broker knows no '{first}': it has {', '.join(BROKER_COMMANDS)}, else options of a broker "
                 "to run, each as --set NAME=VALUE, or a file of them as --config FILE"
             )
         if not any(

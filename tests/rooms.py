@@ -56,13 +56,13 @@ ROOMS: dict[str, Room] = {
     "replication": Room(
         "core_broker/replication/: partitions, states, high watermark",
         _unit("core_broker/replication", "core_broker/server"),
-        ("producers", "disk-faults", "fetch-sessions"),
+        ("producers", "disk-faults", "fetch-sessions", "cluster"),
         _integration("storage", "broker"),
     ),
     "cluster": Room(
         "core_broker/cluster/: metadata, controller",
         _unit("core_broker/cluster"),
-        ("broker-start", "data-directory"),
+        ("broker-start", "data-directory", "quorum", "cluster"),
         _integration("cluster", "broker"),
     ),
     "coordinators": Room(

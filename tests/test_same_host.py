@@ -15,7 +15,7 @@ import uvloop
 from isthmus.client.connection import Connection as ClientConnection
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.server.connection import Connection as BrokerConnection
-from isthmus.core_broker.server.listener import Listener, Server, addresses
+from isthmus.core_broker.server.listener import Listener, Server, planned
 from isthmus.same_host import PACED, UNPACED, accept_unpaced, without_pacing
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
@@ -198,7 +198,8 @@ def accepted_by_a_broker(peer: Any, had: bytes = UNPACED) -> list[Any]:
     server.services = cast(Any, None)  # nothing is asked of them yet
     server.far_congestion_control = FAR
     transport = Fake({"socket": sock, "peername": peer, "sockname": HERE})
-    BrokerConnection(Listener(server, *addresses(server.config)[0])).connection_made(transport)
+    (each,) = planned(server.config)
+    BrokerConnection(Listener(server, each.address, each.advertised, server.shared)).connection_made(transport)
     return [name for _, _, name in sock.taken]
 
 

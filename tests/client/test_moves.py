@@ -1,97 +1,61 @@
-"""Plans that move replicas: racks stay apart, load is spread, and nothing moves without a reason."""
+"""Plans for replicas that move: where they go, and what cannot be."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from isthmus.client.moves import NoPlace, drain, rebalance
+from isthmus.client import TopicPartition
+from isthmus.client.moves import Broker, Placed, PlanError, drained, with_factor
 
-THREE_RACKS = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
-
-
-def after(partitions, plan):
-    return {key: plan.get(key, list(replicas)) for key, replicas in partitions.items()}
+BROKERS = [Broker(1, "a"), Broker(2, "a"), Broker(3, "b"), Broker(4, "b"), Broker(5, "c")]
 
 
-def test_a_drained_broker_is_replaced_in_its_place_by_one_of_its_rack():
-    partitions = {("t", index): [1, 3, 5] if index % 2 else [4, 6, 1] for index in range(6)}
-    plan = drain(THREE_RACKS, partitions, 1)
-    assert plan == {("t", index): [2, 3, 5] if index % 2 else [4, 6, 2] for index in range(6)}
-    assert drain(THREE_RACKS, partitions, 2) == {}
+def partitions(*replicas: tuple[int, ...], size_bytes: int = 10) -> dict[TopicPartition, Placed]:
+    return {TopicPartition("t", i): Placed(each, each, size_bytes) for i, each in enumerate(replicas)}
 
 
-def test_replicas_of_a_drained_broker_are_spread():
-    racks = dict.fromkeys([1, 2, 3, 4])
-    plan = drain(racks, {("t", index): [1, 2] for index in range(30)}, 1)
-    assert Counter(replicas[0] for replicas in plan.values()) == {3: 15, 4: 15}
+def test_a_drain_keeps_racks_apart_and_each_replica_its_place() -> None:
+    plan = drained(partitions((1, 3), (3, 1), (3, 4)), BROKERS, 1)
+    # Neither 4, which is in the rack of 3, nor 2 again: the second goes where nothing is yet.
+    assert plan == {TopicPartition("t", 0): [2, 3], TopicPartition("t", 1): [3, 5]}
 
 
-def test_a_broker_that_does_not_live_can_be_drained():
-    assert drain({1: None, 2: None}, {("t", 0): [9, 1]}, 9) == {("t", 0): [2, 1]}
-
-
-def test_a_replica_that_has_nowhere_to_go_is_named():
-    with pytest.raises(NoPlace, match="t-3 has 2 replicas, and besides broker 1 only 1 live: add a broker"):
-        drain({1: None, 2: None}, {("t", 3): [1, 2]}, 1)
-
-
-def test_a_new_broker_gets_its_share_of_replicas_and_leaders():
-    partitions = {("t", index): [1 + index % 3, 1 + (index + 1) % 3] for index in range(120)}
-    found = after(partitions, rebalance(dict.fromkeys([1, 2, 3, 4]), partitions))
-    assert all(56 <= count <= 64 for count in Counter(each for ids in found.values() for each in ids).values())
-    assert all(28 <= count <= 32 for count in Counter(ids[0] for ids in found.values()).values())
-
-
-def test_load_counts_not_the_number_of_partitions():
-    partitions = {("big", 0): [1], ("big", 1): [1], **{("small", index): [2] for index in range(10)}}
-    loads = {("big", 0): 100.0, ("big", 1): 100.0}
-    plan = rebalance(dict.fromkeys([1, 2]), partitions, loads)
-    assert plan["big", 0] == [2] and ("big", 1) not in plan
-
-
-def test_racks_are_not_given_up_for_load():
-    partitions = {("t", index): [1, 3] for index in range(10)}
-    found = after(partitions, rebalance({1: "a", 2: "b", 3: "b"}, partitions))
-    assert all(1 in replicas for replicas in found.values())
-    assert Counter(each for ids in found.values() for each in ids)[2] == 5
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_a_plan_keeps_factors_and_racks_and_ends(data):
-    ids = list(range(1, data.draw(st.integers(2, 7)) + 1))
-    racks = {each: data.draw(st.sampled_from(["a", "b", "c", None])) for each in ids}
-    partitions = {
-        ("t", index): data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=3, unique=True))
-        for index in range(data.draw(st.integers(0, 25)))
+def test_the_largest_is_placed_first_and_load_counts_what_was_planned_before() -> None:
+    placed = {
+        TopicPartition("t", 0): Placed((1,), (1,), 10),
+        TopicPartition("t", 1): Placed((1,), (1,), 500),
+        TopicPartition("t", 2): Placed((1,), (1,), 20),
     }
-    loads = {key: data.draw(st.floats(0, 100)) for key in partitions}
+    nodes = [Broker(1), Broker(2), Broker(3)]
+    assert drained(placed, nodes, 1) == {
+        TopicPartition("t", 1): [2],
+        TopicPartition("t", 2): [3],
+        TopicPartition("t", 0): [3],
+    }
 
-    def crowd(replicas):
-        counts = Counter(racks[each] for each in replicas if racks[each] is not None)
-        return sum(count - 1 for count in counts.values())
 
-    found = after(partitions, rebalance(racks, partitions, loads))
-    for key, replicas in found.items():
-        assert len(set(replicas)) == len(partitions[key]) and crowd(replicas) <= crowd(partitions[key])
+def test_nothing_goes_to_a_broker_that_is_down() -> None:
+    nodes = [Broker(1), Broker(2, is_alive=False), Broker(3)]
+    assert drained(partitions((1,)), nodes, 1) == {TopicPartition("t", 0): [3]}
+    with pytest.raises(
+        PlanError, match=r"t-0 has 2 replicas, and 1 brokers live beside broker 1: add one, or .* t --fac"
+    ):
+        drained(partitions((1, 3)), nodes, 1)
 
-    def spread(placed):
-        load = Counter(dict.fromkeys(ids, 0.0))
-        for key, replicas in placed.items():
-            load.update(dict.fromkeys(replicas, loads[key]))
-        return max(load.values()) - min(load.values())
 
-    assert spread(found) <= spread(partitions) + 1e-6
-    gone = data.draw(st.sampled_from(ids))
-    try:
-        drained = after(partitions, drain(racks, partitions, gone))
-    except NoPlace:
-        assert any(gone in replicas and len(replicas) == len(ids) for replicas in partitions.values())
-    else:
-        assert all(
-            gone not in replicas and len(set(replicas)) == len(partitions[key]) for key, replicas in drained.items()
-        )
+def test_a_factor_grows_into_other_racks_and_balances() -> None:
+    placed = partitions((1,), (2,), (5,))
+    plan = with_factor(placed, placed, BROKERS, 2)
+    assert plan == {TopicPartition("t", 0): [1, 3], TopicPartition("t", 1): [2, 4], TopicPartition("t", 2): [5, 1]}
+    every = with_factor(placed, placed, BROKERS, 5)
+    assert all(sorted(nodes) == [1, 2, 3, 4, 5] for nodes in every.values())
+    with pytest.raises(PlanError, match=r"t-0 cannot have 6 replicas: 5 brokers live; choose --factor 5 or less"):
+        with_factor(placed, placed, BROKERS, 6)
+
+
+def test_a_factor_shrinks_by_what_is_not_in_sync_then_by_shared_racks() -> None:
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    placed = {first: Placed((1, 3, 5), (1, 5)), second: Placed((1, 2, 3), (1, 2, 3))}
+    assert with_factor(placed, placed, BROKERS, 2) == {first: [1, 5], second: [1, 3]}
+    assert with_factor(placed, placed, BROKERS, 1) == {first: [1], second: [1]}  # the preferred leaders stay
+    assert with_factor(placed, placed, BROKERS, 3) == {}

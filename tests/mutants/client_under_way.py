@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the_position_is_that_of_the_fetch",
         CONSUMER,
-        "            if chunk.tp == tp:\n                return chunk.position\n",
+        "            if chunk.tp == tp:\n                return chunk.position, chunk.epoch\n",
         "            if chunk.tp == tp:\n                continue\n",
         (
             f"{BY_HAND}::test_the_position_of_an_iteration_is_after_the_record_in_hand",
@@ -226,8 +226,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a_fetch_names_each_topic_once",
         "client/raw.py",
-        "(offset, last_epoch, leader_epoch) in positions.items():",
-        "(offset, last_epoch, leader_epoch) in sorted(positions.items(), key=lambda each: each[0].topic):",
+        "    for tp, (offset, last_epoch) in positions.items():",
+        "    for tp, (offset, last_epoch) in sorted(positions.items(), key=lambda each: each[0].topic):",
         (f"{LEADERS}::test_full_partitions_of_a_node_take_turns",),
     ),
     Mutant(

@@ -52,8 +52,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a produce does not wait for its commit",
         PRODUCE,
-        "    if waits:\n        return _wait(waits, response, request.timeout_ms, context)\n    return response\n",
-        "    return response\n",
+        "    if waits:\n        return _wait(waits, acks, response, request.timeout_ms, context)\n",
+        "",
         (COMMITTED,),
     ),
     Mutant(

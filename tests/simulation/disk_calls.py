@@ -72,7 +72,7 @@ PACKAGE = f"{os.sep}core_broker{os.sep}"
 def place_of(path: str) -> str:
     """The partition's directory that a path is in or is; '' for the data directory itself."""
     name = path.removeprefix(DATA).lstrip("/").split("/")[0].split(".")[0]  # a deleted one: t-0.ID-delete
-    return name if "-" in name and not name.endswith("checkpoint") else ""
+    return name if name.rpartition("-")[2].isdigit() else ""
 
 
 @dataclass(slots=True)

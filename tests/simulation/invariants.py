@@ -1,6 +1,6 @@
 """What must hold of one broker whatever happens to it, the scenarios that check it, and planted bugs that break it.
 
-The list is that of what brokers promise each other and their clients; what needs replicas or transactions is named with
+The list is that of what brokers promise each other and their clients; what needs transactions is named with
 the reason why it is not checked yet. test_scenarios.py sees to it that every bug is found, and that each line has one.
 """
 
@@ -17,7 +17,6 @@ class Invariant:
     not_yet: str = ""
 
 
-REPLICAS = "needs replicas"
 TRANSACTIONS = "there are no transactions yet"
 
 INVARIANTS = (
@@ -116,6 +115,15 @@ INVARIANTS = (
         ("quorum",),
         ("new-voters-bring-the-high-watermark-back", "snapshot-of-the-wrong-epoch"),
     ),
-    Invariant("one leader of a partition an epoch; the ISR comes back", not_yet=REPLICAS),
+    Invariant(
+        "a cluster: what all in-sync replicas have acknowledged is not lost while one of them keeps its disk",
+        ("cluster",),
+        ("committed-without-followers", "power-cuts-lose-nothing"),
+    ),
+    Invariant(
+        "a cluster: one leader of a partition an epoch; once the faults end, all replicas are in sync and the same",
+        ("cluster",),
+        ("divergence-is-ignored", "elections-forget-the-epoch", "old-leaders-go-on"),
+    ),
     Invariant("what is aborted is never seen; transactions are whole", not_yet=TRANSACTIONS),
 )  # fmt: skip

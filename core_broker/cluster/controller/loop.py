@@ -116,11 +116,12 @@ class Controller:
         while self._waiting:
             command, callback = self._waiting.popleft()
             _answer(callback, command.fail(refused))
-        if self._task is not None:
-            await self.metadata.unless_cut_off(self._task)
-            if not self._task.done():
+        task = self._task
+        if task is not None:
+            await self.metadata.unless_cut_off(task)
+            if not task.done():
                 await self.metadata.resign()  # ends its command, whose records nobody else will take
-            await self._task
+            await task
         self._pauses.stop()
         others = [each for each in (self._coming_back, self._snapshotting) if each is not None]
         if others:

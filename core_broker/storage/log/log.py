@@ -50,6 +50,7 @@ from .timestamps import TimestampOffset, TimestampSearch
 from .transactions import TransactionIndex, follow
 from .truncation import Truncation
 
+NEVER = 2**63 - 1  # flush.messages that asks for nothing
 MIRROR = Origin.MIRROR  # looking up an enumeration member costs a call each time
 
 
@@ -185,7 +186,8 @@ class Log:
     @property
     def needs_flush(self) -> bool:
         """Whether flush.messages requires a `sync` before the last append counts as written."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        most = self.config.flush_messages
+        return most < NEVER and self.log_end_offset - self.recovery_point >= most
 
     # --- Append -------------------------------------------------------------------------------------------------------
 

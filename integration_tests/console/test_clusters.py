@@ -1,0 +1,150 @@
+"""A topology with three brokers a datacenter: up, looked at, hurt, moved about, down again; stock Kafka beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.console.commands import error, isthmus, left_behind, said
+
+TOPOLOGY = """\
+name: three
+datacenters:
+  here:
+    brokers: 3
+    racks: [a, b, c]
+    options: {num.partitions: 3}
+    topics:
+      orders: {partitions: 6}
+      few: {replication_factor: 1}
+  there: {}
+mirrors:
+  - {name: here-there, source: here, target: there, topics: [orders]}
+"""
+BROKERS = ["here-broker-1", "here-broker-2", "here-broker-3"]
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which the topology is up."""
+    folder = tmp_path_factory.mktemp("three")
+    (folder / "topology.yaml").write_text(TOPOLOGY)
+    try:
+        rows = json.loads(said(isthmus("up", "--json", folder=folder)))
+        assert [row["process"] for row in rows] == [*BROKERS, "there-broker", "here-there-mirror"]
+        yield folder
+        assert "is down" in said(isthmus("down", folder=folder))
+    finally:
+        isthmus("down", folder=folder)
+    assert left_behind(folder) == []
+
+
+def asked(folder: Path, *arguments: str) -> Any:
+    return json.loads(said(isthmus(*arguments, "--json", folder=folder)))
+
+
+def until(folder: Path, holds: Callable[[Any], bool], *arguments: str) -> Any:
+    """The command's answer once it holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds(answer := asked(folder, *arguments)):
+        assert time.monotonic() < deadline, answer
+    return answer
+
+
+def test_each_broker_is_told_with_its_node_id(running: Path) -> None:
+    rows = [row for row in asked(running, "status") if row["kind"] == "broker"]
+    assert [(row["process"], row["datacenter"], row["node_id"]) for row in rows] == [
+        *((f"here-broker-{i}", "here", i) for i in (1, 2, 3)),
+        ("there-broker", "there", 1),
+    ]
+    assert len({row["address"] for row in rows}) == len({row["pid"] for row in rows}) == 4
+
+
+def test_a_cluster_tells_its_brokers_quorum_and_topics(running: Path) -> None:
+    found = until(running, lambda found: not found["under_replicated"], "cluster", "status", "-b", "here")
+    assert [(row["broker_id"], row["state"], row["rack"]) for row in found["brokers"]] == [
+        (1, "active", "a"), (2, "active", "b"), (3, "active", "c"),
+    ]  # fmt: skip
+    quorum = asked(running, "quorum", "status", "-b", "here")
+    assert [row["broker_id"] for row in found["brokers"] if row["controller"]] == [quorum["leader_id"]]
+    assert [(row["node_id"], row["role"]) for row in quorum["replicas"]] == [(i, "voter") for i in (1, 2, 3)]
+    orders, few = (asked(running, "topic", "describe", name, "-b", "here") for name in ("orders", "few"))
+    assert {len(row["replicas"].split(",")) for row in orders["partitions"]} == {3} and orders["options"] == {}
+    assert [len(row["replicas"].split(",")) for row in few["partitions"]] == [1]
+    assert few["options"] == {"min.insync.replicas": "1"}
+
+
+def test_what_is_not_in_sync_is_told_with_the_reason(running: Path) -> None:
+    """Its broker hangs, and is fenced."""
+    [pid] = [row["pid"] for row in asked(running, "status") if row["process"] == "here-broker-3"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        command = ("cluster", "status", "-b", "here")
+        found = until(running, lambda found: len(found["under_replicated"]) >= 6 and not found["offline"][1:], *command)
+        assert {row["broker_id"]: row["state"] for row in found["brokers"]}[3] == "fenced"
+        reasons = {row["reason"] for row in found["under_replicated"]}
+        assert reasons == {"broker 3 is fenced: it is down, or the controller does not hear of it"}
+        text = said(isthmus(*command, folder=running))
+        assert "3 brokers, 1 of them not active" in text and "\nunder-replicated\n" in text
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(running, lambda found: not found["under_replicated"] and not found["offline"], *command)
+
+
+def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:
+    at = ("-b", "here")
+    for number in range(6):
+        said(isthmus("produce", "orders", "-p", str(number), *at, folder=running, stdin=f"{number}\n" * 50))
+    assert "has 3 replicas, and 2 brokers live" in error(isthmus("broker", "drain", "2", *at, folder=running))
+    said(isthmus("topic", "replicas", "orders", "--factor", "2", *at, folder=running))
+    plan = asked(running, "broker", "drain", "2", "--dry-run", *at)
+    assert not plan["done"] and plan["moves"]
+    for name in asked(running, "topic", "list", "--internal", *at):
+        if name["topic"].startswith("__"):
+            said(isthmus("topic", "replicas", name["topic"], "--factor", "2", *at, folder=running))
+    assert asked(running, "broker", "drain", "2", *at)["done"]
+    rows = {row["broker_id"]: row for row in asked(running, "cluster", "status", *at)["brokers"]}
+    assert rows[2]["replicas"] == rows[2]["leads"] == 0
+    said(isthmus("partition", "move", "orders-5", "--to", "2,1", "--wait", *at, folder=running))
+    moved = asked(running, "topic", "describe", "orders", *at)["partitions"][5]
+    assert (moved["replicas"], moved["records"]) == ("2,1", 50)
+    assert asked(running, "partition", "list-moves", *at) == []
+    text = error(isthmus("partition", "move", "orders-5", "--cancel", *at, folder=running))
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in text
+    assert "there is no broker 9: there are 1, 2, 3" in error(isthmus("broker", "drain", "9", *at, folder=running))
+    said(isthmus("topic", "replicas", "orders", "--factor", "3", *at, folder=running))
+    assert not asked(running, "cluster", "status", *at)["under_replicated"]
+
+
+def test_the_number_of_brokers_stays(running: Path, tmp_path: Path) -> None:
+    other = tmp_path / "one.yaml"
+    other.write_text(TOPOLOGY.replace("brokers: 3", "brokers: 1").replace("racks: [a, b, c]", "racks: [a]"))
+    data = tmp_path / "data"
+    (data / "data" / "here" / "1").mkdir(parents=True)
+    (data / "data" / "here" / "1" / "meta.properties").touch()
+    kept = (running / ".isthmus/three/clusters.json").read_text()
+    (data / "clusters.json").write_text(kept)
+    text = error(isthmus("up", "-f", str(other), "--data", str(data), folder=tmp_path))
+    assert "replication_factor" not in text and "datacenter here has the data of 3 brokers" in text
+
+
+def test_stock_kafka_is_looked_at_by_the_same_commands(kafka: str, tmp_path: Path) -> None:
+    at = ("-b", kafka)
+    said(isthmus("topic", "create", "looked-at", "-p", "2", *at, folder=tmp_path))
+    found = asked(tmp_path, "cluster", "status", *at)
+    [row] = found["brokers"]
+    assert row["state"] == "active" and row["controller"] and row["leads"] >= 2
+    assert found["under_replicated"] == found["offline"] == []
+    quorum = asked(tmp_path, "quorum", "status", *at)
+    assert [each["node_id"] for each in quorum["replicas"] if each["leader"]] == [row["broker_id"]]
+    assert "looked-at-0 cannot have 2 replicas: 1 brokers live" in error(
+        isthmus("topic", "replicas", "looked-at", "--factor", "2", *at, folder=tmp_path)
+    )
