@@ -150,7 +150,8 @@ class QuorumWorld:
         self.lives[node_id] += 1
         self.epochs[node_id] = 0
         self.counters["disks_lost"] += 1
-        self._new_node(node_id, self.nodes[node_id].servers)
+        before = self.nodes[node_id]
+        self._new_node(node_id, before.servers).life = before.life
         self.start(node_id)
 
     def pause(self, node_id: int, length_ms: int) -> None:
