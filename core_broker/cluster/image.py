@@ -15,6 +15,7 @@ from ...protocol.messages import metadata_records as r
 from .partition_image import LOST, MIGRATING, UNASSIGNED, PartitionImage, known_directories
 from .partition_index import Key, PartitionIndex
 
+NO_EPOCH = -1  # of a broker that is not registered
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
@@ -169,6 +170,16 @@ class MetadataImage:
         """A partition that is in the index, and its topic."""
         topic = self.topics[self.names_by_id[key[0]]]
         return topic, topic.partitions[key[1]]
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """The epoch under which a broker is registered; NO_EPOCH if it is not."""
+        broker = self.brokers.get(broker_id)
+        return NO_EPOCH if broker is None else broker.epoch
+
+    def endpoint_of(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where a broker listens by that name; None if it is not alive, or has no such listener."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.endpoints.get(listener)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether a broker may lead, and be in an ISR."""

@@ -92,8 +92,7 @@ def find(image: MetadataImage, group_id: str, listener: str, leaderless: Collect
     if index in leaderless:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = topic.partitions[index]
-    broker = image.brokers.get(partition.leader)
-    endpoint = None if broker is None or broker.fenced else broker.endpoints.get(listener)
+    endpoint = image.endpoint_of(partition.leader, listener)
     if endpoint is None:
         return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Found(ErrorCode.NONE, partition.leader, endpoint.host, endpoint.port)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...runtime import Runtime
-from ..cluster.image import Delta, MetadataImage, TopicImage
+from ..cluster.image import NO_EPOCH, Delta, MetadataImage, TopicImage
 from ..config import BrokerConfig, topic_config
 from ..storage.disk.errors import StorageError, fresh_copy, is_shortage
 from ..storage.disk.files import Volume
@@ -224,7 +224,7 @@ class ReplicaManager:
 
     def _begin(
         self, topic: TopicImage, index: int, opened: Log, options: Mapping[str, Any], before: Partition | None
-    ) -> Partition:
+    ) -> None:
         """Lead or follow from now on, as the metadata says. before: the partition until now."""
         image = topic.partitions[index]
         leadership: Leadership | None = None
@@ -246,16 +246,16 @@ class ReplicaManager:
         partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
         partition.recover(self._high_watermark(topic.name, index) if before is None else before.high_watermark)
         self.partitions.setdefault(topic.name, {})[index] = partition
-        self.begun(partition)
-        return partition
+        if opened.failure is None:
+            self.begun(partition)
+        else:  # it failed under an earlier leader
+            self._take_out(partition, opened.failure)
 
     def _may_join(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a broker's replicas may be in sync: it is registered under this epoch, and neither fenced nor
         stopping (KIP-903)."""
-        broker = self._image.brokers.get(broker_id)
-        if broker is None or broker.fenced or broker.in_controlled_shutdown:
-            return False
-        return broker_epoch in (-1, broker.epoch)
+        known = self._image.broker_epoch(broker_id)
+        return self._image.is_active(broker_id) and broker_epoch in (NO_EPOCH, known)
 
     async def _leave(self, keys: Iterable[Key]) -> None:
         """Delete partitions that other brokers hold now."""
@@ -278,8 +278,13 @@ class ReplicaManager:
         """A log went offline until the next start; requests that wait get the reason."""
         partition = self.partitions.get(name, {}).get(index)
         if partition is not None and partition.log.failure is not None:
-            partition.enter(Event.LOG_FAILED, fresh_copy(partition.log.failure))
-            self._serves_no_more(name, index, partition.state)
+            self._take_out(partition, partition.log.failure)
+
+    def _take_out(self, partition: Partition, failure: KafkaError) -> None:
+        """The partition's log has failed: it is neither served nor copied any more."""
+        partition.enter(Event.LOG_FAILED, fresh_copy(failure))
+        self.ended(partition.topic, partition.index)
+        self._serves_no_more(partition.topic, partition.index, partition.state)
 
     def _log_without_space(self, name: str, index: int, failure: StorageError) -> None:
         """A log went offline; it is opened again when there is disk space."""
@@ -413,10 +418,10 @@ class ReplicaManager:
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
-        partition = self._begin(topic, index, opened, options, None)
+        self._begin(topic, index, opened, options, None)
         self._serves(topic.name, index)
         if self._unopened.pop((topic.name, index), None) is not None:
-            log.info("%s is online again", partition)
+            log.info("%s-%d is online again", topic.name, index)
 
     def _options_changed(self, delta: Delta) -> bool:
         """Whether broker options that topics inherit have changed."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ..cluster.controller import Controller
     from ..controller_channel import ControllerChannel
 
-NO_EPOCH = -1
 MAX_WAITING = 10_000
 
 
@@ -53,9 +52,8 @@ class ProducerIds:
             self._asking = loop.create_task(self._ask_controller(self._channel), name="a block of producer ids")
 
     async def _ask_controller(self, channel: ControllerChannel) -> None:
-        broker = self._controller.image.brokers.get(self._broker_id)
         request = allocate_producer_ids.Request(
-            broker_id=self._broker_id, broker_epoch=NO_EPOCH if broker is None else broker.epoch
+            broker_id=self._broker_id, broker_epoch=self._controller.image.broker_epoch(self._broker_id)
         )
         try:
             answer = await channel.request(request, self._controller.config["request.timeout.ms"])

@@ -94,6 +94,27 @@ async def test_who_waits_for_data_of_a_log_that_breaks_is_told_at_once(world, /)
     assert broken.state is State.OFFLINE and "Input/output error" in broken.failure.message
 
 
+@pytest.mark.parametrize("leader", [1, 2])
+@run_by(in_world)
+async def test_a_log_that_broke_is_not_served_under_a_later_leader_and_copied_no_more(world, /, leader):
+    copied = []
+    world.replicas.begun = lambda each: copied.append((each.topic, each.index))
+    world.replicas.ended = lambda topic, index: (topic, index) in copied and copied.remove((topic, index))
+    first = partition(0, leader=3 - leader)
+    first.replicas = first.isr = [1, 2]
+    first.directories = [bytes(16), bytes(16)]
+    await world.feed(r.TopicRecord(name="t", topic_id=ID), first)
+    assert copied == [("t", 0)]
+    broken = world.replicas.held("t", 0)
+    broken.log.status.fail(OSError(errno.EIO, "Input/output error"), "cannot sync")
+    assert copied == [] and broken.state is State.OFFLINE
+    await world.feed(r.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=leader))
+    later = world.replicas.held("t", 0)
+    assert later is not broken and later.state is State.OFFLINE and copied == []
+    assert list(world.replicas.offline()) == [("t", 0)]
+    assert world.replicas.leaderless == ({"t": {0}} if leader == 1 else {})
+
+
 @run_by(in_world)
 async def test_log_that_failed_while_nobody_served_it_is_not_served(world, /):
     await world.feed(r.TopicRecord(name="t", topic_id=ID), partition(0))
