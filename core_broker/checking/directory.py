@@ -43,9 +43,9 @@ from ..storage.disk.small_files import (
 from ..storage.log.file_names import LOG_SUFFIX, offset_of
 from ..storage.log.log_config import LogConfig
 from ..storage.log.scanning import headers
-from ..storage.manager import NO_EPOCH, clean_marker
 from ..storage.startup.checkpoints import CHECKPOINTS
 from ..storage.startup.directories import DELETE_SUFFIX, STRAY_SUFFIX
+from ..storage.startup.last_process import clean_marker
 
 METADATA = (CLUSTER_METADATA, 0)
 # A check takes the lock and opens logs as a broker does, so it must be able to write.
@@ -282,7 +282,7 @@ class DirectoryCheck:
                 again = check_partition(self.files, self._path(f"{key[0]}-{key[1]}"), checked.known)
                 checked.left = again.problems + [each for each in checked.report.problems if each.kind is Kind.METADATA]
         if self.clean:
-            self.files.write_atomic(marker, clean_marker(NO_EPOCH))
+            self.files.write_atomic(marker, clean_marker())
         return iter(touched)
 
     def _check_by_mended_metadata(self) -> None:

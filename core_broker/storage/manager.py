@@ -8,18 +8,16 @@ shutdown a marker file tells the next start to trust what it finds. Periodic wor
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.primitives import uuid_to_str
 from ...runtime import Runtime
 from .disk.errors import StorageError
 from .disk.files import DirectoryLocked, Files, Held, make_directory
-from .disk.small_files import BROKER_EPOCH, CLEAN_SHUTDOWN, LOCK_FILE, META_PROPERTIES, partition_of
+from .disk.small_files import LOCK_FILE, META_PROPERTIES, partition_of
 from .log.closing import VOLUME_LOGS_MIN, close_logs
 from .log.index_window import IndexWindows
 from .log.log import Log
@@ -29,6 +27,7 @@ from .log.syncing import write_note
 from .startup.checkpoints import Checkpoints
 from .startup.directories import DELETE_SUFFIX, PartitionDirectories
 from .startup.identity import identify
+from .startup.last_process import LastProcess
 from .startup.opening import LogToOpen, OfOtherTopic, Points, open_or_make
 from .upkeep.at_once import together
 from .upkeep.cleaner import Cleaner, CleanerConfig
@@ -38,7 +37,6 @@ from .upkeep.removals import Removals, rename_all
 logger = logging.getLogger(__name__)
 
 METADATA_TOPIC = "__cluster_metadata"  # its log is in this directory too, but is not a partition's
-NO_EPOCH = -1
 OPEN_AT_ONCE = 32  # logs that one thread opens in one call
 PARTS_A_THREAD = 64  # the least number, when logs are opened after a crash
 DELETE_AT_ONCE = 128  # logs that are closed in one turn of the loop, and renamed by one call of the pool
@@ -67,8 +65,7 @@ class LogManager:
     A log reports its changes by `on_change`. The periodic work looks only at logs that have changed.
 
     logs: all open ones by (topic, partition). cluster_id, node_id, directory_id: from meta.properties.
-    previous_broker_epoch: of the last process here, if nothing that it had written is lost: it stopped cleanly, or the
-    machine has not been switched off since. Else NO_EPOCH. broker_epoch: set by `note_broker_epoch`.
+    last_process: what it left for this one, and what this one leaves.
     high_watermark_of: set by the owner of the partitions; returns a partition's high watermark, None if unknown.
     is_broken: set by the owner; called for a log that is offline until the next start.
     on_shortage: set by the owner; called for a log that is offline for lack of disk space, descriptors or memory. The
@@ -85,8 +82,7 @@ class LogManager:
         self.cluster_id = ""
         self.directory_id = ""
         self.was_clean = False
-        self.previous_broker_epoch = NO_EPOCH
-        self.broker_epoch = NO_EPOCH
+        self.last_process = LastProcess(files, data_dir)
         self.high_watermark_of: Callable[[str, int], int | None] = lambda topic, index: None
         self.on_shortage: Callable[[str, int, StorageError], None] | None = None
         self.is_broken: Callable[[str, int], None] = lambda topic, index: None
@@ -159,16 +155,6 @@ class LogManager:
             self._release()
             raise
 
-    async def note_broker_epoch(self, epoch: int) -> None:
-        """Save the epoch of this process, so that the next one can tell that nothing is lost. Raises StorageError."""
-        self.broker_epoch = epoch
-        path = self._path(BROKER_EPOCH)
-        found = {"version": 0, "brokerEpoch": epoch, "bootId": self.files.boot_id()}
-        try:
-            await self.files.run(self.files.write_atomic, path, json.dumps(found).encode())
-        except OSError as error:
-            raise StorageError(error, path, "cannot write") from error
-
     def _path(self, name: str) -> str:
         return f"{self.data_dir}/{name}"
 
@@ -185,15 +171,8 @@ class LogManager:
                     logger.error("%s", StorageError(error, self._path(name), "cannot remove").message)
             elif (key := partition_of(name)) is not None and key[0] != METADATA_TOPIC:
                 self._unopened[key] = None
-        marker, noted = self._path(CLEAN_SHUTDOWN), self._path(BROKER_EPOCH)
-        if self.files.exists(noted):
-            found = _json(self.files.read(noted))
-            if found.get("bootId") and found["bootId"] == self.files.boot_id():
-                self.previous_broker_epoch = _epoch(found)
-        self.was_clean = self.files.exists(marker)
-        if self.was_clean:
-            self.previous_broker_epoch = _epoch(_json(self.files.read(marker)))
-            self.files.unlink(marker)
+        self.last_process.take()
+        self.was_clean = self.last_process.was_clean
         return doomed
 
     def _release(self) -> None:
@@ -428,10 +407,12 @@ class LogManager:
             self._compacted.pop(key, None)
 
     def _failed(self, status: LogStatus, failure: StorageError) -> None:
+        self.last_process.doubt()
         if self.on_shortage is not None and (ours := self._ours(status)):
             self.on_shortage(*ours[0], failure)
 
     def _broken(self, status: LogStatus) -> None:
+        self.last_process.doubt()
         if ours := self._ours(status):
             self.is_broken(*ours[0])
 
@@ -488,34 +469,11 @@ class LogManager:
         try:
             await self.checkpoints.save()
             if clean:
-                await self.files.run(
-                    self.files.write_atomic, self._path(CLEAN_SHUTDOWN), clean_marker(self.broker_epoch)
-                )
+                await self.last_process.mark_clean()
         except KafkaError as error:
             failures.append(error)
-        except OSError as error:
-            failures.append(StorageError(error, self._path(CLEAN_SHUTDOWN), "cannot write"))
         for failure in failures:
             logger.error("closing: %s", failure.message)
         self.logs.clear()
         self._release()
         return unwritten + failures
-
-
-def clean_marker(broker_epoch: int) -> bytes:
-    """The contents of the file that a clean stop leaves, in Kafka's format (KIP-966)."""
-    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    """What is in a small file of one object; nothing if it is something else."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _epoch(found: dict[str, Any]) -> int:
-    epoch = found.get("brokerEpoch")
-    return epoch if isinstance(epoch, int) else NO_EPOCH

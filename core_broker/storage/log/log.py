@@ -40,7 +40,7 @@ from .errors import OffsetMismatch
 from .index_files import AbortedTransaction
 from .inspection import Inspection
 from .loaded import Loaded
-from .log_config import LogConfig
+from .log_config import MAX_INT64, LogConfig
 from .progress import LogLocks, LogProgress
 from .retention import Retention
 from .rolling import Rolling
@@ -50,7 +50,6 @@ from .timestamps import TimestampOffset, TimestampSearch
 from .transactions import TransactionIndex, follow
 from .truncation import Truncation
 
-NEVER = 2**63 - 1  # flush.messages that asks for nothing
 MIRROR = Origin.MIRROR  # looking up an enumeration member costs a call each time
 
 
@@ -187,7 +186,7 @@ class Log:
     def needs_flush(self) -> bool:
         """Whether flush.messages requires a `sync` before the last append counts as written."""
         most = self.config.flush_messages
-        return most < NEVER and self.log_end_offset - self.recovery_point >= most
+        return most < MAX_INT64 and self.log_end_offset - self.recovery_point >= most
 
     # --- Append -------------------------------------------------------------------------------------------------------
 
