@@ -26,7 +26,7 @@ from .. import runtime
 from ..protocol.errors import KafkaError
 from ..readiness import Readiness
 from . import loggers, properties
-from .broker import Broker, StartError
+from .broker import Broker
 from .config import (
     BROKER_OPTIONS,
     OTHER_NAMES,
@@ -37,6 +37,7 @@ from .config import (
     meant,
     without_effect,
 )
+from .start_errors import StartError
 from .storage.disk.real_files import RealFiles
 
 log = logging.getLogger("isthmus.core_broker.broker")

@@ -7,10 +7,8 @@ in one process.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-from collections.abc import Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Coroutine
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,25 +17,24 @@ from .. import __version__
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
+from .active_controller import ActiveController
 from .cluster.controller import Controller
 from .cluster.features import SUPPORTED
-from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
+from .cluster.image import Delta, Endpoint, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .cluster.partition_image import PartitionImage
-from .cluster.quorum import Member, MetadataQuorum, alone
+from .cluster.quorum import MetadataQuorum
 from .cluster.quorum_peers import ConnectionPeers
-from .cluster.raft import RaftOptions
-from .cluster.raft_voters import Endpoint as QuorumEndpoint
-from .cluster.raft_voters import ReplicaKey, Voter, VoterSet
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .controller_channel import ControllerChannel
 from .coordinators.groups import GroupCoordinator
 from .lifecycle import Lifecycle
 from .loading import Loading
 from .loggers import REQUESTS, Loggers
-from .membership import is_alone, servers, voters
+from .membership import is_alone
 from .purgatory import Purgatory
+from .quorum_member import member_of
 from .replication.fetching import Fetching
 from .replication.isr_changes import IsrChanges
 from .replication.manager import ReplicaManager
@@ -46,12 +43,12 @@ from .server._route import Route
 from .server.cold_sends import ColdSends
 from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
-from .server.listener import ListenError, Server, host_and_port, parse_address
+from .server.listener import Server, host_and_port, parse_address
 from .server.local_controller import LocalController
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds
 from .server.services import Services
-from .storage.disk.errors import StorageError
+from .start_errors import StartError, explain, unwritten
 from .storage.disk.files import Files
 from .storage.manager import LogManager, ManagerConfig
 from .storage.upkeep.cleaner import CleanerConfig
@@ -64,7 +61,6 @@ log = logging.getLogger(__name__)
 requests = logging.getLogger(REQUESTS)
 
 
-UNWRITTEN_NAMED = 3  # errors that a failed stop prints; the broker's log has all
 LEAVE_TIMEOUT_MS = 10_000  # for other brokers to lead what this one leads, when it stops
 DRAIN_TIMEOUT_S = 3.0  # for clients to receive their answers when the broker stops
 
@@ -77,10 +73,6 @@ class State(IntEnum):
     RECOVERY = 2
     RUNNING = 3
     SHUTTING_DOWN = 7
-
-
-class StartError(Exception):
-    """The broker cannot start. The message is one line that names the cause and the solution."""
 
 
 class Broker:
@@ -106,7 +98,7 @@ class Broker:
         self._fetching: Fetching | None = None
         self._isr_changes: IsrChanges | None = None
         self._channels: list[ControllerChannel] = []
-        self._quorum_task: asyncio.Task[None] | None = None
+        self._active: ActiveController | None = None
 
     async def start(self) -> None:
         """When this returns, the broker serves. Raises StartError, ConfigError, after everything was released again."""
@@ -114,7 +106,7 @@ class Broker:
             await self._start()
         except BaseException as error:
             await self._undo()
-            message = _explain(error)
+            message = explain(error)
             if message is None:
                 raise
             raise StartError(message) from error
@@ -135,9 +127,9 @@ class Broker:
         services = self._furnish(metadata, logs)
         await self._server.serve(services, Scope.CONTROLLER)
         await metadata.start()
-        self._quorum_task = asyncio.get_running_loop().create_task(self._follow_quorum(metadata), name="who leads")
+        assert self._active is not None and self._lifecycle is not None
+        self._active.start()
         lifecycle = self._lifecycle
-        assert lifecycle is not None
         alone = is_alone(config)
         self.doing = "it waits for the controller"
         await _caught_up(metadata)
@@ -183,64 +175,24 @@ class Broker:
                 f"{len(found)} partitions ({found[0][0]}-{found[0][1]} …): restore it from a backup (of a Kafka with a "
                 "metadata.log.dir: from there), or choose an empty directory"
             )
-        member = self._member(logs)
+        member = member_of(self.config, self._server.controller_listeners, logs.cluster_id, logs.directory_id)
         return MetadataQuorum(metadata_log, image, self.runtime, member, ConnectionPeers(f"raft-{self.node_id}"))
-
-    def _member(self, logs: LogManager) -> Member:
-        config, server = self.config, self._server
-        if is_alone(config) and not server.controller_listeners:
-            return replace(alone(self.node_id), cluster_id=logs.cluster_id)  # no other node could reach it
-        listener = config["controller.listener.names"][0].upper()
-        named = [(each.name, each.advertised) for each in server.controller_listeners]
-        own = tuple(QuorumEndpoint(name, address.host, address.port) for name, address in named)
-
-        def option(name: str) -> int:
-            value: int = config[f"controller.quorum.{name}"]
-            return value
-
-        return Member(
-            ReplicaKey(self.node_id, uuid_from_str(logs.directory_id)),
-            self._configured_voters(listener, own),
-            own,
-            [QuorumEndpoint(listener, each.host, each.port) for each in servers(config)],
-            RaftOptions(
-                election_timeout_ms=option("election.timeout.ms"),
-                fetch_timeout_ms=option("fetch.timeout.ms"),
-                election_backoff_max_ms=option("election.backoff.max.ms"),
-                request_timeout_ms=option("request.timeout.ms"),
-                retry_backoff_ms=option("retry.backoff.ms"),
-            ),
-            logs.cluster_id,
-            listener,
-            option("fetch.max.bytes"),
-            option("fetch.snapshot.max.bytes"),
-            grows=is_alone(config),
-            joins=config["controller.quorum.auto.join.enable"] and "controller" in config["process.roles"],
-        )
-
-    def _configured_voters(self, listener: str, own: tuple[QuorumEndpoint, ...]) -> VoterSet:
-        """Those of controller.quorum.voters. A node that is told of no other is the first voter, until the log has more
-        of them (KIP-853)."""
-        if is_alone(self.config):
-            return VoterSet.of([Voter(ReplicaKey(self.node_id), own)])
-        return VoterSet.of(
-            Voter(ReplicaKey(each.node_id or 0), (QuorumEndpoint(listener, each.host, each.port),))
-            for each in voters(self.config)
-        )
 
     def _furnish(self, metadata: MetadataQuorum, logs: LogManager) -> Services:
         """Create all that works on the image, which is empty yet."""
         config, runtime, image = self.config, self.runtime, metadata.image
         self._controller = controller = Controller(metadata, config, runtime)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
+        self._active = active = ActiveController(metadata)
+        active.when_changed(lambda: controller.watch.follow(metadata.is_leader))
         local = LocalController(self._server.between_brokers)
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
-            ControllerChannel(
-                name, self.node_id, partial(_active_controller, metadata), local, config["controller.socket.timeout.ms"]
-            )
+            ControllerChannel(name, self.node_id, active.address, local, config["controller.socket.timeout.ms"])
             for name in ("heartbeats", "requests")
         ]
+        for each in self._channels:
+            active.when_changed(each.leader_changed)
         # A node alone that others can reach may not stay so, and then another one may lead.
         channel = None if is_alone(config) and not self._server.controller_listeners else requests
         self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
@@ -257,15 +209,16 @@ class Broker:
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
             features=SUPPORTED,
-            previous_epoch=logs.previous_broker_epoch,
-            keep_epoch=logs.note_broker_epoch,
+            previous_epoch=logs.last_process.broker_epoch,
+            keep_epoch=logs.last_process.note,
         )
         lifecycle = self._lifecycle
+        active.when_changed(lifecycle.controller_changed)
         self._fetching = fetching = Fetching(
             self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image)
         )
         self._isr_changes = isr_changes = IsrChanges(
-            self.node_id, requests.request, partial(_broker_epoch, image), replicas.partitions,
+            self.node_id, requests.request, image.broker_epoch, replicas.partitions,
             config["replica.lag.time.max.ms"],
         )  # fmt: skip
         replicas.begun, replicas.ended, replicas.isr_changes = fetching.begun, fetching.ended, isr_changes.want
@@ -318,25 +271,8 @@ class Broker:
 
     def _address_of(self, image: MetadataImage, broker_id: int) -> str | None:
         """Where a broker listens for other brokers; None if it is not alive."""
-        broker = image.brokers.get(broker_id)
-        endpoint = None if broker is None or broker.fenced else broker.endpoints.get(self._server.between_brokers)
+        endpoint = image.endpoint_of(broker_id, self._server.between_brokers)
         return None if endpoint is None else host_and_port(endpoint.host, endpoint.port)
-
-    async def _follow_quorum(self, metadata: MetadataQuorum) -> None:
-        """Begin and end this node's duties as the active controller, and tell who waits for another one."""
-        watch = self._server.services.controller.watch
-        known: tuple[int, int, bool] | None = None
-        while True:
-            now = metadata.leader_id, metadata.epoch, metadata.is_leader
-            if now != known:
-                known = now
-                if metadata.is_leader != watch.is_running:
-                    watch.start() if metadata.is_leader else watch.stop()
-                for channel in self._channels:
-                    channel.leader_changed()
-                if self._lifecycle is not None:
-                    self._lifecycle.controller_changed()
-            await metadata.changed()
 
     async def _start_monitor(self) -> Sources | None:
         """Serve metrics and health if configured. Returns the sources of the metrics."""
@@ -399,10 +335,10 @@ class Broker:
         if left:
             log.warning("%d clients did not receive their answers within %.0f s", left, DRAIN_TIMEOUT_S)
         self._server.close_connections()
-        unwritten = await self._undo()
+        failures = await self._undo()
         elapsed_s = loop.time() - began
         log.info("broker %d has stopped in %.2f s", self.node_id, elapsed_s, extra={"elapsed_s": elapsed_s})
-        return _unwritten(unwritten) if unwritten else ""
+        return unwritten(failures) if failures else ""
 
     async def _leave(self, lifecycle: Lifecycle) -> bool:
         """Have others lead what this broker leads, unless there are not enough of them for a controller: all may be
@@ -419,7 +355,7 @@ class Broker:
 
     async def _undo(self) -> list[KafkaError]:
         """Release everything. Returns the errors of writes that failed."""
-        unwritten: list[KafkaError] = []
+        failures: list[KafkaError] = []
         self._server.stop_listening()
         self._loading.stop()
         if self._monitor is not None:
@@ -433,10 +369,9 @@ class Broker:
         if self._lifecycle is not None:
             await self._lifecycle.close()
             self._lifecycle = None
-        if self._quorum_task is not None:
-            self._quorum_task.cancel()
-            await asyncio.gather(self._quorum_task, return_exceptions=True)
-            self._quorum_task = None
+        if self._active is not None:
+            await self._active.close()
+            self._active = None
         for channel in self._channels:
             await channel.close()
         self._channels = []
@@ -445,19 +380,19 @@ class Broker:
             self._groups = None
         if self._controller is not None:
             if failure := await self._controller.close():
-                unwritten.append(failure)
+                failures.append(failure)
             self._controller = None
         if self._replicas is not None:
             await self._replicas.close()
             self._replicas = None
         if self._logs is not None:
-            unwritten += await self._logs.close()
+            failures += await self._logs.close()
             self._logs = None
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
         self._state = State.NOT_RUNNING
-        return unwritten
+        return failures
 
 
 async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, None]) -> None:
@@ -485,33 +420,6 @@ async def _caught_up(metadata: MetadataQuorum) -> None:
     """Wait until this node knows what was committed when it first heard of a leader."""
     while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
         await metadata.changed()
-
-
-def _active_controller(metadata: MetadataQuorum) -> tuple[int, str] | None:
-    """Id and address of the active controller; None if it is not known, or this node and not ready yet."""
-    leader = metadata.leader_id
-    if leader == metadata.member.key.id:
-        return (leader, "") if metadata.is_leader else None
-    endpoints = metadata.leader_endpoints or metadata.voters.endpoints(leader)
-    if leader < 0 or not endpoints:
-        return None
-    named = [each for each in endpoints if each.listener == metadata.member.listener]
-    endpoint = (named or endpoints)[0]
-    return leader, host_and_port(endpoint.host, endpoint.port)
-
-
-def _broker_epoch(image: MetadataImage, broker_id: int) -> int:
-    broker = image.brokers.get(broker_id)
-    return -1 if broker is None else broker.epoch
-
-
-def _unwritten(failures: Sequence[KafkaError]) -> str:
-    named = "; ".join(each.message for each in failures[:UNWRITTEN_NAMED])
-    more = f"; and {len(failures) - UNWRITTEN_NAMED} more, see its log" if len(failures) > UNWRITTEN_NAMED else ""
-    return (
-        f"stopped, but could not write everything: {named}{more}; the next start reads each log past its recovery "
-        "point and keeps the valid batches; a power cut before that may lose what is not on disk"
-    )
 
 
 def log_without_effect(delta: Delta, image: MetadataImage) -> None:
@@ -571,25 +479,3 @@ def cleaner_config(config: BrokerConfig) -> CleanerConfig:
         buffer_bytes=config["log.cleaner.io.buffer.size"],
         backoff_ms=config["log.cleaner.backoff.ms"],
     )
-
-
-def _explain(error: BaseException) -> str | None:
-    """One line for an error that a user can correct; None for a bug."""
-    if isinstance(error, ConfigError):
-        return None
-    if isinstance(error, StorageError):
-        return f"{error.message}; {_WAY_OUT.get(error.errno or 0, 'check the disk and the directory of --data')}"
-    if isinstance(error, (KafkaError, ListenError, StartError, InconsistentRecord)):
-        return KafkaError.reason(error)
-    if isinstance(error, OSError):
-        return f"{error.filename or 'the data directory'}: {error.strerror or error}"
-    return None
-
-
-_WAY_OUT = {
-    errno.EACCES: "give this user write access or choose another directory with --data",
-    errno.EROFS: "the file system is read-only: choose another directory with --data",
-    errno.ENOSPC: "the disk is full: free some space or choose another directory with --data",
-    errno.EDQUOT: "the quota is used up: free some space or choose another directory with --data",
-    errno.ENOTDIR: "choose a directory with --data",
-}

@@ -94,7 +94,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     f"{_BROKER}.checking": (f"{_BROKER}.replication", f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.moving": (f"{_BROKER}.cluster", f"{_BROKER}.config", *_CONFIG),
     f"{_BROKER}.metrics": (f"{_BROKER}.server", *_SERVER),
+    f"{_BROKER}.active_controller": (f"{_BROKER}.server.listener", f"{_BROKER}.membership", *_COORDINATORS),
+    f"{_BROKER}.quorum_member": (f"{_BROKER}.server.listener", f"{_BROKER}.membership", *_COORDINATORS),
+    f"{_BROKER}.start_errors": (f"{_BROKER}.server.listener", f"{_BROKER}.membership", *_COORDINATORS),
     f"{_BROKER}.broker": (
+        f"{_BROKER}.active_controller",
+        f"{_BROKER}.quorum_member",
+        f"{_BROKER}.start_errors",
         f"{_BROKER}.lifecycle",
         f"{_BROKER}.loading",
         f"{_BROKER}.server",
@@ -103,7 +109,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     f"{_BROKER}.check_options": (f"{_BROKER}.server", *_SERVER),
     f"{_BROKER}.__main__": (
-        *(f"{_BROKER}.{room}" for room in ("broker", "checking", "moving", "properties", "check_options")),
+        *(
+            f"{_BROKER}.{room}"
+            for room in ("broker", "start_errors", "checking", "moving", "properties", "check_options")
+        ),
         *_SERVER,
     ),
     f"{_BROKER}.health": ("isthmus.protocol",),

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.core_broker.broker import StartError
 from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
+from isthmus.core_broker.start_errors import StartError
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.messages import (
     create_topics,

@@ -38,6 +38,11 @@ class Watch:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.is_running = False
 
+    def follow(self, is_active: bool) -> None:
+        """Whether this node is the active controller now."""
+        if is_active != self.is_running:
+            self.start() if is_active else self.stop()
+
     def start(self) -> None:
         """This node became the active controller: all sessions start anew."""
         self.stop()
