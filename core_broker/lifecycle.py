@@ -68,15 +68,10 @@ class Lifecycle:
         self._wants_fence = True
         self._wants_shut_down = False
         self._is_fenced = True
-        self._changed = asyncio.Event()  # set, and replaced, after each answer
+        self._answered = Pauses()  # of those who wait for an answer of the controller
         self._may_stop = False
         self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the controller lets this broker lead nothing, as far as its last answer says."""
-        return self._is_fenced
 
     async def register(self, timeout_ms: float) -> None:
         """Register this process, and begin to send heartbeats. Raises KafkaError if it is refused for good, or if no
@@ -153,7 +148,7 @@ class Lifecycle:
     async def unfenced(self) -> None:
         """Wait until the controller lets this broker lead."""
         while self._is_fenced:
-            await self._changed.wait()
+            await self._answered.pause(None)
 
     async def leave(self, timeout_ms: float) -> bool:
         """Have other brokers lead what this one leads. False if that was not done in time, or by no controller."""
@@ -164,7 +159,7 @@ class Lifecycle:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not self._may_stop:
-                    await self._changed.wait()
+                    await self._answered.pause(None)
         except TimeoutError:
             return False
         return True
@@ -203,8 +198,7 @@ class Lifecycle:
                 log.warning("broker %d was fenced: the controller had not heard of it in time", self._node_id)
             self._is_fenced = answer.is_fenced
             self._may_stop = answer.should_shut_down
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._answered.wake()
             waits = self._wants_shut_down or (answer.is_fenced and not self._wants_fence)
             await self._pauses.pause(min(SOON_S, interval_s) if waits else interval_s)
 

@@ -36,16 +36,18 @@ class Pauses:
 
 
 class RetryDelay:
-    """The delay between tries of one operation: RETRY_FIRST_S, then doubled each time, at most RETRY_MOST_S."""
+    """The delay between tries of one operation: `first_s`, then doubled each time, at most `most_s`."""
 
-    def __init__(self) -> None:
-        self._next_s = RETRY_FIRST_S
+    def __init__(self, first_s: float = RETRY_FIRST_S, most_s: float = RETRY_MOST_S) -> None:
+        self._first_s = min(first_s, most_s)
+        self._most_s = most_s
+        self._next_s = self._first_s
 
     def next_s(self) -> float:
         """The delay before the next try, in seconds; the following one is longer."""
-        delay_s, self._next_s = self._next_s, min(2 * self._next_s, RETRY_MOST_S)
+        delay_s, self._next_s = self._next_s, min(2 * self._next_s, self._most_s)
         return delay_s
 
     def reset(self) -> None:
         """A try succeeded: the next delay is the first again."""
-        self._next_s = RETRY_FIRST_S
+        self._next_s = self._first_s

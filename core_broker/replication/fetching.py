@@ -18,7 +18,7 @@ from ...client.errors import ClientError, ConnectionLost
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import fetch, list_offsets
 from ..config import BrokerConfig
-from ..pauses import Pauses
+from ..pauses import Pauses, RetryDelay
 from ..storage.log.append import Origin
 from .partition import Partition
 from .states import State
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_SESSION, INITIAL_EPOCH, EPOCH_MAX = 0, 0, 2**31 - 1
-RETRY_FIRST_MS = 20  # after an error; then doubled each time, up to replica.fetch.backoff.ms
+RETRY_FIRST_S = 0.02  # after an error; then doubled each time, up to replica.fetch.backoff.ms
 LATEST, EARLIEST = -1, -2
 WAITS_FOR_METADATA = (  # errors that end when this broker or the leader has newer metadata
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -52,12 +52,12 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
 
-    __slots__ = ("failures", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "partition", "resumes_at", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.told: tuple[int, int, int, int] | None = None
-        self.failures = 0
+        self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
 
     def wanted(self) -> tuple[int, int, int, int]:
@@ -116,10 +116,6 @@ class Fetching:
                 del self._fetchers[leader]
                 fetcher.stop()
 
-    def copies(self) -> dict[int, int]:
-        """How many partitions are copied from each leader."""
-        return {leader: len(each.copies) for leader, each in sorted(self._fetchers.items())}
-
     def metadata_changed(self) -> None:
         """Brokers have come, gone or moved: what waits for that is tried at once."""
         for fetcher in self._fetchers.values():
@@ -147,7 +143,8 @@ class Fetcher:
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._connection: Connection | None = None
-        self._failures = 0
+        self._delay = self._new_delay()
+        self._is_failing = False
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"copy from broker {leader}")
 
     def add(self, partition: Partition) -> None:
@@ -172,24 +169,23 @@ class Fetcher:
         while not self.pauses.is_stopping:
             try:
                 await self._round()
-                self._failures = 0
             except (ClientError, OSError) as error:
                 if self.pauses.is_stopping:
                     return
-                self._new_session()
-                if not self._failures:
+                if not self._is_failing:
                     log.warning("broker %d cannot be copied from: %s", self.leader, error)
-                self._failures += 1
-                await self.pauses.pause(self._delay_s(self._failures))
             except Exception:
-                self._new_session()
                 log.exception("copying from broker %d failed", self.leader)
-                self._failures += 1
-                await self.pauses.pause(self._delay_s(self._failures))
+            else:
+                self._is_failing = False
+                self._delay.reset()
+                continue
+            self._is_failing = True
+            self._new_session()
+            await self.pauses.pause(self._delay.next_s())
 
-    def _delay_s(self, failures: int) -> float:
-        longest: int = self._owner.config["replica.fetch.backoff.ms"]
-        return min(RETRY_FIRST_MS * 2 ** min(failures - 1, 16), longest) / 1000
+    def _new_delay(self) -> RetryDelay:
+        return RetryDelay(RETRY_FIRST_S, self._owner.config["replica.fetch.backoff.ms"] / 1000)
 
     def _new_session(self) -> None:
         self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
@@ -296,7 +292,7 @@ class Fetcher:
                 try:
                     if copy.told[0] == copy.partition.log.log_end_offset:
                         await self._take_one(copy, data, wall_ms, connection)
-                    copy.failures = 0
+                    copy.delay = None
                 except KafkaError as error:
                     self._put_off(copy, error)
                 core = copy.partition.core
@@ -307,10 +303,10 @@ class Fetcher:
 
     def _put_off(self, copy: Copy, error: KafkaError) -> None:
         """Fetch a partition again after a pause, a longer one each time."""
-        copy.failures += 1
+        copy.delay = copy.delay or self._new_delay()
         level = logging.DEBUG if error.code in WAITS_FOR_METADATA else logging.ERROR
         log.log(level, "%s cannot be copied from broker %d: %s", copy.partition, self.leader, error)
-        copy.resumes_at = asyncio.get_running_loop().time() + self._delay_s(copy.failures)
+        copy.resumes_at = asyncio.get_running_loop().time() + copy.delay.next_s()
 
     async def _take_one(self, copy: Copy, data: Any, wall_ms: int, connection: Connection) -> None:
         """Take what a leader tells of one partition. Raises KafkaError, ClientError."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages import alter_partition
+from ..cluster.image import NO_EPOCH
 from ..pauses import Pauses
 from .leadership import IsrChange
 from .partition import Partition
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_MS = 30_000  # for the controller; then it is asked again
 RETRY_S = 0.1  # after an error of a whole request, and before a change that was refused may be asked for again
-UNKNOWN_EPOCH = -1
 GIVEN_UP = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)  # it has certainly not been made
 LEFT_OPEN = (  # newer metadata says what is
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -60,8 +60,6 @@ class IsrChanges:
         self._pauses = Pauses()
         self._sender: asyncio.Task[None] | None = None
         self._lags: asyncio.Task[None] | None = None
-        self.expands = 0  # that the controller has made
-        self.shrinks = 0
 
     def start(self) -> None:
         """Begin to look for followers that lag."""
@@ -138,7 +136,7 @@ class IsrChanges:
             elif row.error_code in GIVEN_UP:
                 given_up.append((partition, change))
             elif not row.error_code and partition.leader_epoch == row.leader_epoch and partition.failure is None:
-                self._count(partition, row.isr)
+                log.info("%s: in-sync replicas are %s now", partition, row.isr)
                 partition.place(row.leader_id, partition.replicas, row.isr, row.partition_epoch)
         if given_up:
             await self._pauses.pause(RETRY_S)
@@ -153,16 +151,10 @@ class IsrChanges:
                 if partition.leadership.is_asked_for(change):
                     self._wanted.setdefault(partition, change)
 
-    def _count(self, partition: Partition, isr: list[int]) -> None:
-        before = len(partition.isr)
-        self.expands += len(isr) > before
-        self.shrinks += len(isr) < before
-        log.info("%s: in-sync replicas are %s now, were %s", partition, isr, partition.isr)
-
     def _epoch_of(self, partition: Partition, broker_id: int) -> int:
         """The broker epoch under which a replica has fetched, as it told itself (KIP-903)."""
         leadership = partition.leadership
         follower = None if leadership is None else leadership.followers.get(broker_id)
-        if follower is not None and follower.broker_epoch != UNKNOWN_EPOCH:
+        if follower is not None and follower.broker_epoch != NO_EPOCH:
             return follower.broker_epoch
         return self._broker_epoch_of(broker_id)

@@ -253,9 +253,7 @@ class Partition:
         self.core.set_obstacle(IN_LINE, end is not None)
 
     def check_clients_append(self, acks: int) -> None:
-        """Raise KafkaError if clients may not append now: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
-        NOT_ENOUGH_REPLICAS."""
-        self.check_leads()
+        """Raise KafkaError if clients may not append to this leader now: POLICY_VIOLATION, NOT_ENOUGH_REPLICAS."""
         if self.mirror_link:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
