@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,27 +23,25 @@ from ..protocol.messages import (
     elect_leaders,
     incremental_alter_configs,
     list_groups,
-    list_offsets,
     list_partition_reassignments,
     metadata,
 )
-from .cluster import NAMES_SHOWN, REQUEST_TIMEOUT_MS, Client
+from .cluster import NAMES_SHOWN, Client
 from .committed import fetch_committed
-from .errors import ClientError, ConnectionLost, no_topic
+from .errors import ClientError, no_topic
 from .membership import Membership
+from .offsets import fetch_offsets, fetch_own_ends
 from .operation import API_TIMEOUT_MS
 from .raw import READ_UNCOMMITTED
 from .types import TopicPartition
 
 TOPIC, BROKER = 2, 4  # resource types
-SPECIAL = {"latest": -1, "earliest": -2, "max_timestamp": -3}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 NO_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 NAMES_UP_TO = 5  # the last version of DeleteTopics with a separate field for names
 PREFERRED, UNCLEAN = 0, 1  # kinds of election
 METADATA_TOPIC = "__cluster_metadata"
 FENCED_SINCE = 2  # version of DescribeCluster
-DEBUGGING = -2  # a replica id that any replica answers, by its own log
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ class Admin:
 
     async def list_topics(self) -> list[str]:
         """Names of all topics, internal ones too, sorted."""
-        answer = await self._ask(metadata.Request(topics=None, allow_auto_topic_creation=False))
-        return sorted(topic.name for topic in answer.topics if not topic.error_code)
+        return [topic.name for topic in await self.all_topics()]
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
         """`metadata.MetadataResponseTopic` of each name, in order. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does
@@ -287,67 +285,7 @@ class Admin:
         """partition -> (offset, timestamp, leader epoch) for "earliest", "latest", "max_timestamp", or the first record
         at or after a time in ms; offset -1 if there is none. With READ_COMMITTED, latest is the last stable offset.
         Follows leader changes; raises KafkaError if a partition has no leader within the time."""
-        found: dict[TopicPartition, tuple[int, int, int]] = {}
-        async with self.client.operation(_offsets_of(wanted), self.timeout_ms) as operation:
-            while True:
-                problem = await self._list_offsets([tp for tp in wanted if tp not in found], wanted, isolation, found)
-                if problem is None:
-                    return found
-                await operation.again(problem)
-                await self.client.refresh_metadata(sorted({tp.topic for tp in wanted if tp not in found}))
-
-    async def _list_offsets(
-        self,
-        missing: Sequence[TopicPartition],
-        wanted: Mapping[TopicPartition, str | int],
-        isolation: int,
-        found: dict[TopicPartition, tuple[int, int, int]],
-    ) -> KafkaError | ClientError | None:
-        """Ask each leader once; adds to `found`. Returns the last problem of the missing ones."""
-        problem: KafkaError | ClientError | None = None
-        by_node: dict[int, list[TopicPartition]] = {}
-        for tp in missing:
-            by_node.setdefault(await self.client.leader_of(tp), []).append(tp)
-        for node, tps in by_node.items():
-            try:
-                answer = await self.client.request(self._offsets_request(tps, wanted, isolation), node)
-            except ConnectionLost as error:
-                problem = error
-                continue
-            answered = {
-                TopicPartition(topic.name, each.partition_index): each
-                for topic in answer.topics
-                for each in topic.partitions
-            }
-            for tp in tps:
-                one = answered.get(tp)
-                where = f"offsets of {tp.topic}-{tp.partition}"
-                if one is None:
-                    problem = ConnectionLost(f"{where}: node {node} left them out of its answer")
-                elif one.error_code:
-                    problem = KafkaError.of(one.error_code, where)
-                    if not problem.retriable:
-                        raise problem
-                else:
-                    found[tp] = (one.offset, one.timestamp, one.leader_epoch)
-        return problem
-
-    def _offsets_request(
-        self, tps: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str | int], isolation: int
-    ) -> Any:
-        topics: dict[str, Any] = {}
-        for tp in tps:
-            spec = wanted[tp]
-            partition = list_offsets.ListOffsetsPartition(
-                partition_index=tp.partition,
-                current_leader_epoch=self.client.leader_epoch(tp),
-                timestamp=SPECIAL[spec] if isinstance(spec, str) else spec,
-            )
-            topic = topics.setdefault(tp.topic, list_offsets.ListOffsetsTopic(name=tp.topic, partitions=[]))
-            topic.partitions.append(partition)
-        return list_offsets.Request(
-            replica_id=-1, isolation_level=isolation, topics=list(topics.values()), timeout_ms=REQUEST_TIMEOUT_MS
-        )
+        return await fetch_offsets(self.client, wanted, isolation, self.timeout_ms)
 
     # --- Groups -------------------------------------------------------------------------------------
 
@@ -431,7 +369,6 @@ class Admin:
     async def all_topics(self) -> list[Any]:
         """`metadata.MetadataResponseTopic` of every topic, internal ones too, by name."""
         answer = await self._ask(metadata.Request(topics=None, allow_auto_topic_creation=False))
-        self.client.learn(answer)
         return sorted((each for each in answer.topics if not each.error_code), key=lambda each: each.name)
 
     async def describe_topic_partitions(self, names: Sequence[str]) -> dict[TopicPartition, Any]:
@@ -470,21 +407,8 @@ class Admin:
         by node. What a node does not answer is left out."""
         found: dict[tuple[int, TopicPartition], int] = {}
         for node, tps in wanted.items():
-            request = self._offsets_request(tps, dict.fromkeys(tps, "latest"), READ_UNCOMMITTED)
-            request.replica_id = DEBUGGING
-            for topic in request.topics:
-                for each in topic.partitions:
-                    each.current_leader_epoch = -1
-            try:
-                answer = await self.client.request(request, node)
-            except ClientError:
-                continue
-            found |= {
-                (node, TopicPartition(topic.name, each.partition_index)): each.offset
-                for topic in answer.topics
-                for each in topic.partitions
-                if not each.error_code
-            }
+            with contextlib.suppress(ClientError):
+                found |= {(node, tp): end for tp, end in (await fetch_own_ends(self.client, node, tps)).items()}
         return found
 
 
@@ -496,11 +420,6 @@ def _operation(change: str | tuple[str, str | None] | None) -> tuple[str, str | 
     if isinstance(change, tuple):
         return change
     return ("delete", None) if change is None else ("set", change)
-
-
-def _offsets_of(wanted: Iterable[TopicPartition]) -> str:
-    names = [f"{tp.topic}-{tp.partition}" for tp in wanted]
-    return f"offsets of {', '.join(names[:NAMES_SHOWN])}{', …' * (len(names) > NAMES_SHOWN)}"
 
 
 def _raise_first(results: Iterable[tuple[str, int, str | None]]) -> None:

@@ -71,9 +71,7 @@ class Client:
         self.client_id = client_id
         self.runtime = runtime or system()
         self._rebootstrap_s = rebootstrap_ms / 1000
-        self._unreached: dict[
-            str, None
-        ] = {}  # addresses to which the last attempt of a connection has failed, or goes on
+        self._unreached: dict[str, None] = {}  # addresses whose last attempt of a connection has failed, or goes on
         self._unanswered_since: float | None = None  # loop time of the first metadata request since the last answer
         self.cluster_id: str | None = None
         self.controller_id = -1

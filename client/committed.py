@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ..protocol.errors import KafkaError
-from ..protocol.messages import offset_fetch
+from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.messages import offset_commit, offset_fetch
 from .errors import ClientError
-from .membership import Membership
+from .membership import PUT_OUT, Membership
 from .types import TopicPartition
 
-NAMES_UP_TO = 9  # versions of OffsetFetch that name topics
+NAMES_UP_TO = 9  # versions of OffsetFetch and OffsetCommit that name topics
 
 
 class Committed(NamedTuple):
@@ -58,3 +58,67 @@ async def fetch_committed(
             except (ClientError, KafkaError) as failed:
                 error = failed
             await operation.again(error)
+
+
+async def commit_offsets(
+    membership: Membership, offsets: Mapping[TopicPartition, Committed], as_member: bool, timeout_ms: float
+) -> None:
+    """Commit as the group's member, or as a consumer that assigns its own partitions. Raises KafkaError:
+    ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the group has removed this member, REBALANCE_IN_PROGRESS if it waits for
+    the next poll."""
+    topics: dict[str, Any] = {}
+    for tp, each in offsets.items():
+        topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
+        topic.partitions.append(
+            offset_commit.OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                committed_metadata="",
+            )
+        )
+    if not topics:
+        return
+    group = membership.group_id
+    if as_member and not membership.is_member:
+        # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
+        raise _not_a_member(group, ErrorCode.UNKNOWN_MEMBER_ID)
+    generation = membership.generation if as_member else -1
+    request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=membership.member_id if as_member else "",
+        group_instance_id=membership.instance_id if as_member else None,
+        topics=list(topics.values()),
+    )
+    async with membership.client.operation(f"commit of group {group}", timeout_ms) as operation:
+        while True:
+            error: KafkaError | ClientError
+            try:
+                answer = await membership.ask(request, most_version=NAMES_UP_TO)
+                codes = {
+                    p.error_code: (topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions
+                }
+                codes.pop(0, None)
+                code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
+                membership.heard(code)
+                if not code:
+                    return
+                error = KafkaError.of(code, f"group {group}, commit of {name}-{index}")
+                if code in PUT_OUT and as_member:
+                    error = _not_a_member(group, code)
+                    if generation == membership.generation:
+                        membership.put_out(code)
+            except (ClientError, KafkaError) as failed:
+                error = failed
+            if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                raise error  # until the caller's next poll
+            await operation.again(error)
+
+
+def _not_a_member(group: str, code: int) -> KafkaError:
+    return KafkaError.of(
+        code,
+        f"group {group}: this consumer is not a member now, so nothing is committed: what was read "
+        "since the last commit is read again by the next owner of its partitions; the next poll joins",
+    )

@@ -9,23 +9,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..protocol.errors import ErrorCode, KafkaError
-from ..protocol.messages import offset_commit
+from ..protocol.errors import KafkaError
 from ..protocol.records import DECODE_BYTES_MAX, Record
-from .admin import Admin
 from .chunk import Chunk
 from .cluster import Client
-from .committed import fetch_committed
+from .committed import Committed, commit_offsets, fetch_committed
 from .errors import ClientError, ConnectionLost, LogTruncated, NoOffset, check_topic_name, no_topic
 from .fetcher import PARTITION_MAX_BYTES, RECREATED, TRUNCATED, FetchedBatches, Fetcher, Position
-from .membership import PUT_OUT, Membership
+from .membership import Membership
+from .offsets import fetch_offsets
 from .operation import API_TIMEOUT_MS, CLOSE_TIMEOUT_MS
 from .raw import READ_COMMITTED, READ_UNCOMMITTED
 from .types import ConsumedRecord, TopicPartition
 
 log = logging.getLogger("isthmus.client")
 
-NAMES_UP_TO = 9  # versions of OffsetCommit that name topics
 TOPICS_TIMEOUT_MS = 1_000  # for metadata of topics whose partitions were just assigned
 ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 RESETS = ("earliest", "latest", "none")
@@ -355,7 +353,8 @@ class Consumer:
         if self.reset == "none":
             first = next(iter(positions))
             raise NoOffset(f"{first.topic}-{first.partition} {why}, and auto_offset_reset is none")
-        found = await Admin(self.client).list_offsets(dict.fromkeys(positions, self.reset), self._isolation)
+        wanted = dict.fromkeys(positions, self.reset)
+        found = await fetch_offsets(self.client, wanted, self._isolation, API_TIMEOUT_MS)
         return {tp: offset for tp, (offset, *_) in found.items() if self._fetcher.settle(tp, positions[tp], offset)}
 
     # --- The group ----------------------------------------------------------------------------------
@@ -448,64 +447,12 @@ class Consumer:
                 for tp, each in self._fetcher.positions.items()
                 if not each.invalid and (at := self.position(tp)) is not None
             }
-        topics: dict[str, Any] = {}
+        places: dict[TopicPartition, Committed] = {}
         for tp, offset in offsets.items():
             _check_offset(tp, offset)
             at, epoch = self._place(tp)
-            topic = topics.setdefault(tp.topic, offset_commit.OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
-            topic.partitions.append(
-                offset_commit.OffsetCommitRequestPartition(
-                    partition_index=tp.partition,
-                    committed_offset=offset,
-                    committed_leader_epoch=epoch if offset == at else -1,
-                    committed_metadata="",
-                )
-            )
-        if not topics:
-            return
-        if self._subscribed and not membership.is_member:
-            # With generation -1 an empty group takes a commit, as of a consumer that assigns its own partitions.
-            raise self._not_a_member(ErrorCode.UNKNOWN_MEMBER_ID)
-        generation = membership.generation if self._subscribed else -1
-        request = offset_commit.Request(  # for all attempts: a later generation may have other partitions
-            group_id=membership.group_id,
-            generation_id_or_member_epoch=generation,
-            member_id=membership.member_id if self._subscribed else "",
-            group_instance_id=membership.instance_id if self._subscribed else None,
-            topics=list(topics.values()),
-        )
-        async with self.client.operation(f"commit of group {self.group_id}", timeout_ms) as operation:
-            while True:
-                error: KafkaError | ClientError
-                try:
-                    answer = await membership.ask(request, most_version=NAMES_UP_TO)
-                    codes = {
-                        p.error_code: (topic.name, p.partition_index)
-                        for topic in answer.topics
-                        for p in topic.partitions
-                    }
-                    codes.pop(0, None)
-                    code, (name, index) = next(iter(codes.items()), (0, ("", 0)))
-                    membership.heard(code)
-                    if not code:
-                        return
-                    error = KafkaError.of(code, f"group {self.group_id}, commit of {name}-{index}")
-                    if code in PUT_OUT and self._subscribed:
-                        error = self._not_a_member(code)
-                        if generation == membership.generation:
-                            membership.put_out(code)
-                except (ClientError, KafkaError) as failed:
-                    error = failed
-                if isinstance(error, KafkaError) and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    raise error  # until the caller's next poll
-                await operation.again(error)
-
-    def _not_a_member(self, code: int) -> KafkaError:
-        return KafkaError.of(
-            code,
-            f"group {self.group_id}: this consumer is not a member now, so nothing is committed: what was read "
-            "since the last commit is read again by the next owner of its partitions; the next poll joins",
-        )
+            places[tp] = Committed(offset, epoch if offset == at else -1)
+        await commit_offsets(membership, places, self._subscribed, timeout_ms)
 
     async def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: float = API_TIMEOUT_MS

@@ -293,16 +293,14 @@ class Sender:
             for topic in done.result().responses
             for p in topic.partition_responses
         }
-        endpoints = done.result().node_endpoints
         for each, batch in batches:
             answer = answers.get(each.tp)
-            if answer is not None:
-                self.client.learn_leader(each.tp, answer.current_leader, endpoints)
             if answer is None:
                 self._try_again(each, batch, ClientError(f"the broker left {each.where} out of its answer"))
             elif answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(each, batch, answer)
             else:
+                self.client.learn_leader(each.tp, answer.current_leader, done.result().node_endpoints)
                 self._refused(each, batch, answer, node)
 
     def _succeeded(self, each: Accumulator, batch: Batch, answer: Any) -> None:

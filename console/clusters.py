@@ -10,12 +10,14 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import typer
 
 from ..client import Admin, TopicPartition
 from ..client.errors import UnsupportedVersion
+from ..deploy.errors import counted
 from . import output
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
@@ -48,6 +50,14 @@ class Facts:
     eligible: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
 
+    @cached_property
+    def _states(self) -> dict[int, str]:
+        return {each.broker_id: FENCED if each.is_fenced else ACTIVE for each in self.brokers}
+
+    def state(self, node: int) -> str:
+        """ACTIVE, FENCED, or UNKNOWN for a broker that is not in the cluster."""
+        return self._states.get(node, UNKNOWN)
+
 
 # --- Commands -------------------------------------------------------------------------------------------------------
 
@@ -73,10 +83,10 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = False) 
     brokers, lacking, offline = found["brokers"], found["under_replicated"], found["offline"]
     away = [each for each in brokers if each["state"] != ACTIVE]
     down = f", {len(away)} of them not active" if away else ""
-    there = f"{_count(found['topics'], 'topic')} with {_count(found['partitions'], 'partition')}"
+    there = f"{counted(found['topics'], 'topic')} with {counted(found['partitions'], 'partition')}"
     moving = f", {found['moving']} on their way" if found["moving"] else ""
     output.out.print(
-        f"[bold]{found['cluster_id']}[/bold]  {_count(len(brokers), 'broker')}{down}; {there}: {len(lacking)} "
+        f"[bold]{found['cluster_id']}[/bold]  {counted(len(brokers), 'broker')}{down}; {there}: {len(lacking)} "
         f"under-replicated, {len(offline)} offline{moving}"
     )
     output.show(map(in_words, brokers), BROKER_COLUMNS, False, "no brokers")
@@ -138,10 +148,9 @@ async def _facts(bootstrap: str) -> Facts:
 
 def _to_be_asked(facts: Facts, lacking: Iterable[tuple[TopicPartition, Any]]) -> dict[int, list[TopicPartition]]:
     """Whose logs' ends tell how far a replica is behind: its own, and the leader's."""
-    states = states_of(facts)
     asked: dict[int, list[TopicPartition]] = {}
     for tp, each in lacking:
-        behind = [node for node in each.replica_nodes if node not in each.isr_nodes and states.get(node) == ACTIVE]
+        behind = [node for node in each.replica_nodes if node not in each.isr_nodes and facts.state(node) == ACTIVE]
         if behind and each.leader_id >= 0:
             for node in (each.leader_id, *behind):
                 asked.setdefault(node, []).append(tp)
@@ -179,13 +188,8 @@ def lacks(partition: Any) -> bool:
     return partition.leader_id < 0 or any(each not in partition.isr_nodes for each in partition.replica_nodes)
 
 
-def states_of(facts: Facts) -> dict[int, str]:
-    return {each.broker_id: FENCED if each.is_fenced else ACTIVE for each in facts.brokers}
-
-
 def _broker_rows(facts: Facts, partitions: Sequence[Any]) -> list[dict[str, Any]]:
     known = {each.broker_id: each for each in facts.brokers}
-    states = states_of(facts)
     named = {node for each in partitions for node in each.replica_nodes}
     rows = []
     for node in sorted(named | known.keys()):
@@ -194,7 +198,7 @@ def _broker_rows(facts: Facts, partitions: Sequence[Any]) -> list[dict[str, Any]
         rows.append(
             {
                 "broker_id": node,
-                "state": states.get(node, UNKNOWN),
+                "state": facts.state(node),
                 "controller": node == facts.leader_id,
                 "rack": each.rack if each else None,
                 "address": f"{each.host}:{each.port}" if each else None,
@@ -225,30 +229,28 @@ def _row(facts: Facts, tp: TopicPartition, partition: Any) -> dict[str, Any]:
 
 
 def _why_missing(facts: Facts, tp: TopicPartition, leader: int, node: int) -> str:
-    match states_of(facts).get(node, UNKNOWN):
-        case state if state != ACTIVE:
-            return _why_away(node, state)
-    ends = facts.ends.get((leader, tp)), facts.ends.get((node, tp))
-    behind = "" if None in ends else f", {max(0, (ends[0] or 0) - (ends[1] or 0))} records behind"
+    if facts.state(node) != ACTIVE:
+        return _why_away(facts, node)
+    end, own = facts.ends.get((leader, tp)), facts.ends.get((node, tp))
+    behind = "" if end is None or own is None else f", {max(0, end - own)} records behind"
     if node in facts.adding.get(tp, ()):
         return f"broker {node} is new to it and copies it{behind}"
     return f"broker {node} lags{behind}"
 
 
-def _why_away(node: int, state: str) -> str:
-    if state == FENCED:
+def _why_away(facts: Facts, node: int) -> str:
+    if facts.state(node) == FENCED:
         return f"broker {node} is fenced: it is down, or the controller does not hear of it"
     return f"broker {node} is not in the cluster"
 
 
 def _why_offline(facts: Facts, tp: TopicPartition, partition: Any) -> str:
-    states = states_of(facts)
     may_lead = list(dict.fromkeys((*partition.isr_nodes, *facts.eligible.get(tp, ()))))
     if not may_lead:
         return "no replica that has all committed records is known: start all of its brokers"
-    away = [node for node in may_lead if states.get(node, UNKNOWN) != ACTIVE]
+    away = [node for node in may_lead if facts.state(node) != ACTIVE]
     if away:
-        return "; ".join(_why_away(node, states.get(node, UNKNOWN)) for node in away)
+        return "; ".join(_why_away(facts, node) for node in away)
     return f"its log is offline on broker {', '.join(map(str, may_lead))}: see that broker's log"
 
 
@@ -257,9 +259,8 @@ def quorum_told(said: Any, nodes: Iterable[Any]) -> dict[str, Any]:
     addresses = {each.node_id: [f"{at.host}:{at.port}" for at in each.listeners] for each in nodes}
     every = [*said.current_voters, *said.observers]
     end = max((each.log_end_offset for each in every if each.replica_id == said.leader_id), default=0)
-    now_ms = max(
-        (each.last_caught_up_timestamp for each in every), default=-1
-    )  # the leader's is the time of the answer
+    # The leader's is the time of the answer.
+    now_ms = max((each.last_caught_up_timestamp for each in every), default=-1)
     rows = []
     for role, replicas in (("voter", said.current_voters), ("observer", said.observers)):
         for each in sorted(replicas, key=lambda each: each.replica_id):
@@ -296,7 +297,3 @@ def in_words(row: Mapping[str, Any]) -> dict[str, Any]:
             case _:
                 shown[name] = value
     return shown
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -15,7 +15,7 @@ import typer
 
 from ..client import Admin, Client, TopicPartition, moves
 from ..client.errors import no_topic
-from ..deploy.errors import DeployError
+from ..deploy.errors import DeployError, counted
 from . import output
 from .clusters import in_words, partitions_of
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
@@ -146,7 +146,7 @@ def replicas(
     _tell(
         plan,
         dry_run,
-        f"{name} has {factor} replica{'' if factor == 1 else 's'}",
+        f"{name} has {counted(factor, 'replica')}",
         {"topic": name, "replication_factor": factor},
         as_json,
     )
@@ -209,7 +209,7 @@ def _tell(plan: moves.Plan, dry_run: bool, done: str, facts: Mapping[str, Any], 
     elif dry_run:
         output.show(map(in_words, rows), ("topic", "partition", "replicas"), False, "nothing would be moved")
     else:
-        output.out.print(f"{done}; {len(plan)} partition{'' if len(plan) == 1 else 's'} moved")
+        output.out.print(f"{done}; {counted(len(plan), 'partition')} moved")
 
 
 def parsed(text: str) -> TopicPartition:

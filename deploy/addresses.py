@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EVERYWHERE = ("", "0.0.0.0", "::")
+MAX_PORT = 65_535
 
 
 def overlap(one: str, other: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import DeployError
+from .errors import DeployError, counted
 from .nodes import cluster_id
 from .whole import write_whole
 
@@ -105,8 +105,8 @@ def _check_size(data: Path, name: str, datacenter: Datacenter, cluster: Cluster 
         count = len(cluster.controllers)
     if count not in (0, datacenter.brokers):
         raise DeployError(
-            f"datacenter {name} has the data of {_count(count)}, and the file says "
-            f"{_count(datacenter.brokers)}: set brokers: {count}, or remove {data}, with all records, and "
+            f"datacenter {name} has the data of {counted(count, 'broker')}, and the file says "
+            f"{counted(datacenter.brokers, 'broker')}: set brokers: {count}, or remove {data}, with all records, and "
             "begin anew"
         )
 
@@ -176,7 +176,3 @@ def bindable(host: str, port: int) -> None:
     with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as what ended there lately is no matter
         probe.bind((host.strip("[]"), port))
-
-
-def _count(count: int) -> str:
-    return f"{count} broker" + ("" if count == 1 else "s")

@@ -24,6 +24,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
 from ..readiness import VARIABLE as READY_VARIABLE
+from .addresses import MAX_PORT
 from .engine import IMAGE, SPARK_IMAGE
 from .errors import TopologyError
 from .launch import PORT_BASE, broker_arguments, mirror_arguments, stop_grace_s, worker_arguments
@@ -32,7 +33,6 @@ from .nodes import CONTROLLER, Node, cluster_options, factor_of, lasting_cluster
 if TYPE_CHECKING:
     from .topology import Datacenter, Mirror, Topology, Worker
 
-MAX_PORT = 65_535
 INSIDE_PORT, OUTSIDE_PORT, CONTROLLER_PORT = 9092, 9093, 9094  # in every broker's container
 WAN = "wan"
 DATA = "/data"

@@ -11,3 +11,8 @@ class TopologyError(DeployError):
 
 class SupervisorError(DeployError):
     """A supervisor could not be started, found or reached."""
+
+
+def counted(number: int, what: str) -> str:
+    """`1 broker`, `3 brokers`: for messages."""
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -22,7 +22,7 @@ from ..client.errors import ClientError
 from ..protocol.errors import ErrorCode, KafkaError
 from .addresses import counted_up
 from .chosen import Cluster, choose
-from .errors import DeployError
+from .errors import DeployError, counted
 from .nodes import (
     CONTROLLER,
     KIND,
@@ -213,7 +213,7 @@ async def differences(admin: Admin, wanted: NewTopic) -> str:
     if factors != [wanted.replication_factor]:
         found.append(f"it has {' or '.join(map(str, factors))} replicas, the file says {wanted.replication_factor}")
     if len(there.partitions) != wanted.partitions:
-        found.append(f"it has {_count(len(there.partitions))}, the file says {wanted.partitions}")
+        found.append(f"it has {counted(len(there.partitions), 'partition')}, the file says {wanted.partitions}")
     options = {each.name: each.value for each in (await admin.describe_configs([wanted.name]))[wanted.name]}
     for option, value in wanted.configs.items():
         if _parts(options.get(option)) != _parts(value):
@@ -224,10 +224,6 @@ async def differences(admin: Admin, wanted: NewTopic) -> str:
 def _parts(value: str | None) -> list[str] | None:
     """A value without the spaces that one of several may have."""
     return None if value is None else [part.strip() for part in value.split(",")]
-
-
-def _count(partitions: int) -> str:
-    return f"{partitions} partition" + ("" if partitions == 1 else "s")
 
 
 def python(room: str) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ is a controller, too, and all of them vote: they reach each other's controllers 
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ..protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
     from .topology import Datacenter, Topic
@@ -110,7 +111,7 @@ def plain(value: object) -> str:
 
 def cluster_id(data: bytes) -> str:
     """The id of 16 bytes: 22 characters of base64, as Kafka writes it, and the first no '-'."""
-    found = urlsafe_b64encode(data).decode().rstrip("=")
+    found = uuid_to_str(data)
     return f"_{found[1:]}" if found.startswith("-") else found
 
 

@@ -19,14 +19,13 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from ..mirror.errors import MirrorError
 from ..mirror.link import check_pattern, check_rename, patterns
-from .addresses import counted_up, overlap
-from .errors import TopologyError
+from .addresses import MAX_PORT, counted_up, overlap
+from .errors import TopologyError, counted
 
 FILE_MAX_BYTES = 1 << 20  # thousands of topics; more is some other file
 NAME = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="lower-case letters, digits and '-'")
 BROKERS = (1, 3, 5)
 DEFAULT_FACTOR = 3
-MAX_PORT = 65_535
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -221,7 +220,7 @@ class Topology(_Strict):
 def impossible(datacenter: Datacenter) -> Iterator[tuple[tuple[str, ...], str]]:
     """What a datacenter asks for and cannot have: where in it, and what."""
     count = datacenter.brokers
-    brokers = "1 broker" if count == 1 else f"{count} brokers"
+    brokers = counted(count, "broker")
     if int(datacenter.listens[-1].rpartition(":")[2]) > MAX_PORT:
         yield ("listen",), f"{brokers} have as many ports, and there is none after {MAX_PORT}: begin with a smaller one"
     if len(datacenter.racks) > count:

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import TYPE_CHECKING
 
 from .errors import IsthmusTestingError
+
+if TYPE_CHECKING:
+    from ..deploy.topology import Datacenter
+
+ANY = "127.0.0.1:0"
 
 
 class Ports:
@@ -33,10 +39,13 @@ class Ports:
         self._held.append(held)
         return int(held.getsockname()[1])
 
-    def held(self, listen: str, what: str) -> str:
-        """HOST:PORT of a port that is held, as `listen` says it, where 0 is any free one."""
-        host, _, port = listen.rpartition(":")
-        return f"{host}:{self.take(host, int(port), what)}"
+    def of_datacenter(self, name: str, datacenter: Datacenter, fixed: bool) -> str:
+        """HOST:PORT of each of its brokers, with commas between: as its `listen` says, or else any of loopback."""
+        found = []
+        for listen in datacenter.listens if fixed else [ANY] * datacenter.brokers:
+            host, _, port = listen.rpartition(":")
+            found.append(f"{host}:{self.take(host, int(port), f'datacenter {name}')}")
+        return ",".join(found)
 
     def release(self) -> None:
         for held in self._held:

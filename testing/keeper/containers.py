@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...deploy import engine
-from ...deploy.compose import LOOPBACK, WAN, document, place
+from ...deploy.compose import WAN, document, place
 from ...deploy.topology import Mirror, Topology
 from ..errors import IsthmusTestingError
 from ..labels import LABEL, remove, remove_left
@@ -106,8 +106,7 @@ class DockerTopology:
         remove_left_folders()
         self._folder = make_folder()
         for name, datacenter in self.topology.datacenters.items():
-            listens = datacenter.listens if self.fixed_ports else [f"{LOOPBACK}:0"] * datacenter.brokers
-            self.addresses[name] = ",".join(self._ports.held(each, f"datacenter {name}") for each in listens)
+            self.addresses[name] = self._ports.of_datacenter(name, datacenter, self.fixed_ports)
         file = self._folder / "compose.json"
         file.write_text(json.dumps(self._document(self._folder), indent=1))
         compose = (*engine.compose_command(), "--project-name", self._project, "--file", str(file))

@@ -83,10 +83,9 @@ class LocalTopology:
         self._folder = make_folder()
         clusters: dict[str, Cluster] = {}
         for name, datacenter in self.topology.datacenters.items():
-            listens = datacenter.listens if self.fixed_ports else [f"{HOST}:0"] * datacenter.brokers
-            self.addresses[name] = ",".join(self._ports.held(each, f"datacenter {name}") for each in listens)
+            self.addresses[name] = self._ports.of_datacenter(name, datacenter, self.fixed_ports)
             if datacenter.brokers > 1:
-                controllers = [f"{HOST}:{self._ports.take(HOST)}" for _ in listens]
+                controllers = [f"{HOST}:{self._ports.take(HOST)}" for _ in range(datacenter.brokers)]
                 clusters[name] = Cluster(cluster_id(os.urandom(16)), controllers)
         for number, link in enumerate(self.topology.mirrors):
             count = self.topology.datacenters[link.target].brokers

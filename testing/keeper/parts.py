@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...deploy.nodes import KIND, nodes
+from ...deploy.nodes import KIND, id_of, nodes
 from ...deploy.topology import unknown
 from ..errors import IsthmusTestingError
 
@@ -63,6 +63,11 @@ class Parts:
         """By their ids."""
         name = self.datacenter(datacenter)
         return [part for part in self.all if part.kind == KIND and part.name == name]
+
+    def broker_ids(self, name: str) -> list[int]:
+        """The node ids of a datacenter's brokers."""
+        datacenter = self.topology.datacenters[self.datacenter(name)]
+        return [id_of(datacenter, node) for node in nodes(name, datacenter)]
 
     def broker(self, datacenter: str, node_id: int) -> Part:
         """A broker by its id; where it is the only one, by any."""

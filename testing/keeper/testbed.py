@@ -154,11 +154,8 @@ class Testbed:
 
     async def brokers(self, datacenter: str) -> dict[str, str]:
         """HOST:PORT by node id, as text."""
-        ids = [part.node_id for part in self._parts.brokers(datacenter)]
+        ids = self._parts.broker_ids(datacenter)
         addresses = self._backend.addresses[datacenter].split(",")
-        if ids == [None]:
-            async with self._admin(datacenter) as admin:
-                ids = list(admin.client.nodes)
         return {str(node_id): address for node_id, address in zip(ids, addresses, strict=True)}
 
     async def leader(self, datacenter: str, topic: str, partition: int) -> int:

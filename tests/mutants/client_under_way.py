@@ -3,6 +3,7 @@
 from tests.mutants import Mutant
 
 CONSUMER, FETCHER, MEMBERSHIP = "client/consumer.py", "client/fetcher.py", "client/membership.py"
+COMMITTED = "client/committed.py"
 BY_HAND = "tests/client/test_consumer.py"
 TURNS = "tests/client/test_consumer_turns.py"
 LEADERS = "tests/client/test_consumer_leaders.py"
@@ -89,24 +90,24 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who_was_put_out_commits_as_no_member",
-        CONSUMER,
-        "if self._subscribed and not membership.is_member:",
+        COMMITTED,
+        "if as_member and not membership.is_member:",
         "if False:",
         (f"{COMMITS}::test_a_member_that_was_put_out_commits_nothing_and_is_told_of_its_loss",),
     ),
     Mutant(
         "a_refused_commit_leaves_the_member_in",
-        CONSUMER,
-        "                    membership.put_out(code)\n",
-        "                    pass\n",
+        COMMITTED,
+        "                        membership.put_out(code)\n",
+        "                        pass\n",
         (f"{COMMITS}::test_a_member_that_closes_after_it_was_put_out_is_told_of_its_loss",),
     ),
     Mutant(
         "a_commit_is_tried_again_in_another_generation",
-        CONSUMER,
-        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
-        "                    request.generation_id_or_member_epoch = membership.generation\n"
-        "                    answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        COMMITTED,
+        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
+        "                request.generation_id_or_member_epoch = membership.generation\n"
+        "                answer = await membership.ask(request, most_version=NAMES_UP_TO)\n",
         (f"{COMMITS}::test_a_commit_that_is_tried_again_is_of_the_generation_it_began_in",),
     ),
     Mutant(

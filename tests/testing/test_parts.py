@@ -79,3 +79,10 @@ def test_a_datacenters_name_is_all_of_its_brokers_and_each_has_one() -> None:
         SEVERAL.one("a")
     with pytest.raises(IsthmusTestingError, match="datacenter a has no broker 4: there are 1, 2, 3"):
         SEVERAL.find("a", 4)
+
+
+def test_brokers_have_their_ids_also_one_that_says_its_own() -> None:
+    parts = Parts(parse("name: c\ndatacenters: {a: {brokers: 3}, b: {}, d: {options: {node.id: 7}}}", "c.yaml"))
+    assert [parts.broker_ids(name) for name in "abd"] == [[1, 2, 3], [1], [7]]
+    with pytest.raises(IsthmusTestingError, match="'x'"):
+        parts.broker_ids("x")
