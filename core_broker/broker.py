@@ -236,10 +236,8 @@ class Broker:
         local = LocalController(self._server.between_brokers)
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
-            ControllerChannel(
-                name, self.node_id, partial(_active_controller, metadata), local, config["controller.socket.timeout.ms"]
-            )
-            for name in ("heartbeats", "requests")
+            ControllerChannel(name, self.node_id, partial(who, metadata), local, config["controller.socket.timeout.ms"])
+            for name, who in (("heartbeats", _active_controller), ("requests", _who_answers))
         ]
         # A node alone that others can reach may not stay so, and then another one may lead.
         channel = None if is_alone(config) and not self._server.controller_listeners else requests
@@ -498,6 +496,11 @@ def _active_controller(metadata: MetadataQuorum) -> tuple[int, str] | None:
     named = [each for each in endpoints if each.listener == metadata.member.listener]
     endpoint = (named or endpoints)[0]
     return leader, host_and_port(endpoint.host, endpoint.port)
+
+
+def _who_answers(metadata: MetadataQuorum) -> tuple[int, str] | None:
+    """The active controller. A node whose metadata log has failed knows of none, but can say why: it answers itself."""
+    return _active_controller(metadata) if metadata.failure is None else (metadata.member.key.id, "")
 
 
 def _broker_epoch(image: MetadataImage, broker_id: int) -> int:
