@@ -19,6 +19,7 @@ from .. import __version__
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
+from .auto_creation import AutoCreation
 from .cluster.controller import Controller
 from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
@@ -241,7 +242,8 @@ class Broker:
         ]
         # A node alone that others can reach may not stay so, and then another one may lead.
         channel = None if is_alone(config) and not self._server.controller_listeners else requests
-        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
+        creation = AutoCreation(controller, config, channel)
+        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, creation)
         replicas.came_back.add(groups.host.came_back)
         replicas.went_offline.add(groups.host.went_offline)
         self._lifecycle = Lifecycle(
@@ -276,6 +278,7 @@ class Broker:
             groups=groups,
             purgatory=self._purgatory,
             producer_ids=ProducerIds(controller, self.node_id, channel),
+            creation=creation,
             fetch_sessions=FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
                 config["max.incremental.fetch.session.partitions"],

@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..auto_creation import AutoCreation
 from ..loggers import Loggers
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
+    from ..auto_creation import AutoCreation
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
     from ..cluster.quorum import MetadataQuorum
@@ -47,6 +47,7 @@ class Services:
     groups: GroupCoordinator
     purgatory: Purgatory
     producer_ids: ProducerIds
+    creation: AutoCreation
     fetch_sessions: FetchSessions
     cold_sends: ColdSends
     preparing: Preparing
@@ -57,11 +58,9 @@ class Services:
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
-    creation: AutoCreation = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoded_topics = EncodedTopics(self.image)
-        self.creation = AutoCreation(self.controller, self.config, self.channel)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """(id, host, port, rack) of the living brokers, for clients of a listener."""
