@@ -234,7 +234,7 @@ class Broker:
         config, runtime, image = self.config, self.runtime, metadata.image
         self._controller = controller = Controller(metadata, config, runtime)
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
-        local = LocalController(self._server.between_brokers)
+        local = LocalController()
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
             ControllerChannel(name, self.node_id, partial(who, metadata), local, config["controller.socket.timeout.ms"])
