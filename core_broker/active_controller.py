@@ -37,6 +37,11 @@ class ActiveController:
         endpoint = (named or endpoints)[0]
         return leader, host_and_port(endpoint.host, endpoint.port)
 
+    def who_answers(self) -> tuple[int, str] | None:
+        """The same, but a node whose metadata log has failed knows of none, and can say why: it answers itself."""
+        metadata = self._metadata
+        return self.address() if metadata.failure is None else (metadata.member.key.id, "")
+
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="who is the active controller")
 

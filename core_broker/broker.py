@@ -18,6 +18,7 @@ from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .active_controller import ActiveController
+from .auto_creation import AutoCreation
 from .cluster.controller import Controller
 from .cluster.features import SUPPORTED
 from .cluster.image import Delta, Endpoint, MetadataImage
@@ -185,17 +186,18 @@ class Broker:
         self._replicas = replicas = ReplicaManager(image, logs, config, runtime, self.node_id)
         self._active = active = ActiveController(metadata)
         active.when_changed(lambda: controller.watch.follow(metadata.is_leader))
-        local = LocalController(self._server.between_brokers)
+        local = LocalController()
         # Heartbeats must not stand behind other requests.
         heartbeats, requests = self._channels = [
-            ControllerChannel(name, self.node_id, active.address, local, config["controller.socket.timeout.ms"])
-            for name in ("heartbeats", "requests")
+            ControllerChannel(name, self.node_id, who, local, config["controller.socket.timeout.ms"])
+            for name, who in (("heartbeats", active.address), ("requests", active.who_answers))
         ]
         for each in self._channels:
             active.when_changed(each.leader_changed)
         # A node alone that others can reach may not stay so, and then another one may lead.
         channel = None if is_alone(config) and not self._server.controller_listeners else requests
-        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, channel)
+        creation = AutoCreation(controller, config, channel)
+        self._groups = groups = GroupCoordinator(controller, replicas, config, runtime, self._purgatory, creation)
         replicas.came_back.add(groups.host.came_back)
         replicas.went_offline.add(groups.host.went_offline)
         self._lifecycle = Lifecycle(
@@ -231,6 +233,7 @@ class Broker:
             groups=groups,
             purgatory=self._purgatory,
             producer_ids=ProducerIds(controller, self.node_id, channel),
+            creation=creation,
             fetch_sessions=FetchSessions(
                 config["max.incremental.fetch.session.cache.slots"],
                 config["max.incremental.fetch.session.partitions"],

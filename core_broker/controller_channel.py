@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from ..client.connection import Connection, close_all, connect
@@ -26,6 +27,7 @@ MAX_IN_FLIGHT = 16  # of them on the connection; the others wait
 RETRY_S = 0.05  # between two tries of a request, unless the leader changes before
 CONNECT_TIMEOUT_MS = 5_000
 ANSWER_TIMEOUT_MS = 30_000  # by default, see controller.socket.timeout.ms
+ERROR_CODE = "error_code"
 
 Leader = Callable[[], tuple[int, str] | None]
 Local = Callable[[Any], Awaitable[Any]]
@@ -162,15 +164,25 @@ def _is_over(connecting: asyncio.Task[Connection]) -> bool:
     return connecting.cancelled() or connecting.exception() is not None or not connecting.result().alive
 
 
-def has_error(message: Any, code: int) -> bool:
+def has_error(message: Struct | None, code: int) -> bool:
     """Whether an answer has this error code, at its top or of anything in it."""
-    if isinstance(message, Struct):
-        for field in message.FIELDS:
-            value = getattr(message, field.name)
-            if field.name == "error_code":
-                if value == code:
-                    return True
-            elif isinstance(value, (Struct, list)) and has_error(value, code):
-                return True
+    if message is None:
         return False
-    return isinstance(message, list) and any(has_error(each, code) for each in message)
+    for name in _with_errors(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, list):
+            if any(has_error(each, code) for each in value):
+                return True
+        elif value == code if name == ERROR_CODE else has_error(value, code):
+            return True
+    return False
+
+
+@cache
+def _with_errors(struct: type[Struct]) -> tuple[str, ...]:
+    """The fields that are an error code, or in which there are some: the options of a created topic are not."""
+    return tuple(
+        field.name
+        for field in struct.FIELDS
+        if field.name == ERROR_CODE or (field.struct is not None and _with_errors(field.struct))
+    )

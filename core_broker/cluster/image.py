@@ -233,11 +233,11 @@ class MetadataImage:
             record.broker_id,
             record.broker_epoch,
             record.incarnation_id,
-            _endpoints(record.end_points),
+            endpoints_of(record.end_points),
             record.rack,
             record.fenced,
             record.in_controlled_shutdown,
-            _features(record.features),
+            features_of(record.features),
             tuple(sorted(record.log_dirs)),
             None if record.cordoned_log_dirs is None else tuple(sorted(record.cordoned_log_dirs)),
         )
@@ -270,7 +270,7 @@ class MetadataImage:
 
     def _register_controller(self, record: r.RegisterControllerRecord, delta: Delta) -> None:
         self.controllers[record.controller_id] = ControllerInfo(
-            record.controller_id, record.incarnation_id, _endpoints(record.end_points), _features(record.features)
+            record.controller_id, record.incarnation_id, endpoints_of(record.end_points), features_of(record.features)
         )
         delta.controllers[record.controller_id] = None
 
@@ -403,12 +403,30 @@ class MetadataImage:
         return broker
 
 
-def _endpoints(found: Iterable[r.BrokerEndpoint]) -> dict[str, Endpoint]:
-    return {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in found}
+def endpoints_of(rows: Iterable[Any]) -> dict[str, Endpoint]:
+    """Of a record, or of a registration request."""
+    return {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in rows}
 
 
-def _features(found: Iterable[r.BrokerFeature]) -> dict[str, Levels]:
-    return {each.name: (each.min_supported_version, each.max_supported_version) for each in found}
+def features_of(rows: Iterable[Any]) -> dict[str, Levels]:
+    """Of a record, or of a registration request."""
+    return {each.name: (each.min_supported_version, each.max_supported_version) for each in rows}
+
+
+def endpoint_rows(endpoints: Mapping[str, Endpoint]) -> list[r.BrokerEndpoint]:
+    """The same in a record."""
+    return [
+        r.BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+        for name, each in endpoints.items()
+    ]
+
+
+def feature_rows(features: Mapping[str, Levels]) -> list[r.BrokerFeature]:
+    """The same in a record."""
+    return [
+        r.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in features.items()
+    ]
 
 
 def _unified(name: str) -> str:

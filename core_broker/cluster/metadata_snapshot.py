@@ -8,14 +8,14 @@ member that is behind. Kafka can read it, and this broker can read Kafka's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...protocol import records as batches
 from ...protocol.messages import control_records
 from ...protocol.messages import metadata_records as r
 from ..storage.disk.files import Files
-from .image import BROKER_RESOURCE, TOPIC_RESOURCE, Endpoint, Levels, MetadataImage
+from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, endpoint_rows, feature_rows
 from .partition_image import MIGRATING, PartitionImage
 
 BATCH_RECORDS = 500
@@ -52,8 +52,8 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield r.RegisterControllerRecord(
             controller_id=controller.id,
             incarnation_id=controller.incarnation_id,
-            end_points=_endpoints(controller.endpoints),
-            features=_features(controller.features),
+            end_points=endpoint_rows(controller.endpoints),
+            features=feature_rows(controller.features),
         )
     for broker in image.brokers.values():
         cordoned = broker.cordoned_log_dirs
@@ -61,8 +61,8 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
             broker_id=broker.id,
             incarnation_id=broker.incarnation_id,
             broker_epoch=broker.epoch,
-            end_points=_endpoints(broker.endpoints),
-            features=_features(broker.features),
+            end_points=endpoint_rows(broker.endpoints),
+            features=feature_rows(broker.features),
             rack=broker.rack,
             fenced=broker.fenced,
             in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -100,20 +100,6 @@ def _partition(topic_id: bytes, index: int, partition: PartitionImage) -> r.Part
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )
-
-
-def _endpoints(endpoints: Mapping[str, Endpoint]) -> list[r.BrokerEndpoint]:
-    return [
-        r.BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-        for name, each in endpoints.items()
-    ]
-
-
-def _features(features: Mapping[str, Levels]) -> list[r.BrokerFeature]:
-    return [
-        r.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-        for name, (low, high) in features.items()
-    ]
 
 
 def _options(kind: int, resource: str, options: Iterable[tuple[str, str]]) -> Iterator[r.ConfigRecord]:

@@ -22,7 +22,6 @@ from ...runtime import Runtime
 from ..auto_creation import AutoCreation
 from ..cluster.controller import Controller
 from ..config import BrokerConfig
-from ..controller_channel import ControllerChannel
 from ..purgatory import Purgatory
 from ..replication.waiting import ALL, when_acknowledged
 from . import inspection
@@ -36,10 +35,7 @@ from .runtime import Replicas, Shard, client_error
 
 
 class GroupCoordinator:
-    """Every method of a request takes the decoded request and its version; gives the answer, or a Pending.
-
-    channel: the way to the active controller; None where there is no other node.
-    """
+    """Every method of a request takes the decoded request and its version; gives the answer, or a Pending."""
 
     def __init__(
         self,
@@ -48,14 +44,12 @@ class GroupCoordinator:
         config: BrokerConfig,
         runtime: Runtime,
         purgatory: Purgatory,
-        channel: ControllerChannel | None = None,
+        creation: AutoCreation,
     ) -> None:
         self.host = host = GroupHost(controller, replicas, config, runtime, purgatory)
         self.member_requests = MemberRequests(host, config, purgatory)
         self.offset_requests = OffsetRequests(host, controller.image, config, runtime, purgatory)
-        self.finder = CoordinatorFinder(
-            AutoCreation(controller, config, channel), controller.image, replicas, config, purgatory
-        )
+        self.finder = CoordinatorFinder(creation, controller.image, replicas, config, purgatory)
         self._purgatory = purgatory
 
     def counts(self) -> dict[State, int]:

@@ -103,25 +103,17 @@ def _forward(command: Command, request: Any, decided: Decided, context: Context)
     from .forwarding import forward
 
     api, version = type(request).API, context.version
-    timeout_ms = context.services.config["request.timeout.ms"]
 
-    def answered(answer: bytes | KafkaError) -> None:
-        if isinstance(answer, KafkaError):
-            pending.complete(decided(command.fail(answer).items))
-            return
-        pending.complete(
-            decided(
-                AlteredResource(row.error_code, row.error_message, row.resource_type, row.resource_name)
-                for row in api.decode_response(answer, 0, version).responses
-            )
+    def answered(body: bytes) -> Any:
+        return decided(
+            AlteredResource(row.error_code, row.error_message, row.resource_type, row.resource_name)
+            for row in api.decode_response(body, 0, version).responses
         )
 
-    late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
-    pending = Pending(lambda: decided(command.fail(late).items))
-    context.services.purgatory.add(pending, timeout_ms)
-    if not pending.done:
-        forward(request, context, timeout_ms, answered)
-    return pending
+    def refused(error: KafkaError) -> Any:
+        return decided(command.fail(error).items)
+
+    return forward(request, context, context.services.config["request.timeout.ms"], answered, refused)
 
 
 def _check_here(kind: Kind, request: Any, resource: Any, context: Context) -> bool:

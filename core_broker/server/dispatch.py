@@ -71,38 +71,22 @@ SERVED: dict[int, tuple[int, int]] = {
     30000: (0, 0),
 }
 
-# The same for listeners of controllers. Where a key has another meaning there, its module has a `handle_controller`.
+# The same for listeners of controllers; a key has the same versions at both. Where it has another meaning there, its
+# module has a `handle_controller`.
 SERVED_BY_CONTROLLERS: dict[int, tuple[int, int]] = {
-    1: (4, 18),
-    18: (0, 5),
-    19: (2, 7),
-    20: (1, 6),
-    32: (1, 4),
-    33: (0, 2),
-    37: (0, 3),
-    43: (0, 2),
-    44: (0, 1),
-    45: (0, 1),
-    46: (0, 0),
+    **{key: SERVED[key] for key in (1, 18, 19, 20, 32, 33, 37, 43, 44, 45, 46, 55, 57, 60, 64, 80, 81, 94)},
     52: (0, 2),
     53: (0, 1),
     54: (0, 1),
-    55: (0, 2),
     56: (2, 3),
-    57: (0, 2),
     58: (0, 0),
     59: (0, 1),
-    60: (0, 2),
     62: (0, 4),
     63: (0, 2),
-    64: (0, 0),
     67: (0, 0),
     70: (0, 0),
     73: (0, 0),
-    80: (0, 1),
-    81: (0, 0),
     82: (0, 0),
-    94: (0, 0),
     30001: (0, 0),
 }
 

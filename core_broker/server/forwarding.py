@@ -17,6 +17,7 @@ from ...protocol.schema import Api
 from ..purgatory import Pending
 from ._context import CloseConnection, Context
 from .refusals import REFUSALS
+from .topics import timed_out
 
 SIZE_BYTES = 4  # of a frame, which is not part of what is passed on
 CORRELATION_ID = 0  # of a request in an envelope; the envelope's own tells the answers apart
@@ -44,21 +45,13 @@ def forwarding(api: Api, handle: Handler) -> Handler:
         if context.services.channel is None:
             return handle(request, context)
         version = context.version
-        timeout_ms = timeout_of(request, context)
 
         def refused(error: KafkaError) -> Any:
             if error.code == ErrorCode.UNSUPPORTED_VERSION:
                 return CloseConnection(f"the controller has no {api.name} of version {version}")
             return REFUSALS[api.key](request, version, error)
 
-        def answered(answer: bytes | KafkaError) -> None:
-            pending.complete(refused(answer) if isinstance(answer, KafkaError) else ForwardedAnswer(answer))
-
-        pending = Pending(lambda: refused(_timed_out(timeout_ms)))
-        context.services.purgatory.add(pending, timeout_ms)
-        if not pending.done:
-            forward(request, context, timeout_ms, answered)
-        return pending
+        return forward(request, context, timeout_of(request, context), ForwardedAnswer, refused)
 
     return handle_or_forward
 
@@ -78,8 +71,21 @@ def timeout_of(request: Any, context: Context) -> int:
     return timeout_ms
 
 
-def forward(request: Any, context: Context, timeout_ms: int, answered: Callable[[bytes | KafkaError], None]) -> None:
-    """Send a request to the active controller; `answered(body or error)` once. Raises EncodeError."""
+def forward(
+    request: Any,
+    context: Context,
+    timeout_ms: int,
+    answered: Callable[[bytes], Any],
+    refused: Callable[[KafkaError], Any],
+) -> Pending:
+    """Have the active controller answer a request. answered(body), refused(error): the answer for the client.
+
+    Raises EncodeError.
+    """
+    pending = Pending(lambda: refused(timed_out(timeout_ms)))
+    context.services.purgatory.add(pending, timeout_ms)
+    if pending.done:
+        return pending
     api, version = type(request).API, context.version
     channel = context.services.channel
     assert channel is not None
@@ -93,15 +99,16 @@ def forward(request: Any, context: Context, timeout_ms: int, answered: Callable[
         try:
             answer = await channel.request(message, timeout_ms)
         except KafkaError as error:
-            answered(error)
+            pending.complete(refused(error))
             return
         if answer.error_code:
-            answered(_refused_by_controller(answer.error_code))
+            pending.complete(refused(_refused_by_controller(answer.error_code)))
             return
         _, at = decode_response_header(answer.response_data, api.response_header_version(version))
-        answered(bytes(answer.response_data[at:]))
+        pending.complete(answered(bytes(answer.response_data[at:])))
 
     context.services.spawn(ask(), f"{api.name} to the controller")
+    return pending
 
 
 def _refused_by_controller(code: int) -> KafkaError:
@@ -111,12 +118,6 @@ def _refused_by_controller(code: int) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller did not take the envelope: {KafkaError(code).name}"
     )
-
-
-def _timed_out(timeout_ms: int) -> KafkaError:
-    if timeout_ms <= 0:
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done: a timeout of {timeout_ms} ms leaves no time for it")
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
 
 
 def _address(host: str) -> bytes:

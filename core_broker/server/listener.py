@@ -356,9 +356,6 @@ class Server:
     async def serve(self, services: Services, scope: Scope | None = None) -> None:
         """Begin to accept connections, on the listeners of one scope if it is given. Raises ListenError."""
         self.services = services
-        services.own_controllers = [
-            (each.name, each.advertised.host, each.advertised.port) for each in self.controller_listeners
-        ]
         for listener in self.every_listener:
             if scope in (None, listener.scope):
                 for server in listener.sockets:

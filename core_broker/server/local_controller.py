@@ -10,19 +10,18 @@ from ._context import Context
 from .dispatch import Scope, handler
 from .services import Services
 
+NO_LISTENER = ""  # what only the controller decides tells no addresses
+
 
 class LocalController:
-    """What a `ControllerChannel` calls where this node is the active controller. listener: the controllers'."""
+    """What a `ControllerChannel` calls where this node is the active controller."""
 
     services: Services  # to be set before the first call
-
-    def __init__(self, listener: str) -> None:
-        self._listener = listener
 
     async def __call__(self, message: Any) -> Any:
         """The answer to a request message of the newest version."""
         api = type(message).API
-        context = Context(self.services, self._listener, "")
+        context = Context(self.services, NO_LISTENER, "")
         context.version = api.max_version
         answer = handler(api.key, Scope.CONTROLLER)(message, context)
         if not isinstance(answer, Pending):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..auto_creation import AutoCreation
 from ..loggers import Loggers
 from .encoded_topics import EncodedTopics
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
+    from ..auto_creation import AutoCreation
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
     from ..cluster.quorum import MetadataQuorum
@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 class Services:
     """One for a node. Every handler finds it in its Context.
 
-    channel: the way to the active controller; None where there is no other node, so that it is here. own_controllers:
-    name, host and port of this node's listeners for controllers, as others are told.
+    channel: the way to the active controller; None where there is no other node, so that it is here.
     """
 
     config: BrokerConfig
@@ -48,6 +47,7 @@ class Services:
     groups: GroupCoordinator
     purgatory: Purgatory
     producer_ids: ProducerIds
+    creation: AutoCreation
     fetch_sessions: FetchSessions
     cold_sends: ColdSends
     preparing: Preparing
@@ -55,15 +55,12 @@ class Services:
     cluster_id: str
     node_id: int
     channel: ControllerChannel | None = None
-    own_controllers: Sequence[tuple[str, str, int]] = ()
     loggers: Loggers = field(default_factory=Loggers)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     encoded_topics: EncodedTopics = field(init=False)
-    creation: AutoCreation = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoded_topics = EncodedTopics(self.image)
-        self.creation = AutoCreation(self.controller, self.config, self.channel)
 
     def endpoints(self, listener: str) -> list[tuple[int, str, int, str | None]]:
         """(id, host, port, rack) of the living brokers, for clients of a listener."""
@@ -83,13 +80,12 @@ class Services:
 
     def controllers(self, listener: str) -> list[tuple[int, str, int]]:
         """(id, host, port) of the controllers that vote, for those who came by a listener."""
-        found = []
-        for voter in self.quorum.voters.voters:
-            endpoints = voter.endpoints or (self.own_controllers if voter.key.id == self.node_id else ())
-            for name, host, port in endpoints:
-                if name == listener:
-                    found.append((voter.key.id, host, port))
-        return found
+        return [
+            (voter.key.id, host, port)
+            for voter in self.quorum.voters.voters
+            for name, host, port in voter.endpoints
+            if name == listener
+        ]
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Run the work of a request that waits, as for the disk: at most one for a connection."""

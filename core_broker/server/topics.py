@@ -32,12 +32,7 @@ def code_for_missing(name: str) -> ErrorCode:
 def submit(command: Command, timeout_ms: int, answer: Callable[[Any], Any], context: Context) -> Pending:
     """Have the controller decide `command`; `answer(result)` makes the response, once the broker has applied it."""
     services = context.services
-    if timeout_ms <= 0:
-        reason = f"not done: a timeout of {timeout_ms} ms leaves no time for it"
-    else:
-        reason = f"not done within {timeout_ms} ms; it may still be done"
-    timed_out = KafkaError(ErrorCode.REQUEST_TIMED_OUT, reason)
-    pending = Pending(lambda: answer(command.fail(timed_out)))
+    pending = Pending(lambda: answer(command.fail(timed_out(timeout_ms))))
 
     def decided(result: Any) -> None:
         pending.complete(answer(result))
@@ -46,6 +41,13 @@ def submit(command: Command, timeout_ms: int, answer: Callable[[Any], Any], cont
     if not pending.done:
         services.controller.submit(command, decided)
     return pending
+
+
+def timed_out(timeout_ms: int) -> KafkaError:
+    """Of a request that the controller had so long for."""
+    if timeout_ms <= 0:
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done: a timeout of {timeout_ms} ms leaves no time for it")
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may still be done")
 
 
 def create_missing(names: Iterable[str], context: Context, done: Callable[[dict[str, KafkaError]], None]) -> None:

@@ -37,11 +37,15 @@ class Response(Struct):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion, is_kept=True)
     throttle_time_ms: int = int32("1+", ignorable=True)
-    supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = array(
+        SupportedFeatureKey, "3+", tag=0, ignorable=True, is_kept=True
+    )
     finalized_features_epoch: int = int64("3+", default=-1, tag=1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tag=2, ignorable=True)
     zk_migration_ready: bool = boolean("3+", tag=3, ignorable=True)
 
 
 API = Api(18, "ApiVersions", Request, Response, versions="0-5", flexible="3+")
-API_KEY = Codec(ApiVersion, "ApiVersion", "0-5", "3+")  # for brokers that keep them encoded
+# For brokers that keep them encoded:
+API_KEY = Codec(ApiVersion, "ApiVersion", "0-5", "3+")
+SUPPORTED_FEATURE = Codec(SupportedFeatureKey, "SupportedFeatureKey", "3-5", "3+")

@@ -4,20 +4,20 @@ from ....protocol.messages.create_partitions import CreatePartitionsTopic
 from ....protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from .alter_configs import AlterConfigs
 from .alter_partition import AlteredPartition, AlteredTopic, AlterPartition, WantedIsr
-from .assign_directories import AssignDirectories, AssignedPartition, AssignedTopic
+from .assign_directories import AssignDirectories, AssignedTopic
 from .balance_leaders import Balanced, BalanceLeaders, ElectUncleanLeaders
 from .broker_heartbeat import BrokerHeartbeat, HeartbeatResult
-from .common import Command, Decision, Item, Result, View
+from .common import Command, Decision, Item, PartitionItem, Result, View
 from .create_partitions import CreatePartitions, GrownTopic
 from .create_topics import CreatedTopic, CreateTopics, new_topic
 from .delete_topics import DeletedTopic, DeleteTopics
-from .elect_leaders import Election, ElectLeaders, PartitionElection, TopicElections
+from .elect_leaders import Election, ElectLeaders, TopicElections
 from .fence_broker import FenceBroker
 from .incremental_alter_configs import IncrementalAlterConfigs, Operation
 from .loop import Controller
 from .mirror_links import NEXT_EPOCH, RegisteredLink, RegisterMirrorLink
 from .producer_ids import AllocateProducerIds, ProducerIdBlock, cluster_ordinal
-from .reassignments import AlterReassignments, ReassignedPartition, ReassignedTopic
+from .reassignments import AlterReassignments, ReassignedTopic
 from .register_broker import RegisterBroker, RegisteredBroker
 from .register_controller import RegisterController, UnregisterController
 from .resources import AlteredResource
@@ -37,7 +37,6 @@ __all__ = [
     "AlteredResource",
     "AlteredTopic",
     "AssignDirectories",
-    "AssignedPartition",
     "AssignedTopic",
     "BalanceLeaders",
     "Balanced",
@@ -63,9 +62,8 @@ __all__ = [
     "IncrementalAlterConfigs",
     "Item",
     "Operation",
-    "PartitionElection",
+    "PartitionItem",
     "ProducerIdBlock",
-    "ReassignedPartition",
     "ReassignedTopic",
     "RegisterBroker",
     "RegisterController",

@@ -13,7 +13,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..image import MetadataImage
 from ..partition_image import LEADER_UNCHANGED, RECOVERED, RECOVERING, PartitionImage
-from .common import Decision, Item, Result, View, registered
+from .common import Decision, PartitionItem, Result, View, registered
 from .leadership import TopicRules, may_lead
 from .partition_change import Rules, Target, changed
 
@@ -32,10 +32,9 @@ class WantedIsr:
 
 
 @dataclass(slots=True)
-class AlteredPartition(Item):
+class AlteredPartition(PartitionItem):
     """partition: its state after the change; None with an error."""
 
-    index: int = -1
     partition: PartitionImage | None = None
 
 

@@ -8,21 +8,16 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
 from ..partition_index import Key
-from .common import Decision, Item, Result, View, registered
+from .common import Decision, PartitionItem, Result, View, registered
 from .leadership import TopicRules, may_lead, updates
 from .partition_change import ElectionPolicy, Target, changed
-
-
-@dataclass(slots=True)
-class AssignedPartition(Item):
-    index: int = -1
 
 
 @dataclass(slots=True)
 class AssignedTopic:
     directory: bytes
     topic_id: bytes
-    partitions: list[AssignedPartition] = field(default_factory=list)
+    partitions: list[PartitionItem] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,7 +40,7 @@ class AssignDirectories:
             items.append(item)
             topic = image.topic_by_id(topic_id)
             for index in indexes:
-                row = AssignedPartition(index=index)
+                row = PartitionItem(index=index)
                 item.partitions.append(row)
                 partition = None if topic is None else topic.partitions.get(index)
                 if topic is None:

@@ -65,6 +65,11 @@ class Item:
     error_message: str | None = None
 
 
+@dataclass(slots=True)
+class PartitionItem(Item):
+    index: int = -1
+
+
 def registered(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerInfo:
     """The broker, as the one that says its epoch. Raises KafkaError(STALE_BROKER_EPOCH)."""
     broker = image.brokers.get(broker_id)

@@ -14,7 +14,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..image import MetadataImage
 from ..partition_image import NO_LEADER
-from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, Result, View, default_message
+from .common import MAX_RECORDS_PER_COMMAND, Decision, PartitionItem, Result, View, default_message
 from .leadership import TopicRules, may_lead
 from .partition_change import ElectionPolicy, Target, changed
 
@@ -25,14 +25,9 @@ class Election(IntEnum):
 
 
 @dataclass(slots=True)
-class PartitionElection(Item):
-    index: int = -1
-
-
-@dataclass(slots=True)
 class TopicElections:
     topic: str
-    partitions: list[PartitionElection] = field(default_factory=list)
+    partitions: list[PartitionItem] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +58,7 @@ class ElectLeaders:
             result = TopicElections(topic)
             items.append(result)
             for index in indexes:
-                found = PartitionElection(index=index)
+                found = PartitionItem(index=index)
                 try:
                     if len(records) == MAX_RECORDS_PER_COMMAND:
                         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Too many elections in one request.")
@@ -77,7 +72,7 @@ class ElectLeaders:
 
     def fail(self, error: KafkaError) -> Result:
         items = [
-            TopicElections(topic, [PartitionElection(error.code, error.message, index) for index in indexes])
+            TopicElections(topic, [PartitionItem(error.code, error.message, index) for index in indexes])
             for topic, indexes in self.topics or ()
         ]
         return Result(items, error)

@@ -20,9 +20,7 @@ from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
 from ..quorum import MetadataQuorum, React
-from ..raft_leader import Progress
 from .common import Command, View
-from .quorum import Quorum, Replica
 from .watch import Watch, now_ms
 
 MAX_WAITING_COMMANDS = 10_000
@@ -55,29 +53,6 @@ class Controller:
         metadata.on_failure = self._wait_for_space
         metadata.subscribe(self._snapshot_soon)
         self._snapshotting: asyncio.Task[None] | None = None
-
-    @property
-    def quorum(self) -> Quorum:
-        """The quorum as this node sees it: the progress of replicas only if it leads."""
-        metadata = self.metadata
-        voters, observers = metadata.progress
-        return Quorum(
-            metadata.leader_id,
-            metadata.epoch,
-            metadata.high_watermark,
-            [self._replica(each) for each in sorted(voters.values(), key=lambda each: each.key)],
-            [self._replica(each) for each in sorted(observers.values(), key=lambda each: each.key)],
-            [(each.key.id, each.endpoints) for each in metadata.voters.voters],
-        )
-
-    def _replica(self, progress: Progress) -> Replica:
-        key, wall_ms, now_ms = progress.key, self.runtime.wall_ms(), self.metadata.now_ms()
-        if key.id == self.metadata.member.key.id:
-            return Replica(key.id, key.directory_id, self.log.next_offset, wall_ms, wall_ms)
-        fetched_ms, caught_up_ms = (
-            -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
-        )
-        return Replica(key.id, key.directory_id, progress.end_offset, fetched_ms, caught_up_ms)
 
     def subscribe(self, react: React) -> None:
         """Call `react(delta)` after each change of the image, on every node; see `MetadataQuorum.subscribe`.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ....protocol.messages.metadata_records import PartitionChangeRecord
-from ..partition_image import LEADER_UNCHANGED, NO_LEADER, RECOVERING, PartitionImage, known_directories
+from ..partition_image import NO_LEADER, RECOVERING, PartitionImage, known_directories
 
 MayLead = Callable[[int, PartitionImage], bool]
 
@@ -107,7 +107,7 @@ def changed(
         record.adding_replicas = list(adding)
     if target.leader_recovery_state is not None and target.leader_recovery_state != partition.leader_recovery_state:
         record.leader_recovery_state = target.leader_recovery_state
-    return None if _says_nothing(record) else record
+    return None if record == PartitionChangeRecord(partition_id=index, topic_id=topic_id) else record
 
 
 def _ended_reassignment(
@@ -170,17 +170,3 @@ def _assign(
         record.directories = directories
     if replicas != partition.replicas:
         record.replicas = list(replicas)
-
-
-def _says_nothing(record: PartitionChangeRecord) -> bool:
-    return (
-        record.leader == LEADER_UNCHANGED
-        and record.leader_recovery_state == -1
-        and record.isr is None
-        and record.eligible_leader_replicas is None
-        and record.last_known_elr is None
-        and record.replicas is None
-        and record.removing_replicas is None
-        and record.adding_replicas is None
-        and record.directories is None
-    )

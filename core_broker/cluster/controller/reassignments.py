@@ -13,7 +13,7 @@ from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import PartitionChangeRecord
 from ..image import TopicImage
 from ..partition_image import PartitionImage
-from .common import MAX_RECORDS_PER_COMMAND, Decision, Item, Result, View
+from .common import MAX_RECORDS_PER_COMMAND, Decision, PartitionItem, Result, View
 from .leadership import TopicRules, allows_unclean, may_lead
 from .partition_change import ElectionPolicy, Rules, Target, changed
 from .placement import check_assignment
@@ -22,14 +22,9 @@ Wanted = tuple[int, Sequence[int] | None]  # a partition's index and replicas; N
 
 
 @dataclass(slots=True)
-class ReassignedPartition(Item):
-    index: int = -1
-
-
-@dataclass(slots=True)
 class ReassignedTopic:
     name: str
-    partitions: list[ReassignedPartition] = field(default_factory=list)
+    partitions: list[PartitionItem] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +46,7 @@ class AlterReassignments:
             item = ReassignedTopic(name)
             items.append(item)
             for index, replicas in wanted:
-                row = ReassignedPartition(index=index)
+                row = PartitionItem(index=index)
                 item.partitions.append(row)
                 try:
                     record = self._reassign(name, index, replicas, taken_back if replicas is None else begun, view)
@@ -88,7 +83,7 @@ class AlterReassignments:
 
     def fail(self, error: KafkaError) -> Result:
         items = [
-            ReassignedTopic(name, [ReassignedPartition(error.code, error.message, index) for index, _ in wanted])
+            ReassignedTopic(name, [PartitionItem(error.code, error.message, index) for index, _ in wanted])
             for name, wanted in self.topics
         ]
         return Result(items, error)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ....protocol.messages.metadata_records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from ....protocol.messages.metadata_records import RegisterBrokerRecord
 from ....protocol.primitives import uuid_to_str
 from ..features import METADATA_VERSION
-from ..image import Endpoint, Levels, MetadataImage
+from ..image import Endpoint, Levels, MetadataImage, endpoint_rows, feature_rows
 from .common import Decision, Item, View
 from .leadership import restarted, restarted_alone
 
@@ -35,8 +35,8 @@ class RegisterBroker:
     """One process of a broker. endpoints: advertised addresses by listener. Result: a RegisteredBroker.
 
     cluster_id: as the broker has it; None for the controller's own, which is unfenced at once where it is the only one.
-    previous_epoch: the broker epoch that it had when
-    it last stopped cleanly, -1 if it did not, None if it cannot say (it is older than KIP-966).
+    previous_epoch: the broker epoch that it had when it last stopped cleanly; NEVER if it did not, or cannot say (it is
+    older than KIP-966).
     """
 
     broker_id: int
@@ -46,7 +46,7 @@ class RegisterBroker:
     features: Mapping[str, Levels] = field(default_factory=dict)
     log_dirs: Sequence[bytes] = ()
     cluster_id: str | None = None
-    previous_epoch: int | None = NEVER
+    previous_epoch: int = NEVER
 
     def decide(self, view: View) -> Decision:
         image = view.image
@@ -69,14 +69,8 @@ class RegisterBroker:
             broker_id=self.broker_id,
             incarnation_id=self.incarnation_id,
             broker_epoch=view.next_offset,
-            end_points=[
-                BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-                for name, each in self.endpoints.items()
-            ],
-            features=[
-                BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in self.features.items()
-            ],
+            end_points=endpoint_rows(self.endpoints),
+            features=feature_rows(self.features),
             rack=self.rack,
             log_dirs=list(self.log_dirs),
         )

@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ....protocol.errors import ErrorCode, KafkaError
-from ....protocol.messages.metadata_records import (
-    BrokerEndpoint,
-    BrokerFeature,
-    RegisterControllerRecord,
-    UnregisterControllerRecord,
-)
+from ....protocol.messages.metadata_records import RegisterControllerRecord, UnregisterControllerRecord
 from ..features import METADATA_VERSION
-from ..image import Endpoint, Levels
+from ..image import Endpoint, Levels, endpoint_rows, feature_rows
 from .common import Decision, Item, View
 
 CAN_UNREGISTER = 33  # the metadata.version from which on a registration can be taken back
@@ -32,14 +27,8 @@ class RegisterController:
         record = RegisterControllerRecord(
             controller_id=self.controller_id,
             incarnation_id=self.incarnation_id,
-            end_points=[
-                BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-                for name, each in self.endpoints.items()
-            ],
-            features=[
-                BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in self.features.items()
-            ],
+            end_points=endpoint_rows(self.endpoints),
+            features=feature_rows(self.features),
         )
         return Decision(Item(), [record])
 

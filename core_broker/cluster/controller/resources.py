@@ -16,9 +16,7 @@ from ....protocol.topic_names import why_invalid
 from ...config import topic_option, validate_broker_options, validate_topic_options
 from ..image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from .common import Item, View
-from .leadership import has_elr
-
-MIN_ISR = "min.insync.replicas"
+from .leadership import MIN_ISR, has_elr
 
 
 @dataclass(slots=True)
@@ -50,8 +48,8 @@ def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View
         _check_topic(name, after, changed, view)
     else:
         _check_broker(name, after)
-    if kind == BROKER_RESOURCE and MIN_ISR in changed and has_elr(image):
-        _check_min_isr(name, changed[MIN_ISR])
+    if kind == BROKER_RESOURCE and MIN_ISR.name in changed and has_elr(image):
+        _check_min_isr(name, changed[MIN_ISR.name])
     records: list[Any] = [
         ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changed.items()
     ]
@@ -60,7 +58,7 @@ def records_of_change(kind: int, name: str, after: Mapping[str, str], view: View
 
 def elr_cleared(kind: int, name: str, changed: Iterable[str], image: MetadataImage) -> list[ClearElrRecord]:
     """The record that goes with another min.insync.replicas, which gives an ELR another meaning (KIP-966)."""
-    if MIN_ISR not in changed or not has_elr(image):
+    if MIN_ISR.name not in changed or not has_elr(image):
         return []
     return [ClearElrRecord(topic_name=name if kind == TOPIC_RESOURCE else "")]
 

@@ -25,9 +25,9 @@ from ..features import (
 )
 from ..image import BROKER_RESOURCE, Levels, MetadataImage
 from .common import Decision, Item, View
+from .leadership import MIN_ISR
 
 NOT_SUPPORTED = (0, 0)
-MIN_ISR = "min.insync.replicas"
 
 
 class Upgrade(IntEnum):
@@ -123,13 +123,13 @@ def _one_min_isr(view: View) -> list[ConfigRecord]:
     """With ELR, min.insync.replicas is the cluster's alone: a broker's own would give partitions another meaning."""
     options = view.image.broker_configs
     records = []
-    if MIN_ISR not in options.get("", {}):
-        records.append(_min_isr("", str(view.config[MIN_ISR])))
-    return [*records, *(_min_isr(name, None) for name, own in options.items() if name and MIN_ISR in own)]
+    if MIN_ISR.name not in options.get("", {}):
+        records.append(_min_isr("", str(view.config[MIN_ISR.name])))
+    return [*records, *(_min_isr(name, None) for name, own in options.items() if name and MIN_ISR.name in own)]
 
 
 def _min_isr(name: str, value: str | None) -> ConfigRecord:
-    return ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR, value=value)
+    return ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR.name, value=value)
 
 
 def _invalid(name: str, level: int, reason: str) -> KafkaError:

@@ -19,6 +19,7 @@ from .sessions import Sessions
 from .update_features import Activate
 
 UNCLEAN_CHECK_S = 300.0  # between two looks for partitions that only an unclean election can help
+SESSIONS = "sessions"  # the timer of the next session that ends
 RETRY_S = 1.0  # until a broker is to be fenced again, if it could not be
 
 Submit = Callable[[Command, Callable[[Any], None]], None]
@@ -34,7 +35,6 @@ class Watch:
         self._image = image
         self._config = config
         self._submit = submit
-        self._session_timer: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.is_running = False
 
@@ -56,9 +56,6 @@ class Watch:
     def stop(self) -> None:
         """Another node is the active controller, or this one stops."""
         self.is_running = False
-        if self._session_timer is not None:
-            self._session_timer.cancel()
-            self._session_timer = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers = {}
@@ -70,7 +67,7 @@ class Watch:
         broker = self._image.brokers.get(command.broker_id)
         if broker is not None and broker.epoch == command.broker_epoch:
             self.sessions.heard(broker, now_ms(), via, command.metadata_offset)
-            if self._session_timer is None:
+            if SESSIONS not in self._timers:
                 self._arm()
 
         def decided(result: HeartbeatResult) -> None:
@@ -90,16 +87,12 @@ class Watch:
 
     def _arm(self) -> None:
         """Look again when the next session ends."""
-        if self._session_timer is not None:
-            self._session_timer.cancel()
-            self._session_timer = None
         deadline_ms = self.sessions.next_deadline_ms()
-        if self.is_running and deadline_ms is not None:
+        if deadline_ms is not None:
             # A little after it, since a session is valid up to its deadline.
-            self._session_timer = asyncio.get_running_loop().call_at(deadline_ms / 1000 + 0.001, self._expire)
+            self._later(SESSIONS, (deadline_ms - now_ms()) / 1000 + 0.001, self._expire)
 
     def _expire(self) -> None:
-        self._session_timer = None
         for broker_id, epoch in self.sessions.expired(now_ms()):
             broker = self._image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:
@@ -135,8 +128,16 @@ class Watch:
             decided(Balanced())
 
     def _later(self, name: str, seconds: float, do: Callable[[], None]) -> None:
+        """Do something once, in the place of what is still to be done under that name: by an earlier term, too."""
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
         if self.is_running:
-            self._timers[name] = asyncio.get_running_loop().call_later(seconds, do)
+            self._timers[name] = asyncio.get_running_loop().call_later(seconds, self._due, name, do)
+
+    def _due(self, name: str, do: Callable[[], None]) -> None:
+        del self._timers[name]
+        do()
 
 
 def now_ms() -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.api_versions import (
     API_KEY,
+    SUPPORTED_FEATURE,
     ApiVersion,
     FinalizedFeatureKey,
     Request,
@@ -55,11 +56,7 @@ def _answer(request: Request, context: Context, scope: Scope) -> Response:
         return Response(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     answer = Response(api_keys=_served(scope, context.version))
     if context.version >= FEATURES_SINCE:
-        answer.supported_features = [
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in SUPPORTED.items()
-            if low or context.version >= FROM_ZERO_SINCE
-        ]
+        answer.supported_features = _supported(context.version)
         answer.finalized_features = [
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in _finalized(context)
@@ -84,6 +81,16 @@ def _served(scope: Scope, version: int) -> Any:
         ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in sorted(served(scope).items())
     )
     return [API_KEY.encode_bytes(row, version) for row in rows]
+
+
+@cache
+def _supported(version: int) -> Any:
+    """Encoded once, too."""
+    return [
+        SUPPORTED_FEATURE.encode_bytes(SupportedFeatureKey(name=name, min_version=low, max_version=high), version)
+        for name, (low, high) in SUPPORTED.items()
+        if low or version >= FROM_ZERO_SINCE
+    ]
 
 
 def handle_unsupported(request: None, context: Context) -> Response:

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from ....protocol.messages.broker_registration import Request, Response
 from ...cluster.controller.register_broker import RegisterBroker, RegisteredBroker
-from ...cluster.image import Endpoint
+from ...cluster.image import endpoints_of, features_of
 from ...purgatory import Pending
 from .._context import Context
 from ..topics import CONTROLLER_TIMEOUT_MS, submit
-
-TELLS_CLEAN_STOP = 3
 
 
 def handle(request: Request, context: Context) -> Pending:
     command = RegisterBroker(
         request.broker_id,
         request.incarnation_id,
-        {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in request.listeners},
+        endpoints_of(request.listeners),
         request.rack,
-        {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features},
+        features_of(request.features),
         request.log_dirs,
         request.cluster_id,
-        request.previous_broker_epoch if context.version >= TELLS_CLEAN_STOP else None,
+        request.previous_broker_epoch,
     )
     return submit(command, CONTROLLER_TIMEOUT_MS, _answer, context)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....protocol.messages.controller_registration import Request, Response
 from ...cluster.controller.common import Item
 from ...cluster.controller.register_controller import RegisterController
-from ...cluster.image import Endpoint
+from ...cluster.image import endpoints_of, features_of
 from ...purgatory import Pending
 from .._context import Context
 from ..topics import CONTROLLER_TIMEOUT_MS, submit
@@ -15,8 +15,8 @@ def handle(request: Request, context: Context) -> Pending:
     command = RegisterController(
         request.controller_id,
         request.incarnation_id,
-        {each.name: Endpoint(each.host, each.port, each.security_protocol) for each in request.listeners},
-        {each.name: (each.min_supported_version, each.max_supported_version) for each in request.features},
+        endpoints_of(request.listeners),
+        features_of(request.features),
     )
     return submit(command, CONTROLLER_TIMEOUT_MS, _answer, context)
 

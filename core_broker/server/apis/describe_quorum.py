@@ -6,6 +6,8 @@ their listeners: there is none for controllers alone. Nothing but `__cluster_met
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.describe_quorum import (
     Listener,
@@ -17,7 +19,7 @@ from ....protocol.messages.describe_quorum import (
     TopicData,
 )
 from ...cluster.controller.common import default_message
-from ...cluster.controller.quorum import Quorum, Replica
+from ...cluster.raft_leader import Progress
 from ...cluster.topic_names import CLUSTER_METADATA
 from .._context import Context
 
@@ -32,23 +34,24 @@ def handle(request: Request, context: Context) -> Response:
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if asked != [(CLUSTER_METADATA, [0])]:
         return Response(error_message="", topics=[_unknown(topic, indexes) for topic, indexes in asked])
-    quorum = context.services.controller.quorum
+    quorum = context.services.quorum
     if quorum.leader_id != context.services.node_id:
         row = PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=NOT_LEADER)
         return Response(error_message="", topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[row])])
+    voters, observers = quorum.progress
     partition = PartitionData(
         partition_index=0,
         error_message="",
         leader_id=quorum.leader_id,
-        leader_epoch=quorum.leader_epoch,
+        leader_epoch=quorum.epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=[_replica(each, context.version) for each in quorum.voters],
-        observers=[_replica(each, context.version) for each in quorum.observers],
+        current_voters=_replicas(voters.values(), context),
+        observers=_replicas(observers.values(), context),
     )
     return Response(
         error_message="",
         topics=[TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-        nodes=_nodes(quorum, context) if context.version >= NODES_SINCE else [],
+        nodes=_nodes(context) if context.version >= NODES_SINCE else [],
     )
 
 
@@ -60,24 +63,37 @@ def _unknown(topic: str, indexes: list[int]) -> TopicData:
     return TopicData(topic_name=topic, partitions=rows)
 
 
-def _replica(replica: Replica, version: int) -> ReplicaState:
-    return ReplicaState(
-        replica_id=replica.node_id,
-        replica_directory_id=replica.directory_id if version >= NODES_SINCE else bytes(16),
-        log_end_offset=replica.log_end_offset,
-        last_fetch_timestamp=replica.fetched_ms,
-        last_caught_up_timestamp=replica.caught_up_ms,
+def _replicas(found: Iterable[Progress], context: Context) -> list[ReplicaState]:
+    return [_replica(each, context) for each in sorted(found, key=lambda each: each.key)]
+
+
+def _replica(progress: Progress, context: Context) -> ReplicaState:
+    """Times are wall times, -1 if there was none; those of this node, the leader, are now."""
+    quorum = context.services.quorum
+    wall_ms, now_ms = context.services.runtime.wall_ms(), quorum.now_ms()
+    row = ReplicaState(
+        replica_id=progress.key.id,
+        replica_directory_id=progress.key.directory_id if context.version >= NODES_SINCE else bytes(16),
     )
+    if row.replica_id == quorum.member.key.id:
+        row.log_end_offset = quorum.log.next_offset
+        row.last_fetch_timestamp = row.last_caught_up_timestamp = wall_ms
+    else:
+        row.log_end_offset = progress.end_offset
+        row.last_fetch_timestamp, row.last_caught_up_timestamp = (
+            -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
+        )
+    return row
 
 
-def _nodes(quorum: Quorum, context: Context) -> list[Node]:
-    """The voters by their endpoints. A broker alone has those of its listeners for controllers, or of all others."""
+def _nodes(context: Context) -> list[Node]:
+    """The voters by their endpoints. A broker alone that has none for controllers has those of all its listeners."""
+    services = context.services
     nodes = []
-    for node_id, endpoints in quorum.endpoints:
-        told = endpoints or context.services.own_controllers
-        listeners = [Listener(name=name, host=host, port=port) for name, host, port in told]
-        broker = context.services.image.brokers.get(node_id)
+    for voter in services.quorum.voters.voters:
+        listeners = [Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints]
+        broker = services.image.brokers.get(voter.key.id)
         if not listeners and broker is not None:
             listeners = [Listener(name=n, host=each.host, port=each.port) for n, each in broker.endpoints.items()]
-        nodes.append(Node(node_id=node_id, listeners=listeners))
+        nodes.append(Node(node_id=voter.key.id, listeners=listeners))
     return nodes

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from isthmus.core_broker.cluster.controller import BrokerHeartbeat
+from isthmus.core_broker.cluster.controller import Balanced, BalanceLeaders, BrokerHeartbeat
 from isthmus.core_broker.cluster.controller.watch import Watch
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
@@ -120,3 +120,20 @@ async def test_a_watch_that_was_stopped_fences_nobody(sim: Simulation, /) -> Non
     cluster.watch.stop()
     await asyncio.sleep(20)
     assert cluster.fenced() == []
+
+
+@run_by(run_checked)
+async def test_what_an_earlier_term_asked_for_is_not_asked_for_twice_from_then_on(sim: Simulation, /) -> None:
+    cluster = Watched(leader_imbalance_check_interval_seconds="10")
+    cluster.change(index=1, leader=1)
+    asked: list[Callable[[Any], None]] = []
+    cluster.watch._submit = lambda command, callback: (
+        asked.append(callback) if isinstance(command, BalanceLeaders) else None
+    )
+    await asyncio.sleep(11)
+    [earlier] = asked
+    cluster.watch.start()
+    earlier(Balanced())
+    await asyncio.sleep(11)
+    assert len(asked) == 2
+    cluster.watch.stop()

@@ -69,7 +69,7 @@ class Nodes:
         self.leader = (1, f"active:{CONTROLLER_PORT}")
         edge = await self.start("edge", 2)
         services = edge.broker._server.services
-        local = LocalController("CONTROLLER")
+        local = LocalController()
         local.services = services
         channel = ControllerChannel("test", 2, lambda: self.leader, local)
         services.channel = channel

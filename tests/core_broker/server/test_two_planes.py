@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from isthmus.client.connection import Connection, connect
 from isthmus.core_broker.cluster.features import SUPPORTED
 from isthmus.core_broker.server.dispatch import SERVED, SERVED_BY_CONTROLLERS
-from isthmus.protocol.messages import api_versions, metadata
+from isthmus.protocol.errors import ErrorCode
+from isthmus.protocol.messages import api_versions, create_topics, metadata
 from tests.simulation.product import BrokerHost
 from tests.simulation.runner import Simulation, run_checked
 
@@ -71,3 +73,27 @@ def test_only_the_broker_s_listeners_are_told_to_clients() -> None:
         assert [(each.host, each.port) for each in answer.brokers] == [("broker", 9092)]
 
     on_a_node(work)
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS])
+def test_a_controller_whose_log_has_failed_says_so_at_once(options: dict[str, str]) -> None:
+    """With a listener of its own, too, by which others could reach it."""
+
+    async def main(sim: Simulation) -> None:
+        host = BrokerHost(sim, "broker", options)
+        await host.start()
+
+        async def asks() -> None:
+            client = await connect("broker:9092", "test", 5_000)
+            host.machine.disk.fail("sync", errno.EIO, containing="__cluster_metadata")
+            for name in ("under-way", "later"):
+                topic = create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                request = create_topics.Request(topics=[topic], timeout_ms=30_000)
+                answer = await client.request(create_topics.API, request, 60_000)
+                assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert "the metadata log cannot be written" in answer.topics[0].error_message
+            client.close()
+
+        await sim.machine("client").start().outcome(asks())
+
+    run_checked(main)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from isthmus.core_broker.auto_creation import AutoCreation
 from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
@@ -60,6 +61,7 @@ class Serving:
             config=self.config, runtime=self.runtime, image=self.image, controller=self.controller,
             replicas=self.replicas, groups=SimpleNamespace(), purgatory=Purgatory(100),  # type: ignore[arg-type]
             producer_ids=SimpleNamespace(),  # type: ignore[arg-type]
+            creation=AutoCreation(self.controller, self.config, None),
             fetch_sessions=FetchSessions(
                 self.config["max.incremental.fetch.session.cache.slots"],
                 self.config["max.incremental.fetch.session.partitions"],
