@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from integration_tests.peers.peers import free_ports
+from integration_tests.peers.peers import free_ports, quorum_leader
 
 ROOT = Path(__file__).resolve().parents[1]
 START_TIMEOUT_S = 20.0
@@ -184,6 +184,14 @@ class BrokerCluster:
         for each in begun:
             each.wait()
         return self
+
+    def controller(self) -> int:
+        """Node id of the active controller, as the first broker that answers tells; -1 while there is none."""
+        for each in self.brokers.values():
+            with contextlib.suppress(OSError):
+                if each.alive():
+                    return quorum_leader(each.port)
+        return -1
 
     def kill(self) -> None:
         for each in self.brokers.values():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from integration_tests.brokers import BrokerProcess
+from integration_tests.waiting import until
 
 PARTITIONS = 150
 TIMEOUT_S = 30
@@ -61,13 +61,6 @@ def directories(broker: BrokerProcess, topic: str) -> tuple[int, int]:
     return len(names) - doomed, doomed
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("end", [None, "stop", "kill"])
 def test_files_go_when_the_delay_is_over_whatever_comes_between(broker: BrokerProcess, end: str | None) -> None:
     fill(broker, "gone")
@@ -80,8 +73,8 @@ def test_files_go_when_the_delay_is_over_whatever_comes_between(broker: BrokerPr
         broker.start()
     assert directories(broker, "gone") == (PARTITIONS, PARTITIONS)
     set_delay(broker, 0)
-    until(lambda: directories(broker, "gone") == (PARTITIONS, 0))
+    until(lambda: directories(broker, "gone") == (PARTITIONS, 0), "the doomed files are gone", TIMEOUT_S)
     assert directories(broker, "kept") == (PARTITIONS, 0)
     delete(broker, "gone")
-    until(lambda: directories(broker, "gone") == (0, 0))
+    until(lambda: directories(broker, "gone") == (0, 0), "all files are gone", TIMEOUT_S)
     assert "ERROR" not in broker.log

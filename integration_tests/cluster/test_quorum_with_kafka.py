@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from integration_tests.mirror.workers import until
 from integration_tests.peers.peers import Cluster, free_ports
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
@@ -98,17 +99,6 @@ def controller_port(node: Any) -> int:
     return int(node.properties["listeners"].rpartition(":")[2])
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    async def wait() -> None:
-        while not condition():
-            await asyncio.sleep(0.05)
-
-    try:
-        await asyncio.wait_for(wait(), WITHIN_S)
-    except TimeoutError:
-        raise AssertionError(f"not within {WITHIN_S} s: {what}") from None
-
-
 def batches_in(folder: Path) -> list[tuple[int, bytes]]:
     """(base offset, bytes) of each batch of a metadata log's files."""
     found = []
@@ -128,18 +118,20 @@ def test_voter_of_ours_among_kafkas(tmp_path: Path) -> None:
     async def history() -> int:
         """Returns the high watermark at the end."""
         async with member(tmp_path / "ours", made, cluster_id, ports[4]) as ours:
-            await until(lambda: ours.leader_id in (1, 2), "one of Kafka's leads")
-            await until(lambda: ours.high_watermark > 20, "it copies what Kafka's controller decides")
+            await until(lambda: ours.leader_id in (1, 2), "one of Kafka's leads", WITHIN_S)
+            await until(lambda: ours.high_watermark > 20, "it copies what Kafka's controller decides", WITHIN_S)
             leader = next(node for node in made.nodes if node.id == ours.leader_id)
             first = ours.epoch
             leader.kill()
             with mock.patch.object(Raft, "_may_vote", lambda *_: False):  # else it would vote for Kafka's other one
                 # What begins its epoch is committed only if Kafka's node fetches from it.
-                await until(lambda: ours.is_leader and ours.epoch > first, "Kafka's votes for ours, and follows it")
+                await until(
+                    lambda: ours.is_leader and ours.epoch > first, "Kafka's votes for ours, and follows it", WITHIN_S
+                )
             end, second = ours.high_watermark, ours.epoch
             await ours.resign()
-            await until(lambda: ours.leader_id in (1, 2) and ours.epoch > second, "Kafka's leads again")
-            await until(lambda: ours.high_watermark > end, "it follows Kafka's")
+            await until(lambda: ours.leader_id in (1, 2) and ours.epoch > second, "Kafka's leads again", WITHIN_S)
+            await until(lambda: ours.high_watermark > end, "it follows Kafka's", WITHIN_S)
             return end
 
     try:

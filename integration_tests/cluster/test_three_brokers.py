@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import BrokerCluster, running_cluster
+from integration_tests.waiting import until
 
 TOPIC = "events"
 BEFORE, AFTER = 300, 600  # records acknowledged before the fault, and in all
@@ -47,14 +47,6 @@ FAULTS: dict[str, Fault] = {
     "the leader hangs": pause_leader,
     "the leader is stopped": stop_leader,
 }
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; AssertionError naming `what` when it does not come in time."""
-    deadline = time.monotonic() + SETTLE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {SETTLE_S} s: {what}"
-        time.sleep(0.05)
 
 
 class Sending:
@@ -104,16 +96,6 @@ def leader_of(admin: AdminClient) -> int:
     return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].leader
 
 
-def controller_of(cluster: BrokerCluster) -> int:
-    """The active controller, as the brokers' logs tell: the last that said so."""
-    said = {}
-    for number, broker in cluster.brokers.items():
-        for line in broker.log.splitlines():
-            if " leads the metadata quorum in epoch " in line:
-                said[int(line.rsplit(" ", 1)[1])] = number
-    return said[max(said)]
-
-
 def read_all(bootstrap: str, count: int) -> list[bytes]:
     consumer = Consumer(
         {
@@ -142,15 +124,15 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
         topic = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([topic])[TOPIC].result(20)
         sending = Sending(cluster.bootstrap)
-        until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before the fault")
-        leader, controller = leader_of(admin), controller_of(cluster)
+        until(lambda: len(sending.acked) >= BEFORE, "records are acknowledged before the fault", SETTLE_S)
+        leader, controller = leader_of(admin), cluster.controller()
         FAULTS[name](cluster, leader, controller)
         dead = controller if name == "the controller is killed" else leader
-        until(lambda: len(sending.acked) >= AFTER, "records are acknowledged after the fault")
+        until(lambda: len(sending.acked) >= AFTER, "records are acknowledged after the fault", SETTLE_S)
         if dead == controller:
-            until(lambda: controller_of(cluster) != controller, "another controller is elected")
+            until(lambda: cluster.controller() not in (-1, controller), "another controller is elected", SETTLE_S)
         if dead == leader:
-            until(lambda: leader_of(admin) not in (-1, leader), "another leader is elected")
+            until(lambda: leader_of(admin) not in (-1, leader), "another leader is elected", SETTLE_S)
         cluster.brokers[dead].signal(signal.SIGCONT)
         cluster.start()
         sending.end()
@@ -160,7 +142,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, name: str) -> None:
         assert offsets == sorted(dict.fromkeys(offsets))
         found = read_all(cluster.bootstrap, len(sending.acked))
         assert found == [str(number).encode() for number in range(len(sending.acked))]
-        until(lambda: len(set(copies(cluster))) == 1, "all replicas have the same bytes")
+        until(lambda: len(set(copies(cluster))) == 1, "all replicas have the same bytes", SETTLE_S)
 
 
 def copies(cluster: BrokerCluster) -> list[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from integration_tests.console.commands import error, isthmus, left_behind, said
+from integration_tests.waiting import until
 
 TOPOLOGY = """\
 name: three
@@ -29,7 +29,7 @@ mirrors:
   - {name: here-there, source: here, target: there, topics: [orders]}
 """
 BROKERS = ["here-broker-1", "here-broker-2", "here-broker-3"]
-WAIT_S = 30.0
+STATUS = ("cluster", "status", "-b", "here")
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +51,16 @@ def asked(folder: Path, *arguments: str) -> Any:
     return json.loads(said(isthmus(*arguments, "--json", folder=folder)))
 
 
-def until(folder: Path, holds: Callable[[Any], bool], *arguments: str) -> Any:
-    """The command's answer once it holds."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds(answer := asked(folder, *arguments)):
-        assert time.monotonic() < deadline, answer
-    return answer
+def status_once(folder: Path, holds: Callable[[Any], bool]) -> Any:
+    """What `cluster status` says, once that holds."""
+    answer: Any = None
+
+    def look() -> Any:
+        nonlocal answer
+        answer = asked(folder, *STATUS)
+        return holds(answer) and answer
+
+    return until(look, lambda: answer)
 
 
 def test_each_broker_is_told_with_its_node_id(running: Path) -> None:
@@ -69,7 +73,7 @@ def test_each_broker_is_told_with_its_node_id(running: Path) -> None:
 
 
 def test_a_cluster_tells_its_brokers_quorum_and_topics(running: Path) -> None:
-    found = until(running, lambda found: not found["under_replicated"], "cluster", "status", "-b", "here")
+    found = status_once(running, lambda found: not found["under_replicated"])
     assert [(row["broker_id"], row["state"], row["rack"]) for row in found["brokers"]] == [
         (1, "active", "a"), (2, "active", "b"), (3, "active", "c"),
     ]  # fmt: skip
@@ -87,16 +91,15 @@ def test_what_is_not_in_sync_is_told_with_the_reason(running: Path) -> None:
     [pid] = [row["pid"] for row in asked(running, "status") if row["process"] == "here-broker-3"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        command = ("cluster", "status", "-b", "here")
-        found = until(running, lambda found: len(found["under_replicated"]) >= 6 and not found["offline"][1:], *command)
+        found = status_once(running, lambda found: len(found["under_replicated"]) >= 6 and not found["offline"][1:])
         assert {row["broker_id"]: row["state"] for row in found["brokers"]}[3] == "fenced"
         reasons = {row["reason"] for row in found["under_replicated"]}
         assert reasons == {"broker 3 is fenced: it is down, or the controller does not hear of it"}
-        text = said(isthmus(*command, folder=running))
+        text = said(isthmus(*STATUS, folder=running))
         assert "3 brokers, 1 of them not active" in text and "\nunder-replicated\n" in text
     finally:
         os.kill(pid, signal.SIGCONT)
-    until(running, lambda found: not found["under_replicated"] and not found["offline"], *command)
+    status_once(running, lambda found: not found["under_replicated"] and not found["offline"])
 
 
 def test_partitions_move_and_a_broker_is_drained(running: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,16 @@ async def clients(*addresses: str) -> Any:
             await client.close()
 
 
-async def until(look: Callable[[], Awaitable[Any]], what: str, timeout_s: float = 30.0) -> Any:
-    """The first true answer of `look`."""
+async def until(look: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+    """The first true answer of `look`, which may be async, while other work of the loop goes on."""
     deadline = time.monotonic() + timeout_s
     said: Any = None
     while time.monotonic() < deadline:
         try:
-            if said := await look():
+            said = look()
+            if inspect.isawaitable(said):
+                said = await said
+            if said:
                 return said
         except AssertionError as error:
             said = error

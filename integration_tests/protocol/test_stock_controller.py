@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from integration_tests.differential.wire import Connection
 from integration_tests.peers.peers import Cluster, cluster, java_command
+from integration_tests.waiting import until
 from isthmus.protocol import records as batches
 from isthmus.protocol.errors import ErrorCode
 from isthmus.protocol.header import RequestHeader, decode_response_header, frame_request
@@ -210,9 +210,9 @@ def records_of(data: bytes) -> list[tuple[bool, Any]]:
 def test_a_snapshot_is_fetched_and_read() -> None:
     with cluster(properties={"metadata.log.max.record.bytes.between.snapshots": 1}, heap="400m") as node:
         ask = connected(node).ask
-        deadline = time.monotonic() + SNAPSHOT_WITHIN_S
-        while (found := ask(fetching(), 18).responses[0].partitions[0].snapshot_id) is None:
-            assert time.monotonic() < deadline, "no snapshot"
+        found = until(
+            lambda: ask(fetching(), 18).responses[0].partitions[0].snapshot_id, "a snapshot", SNAPSHOT_WITHIN_S
+        )
         wanted = fetch_snapshot.SnapshotId(end_offset=found.end_offset, epoch=found.epoch)
         partition = fetch_snapshot.PartitionSnapshotRequest(current_leader_epoch=EPOCH, snapshot_id=wanted)
         topic = fetch_snapshot.TopicSnapshotRequest(name=TOPIC, partitions=[partition])
