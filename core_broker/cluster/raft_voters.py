@@ -8,7 +8,7 @@ The voters in force are those of the last record in the log, committed or not. W
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NO_DIRECTORY = bytes(16)
@@ -67,10 +67,6 @@ class VoterSet:
     @property
     def ids(self) -> list[int]:
         return [voter.key.id for voter in self.voters]
-
-    @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
 
     def get(self, node_id: int) -> Voter | None:
         for voter in self.voters:
@@ -171,6 +167,3 @@ class VoterHistory:
     def reset(self, changes: Iterable[VoterChange]) -> None:
         """The log was replaced by a snapshot, whose header has these."""
         self._changes = tuple(changes)
-
-    def copy(self) -> VoterHistory:
-        return replace(self)

@@ -97,21 +97,26 @@ def copy_of(node: RaftNode) -> RaftNode:
     other = Raft.__new__(Raft)
     for name in RAFT_FIELDS:
         setattr(other, name, getattr(raft, name))
-    other.log, other.voters, other._links = made.log, raft.voters.copy(), raft._links.copy()
+    other.log, other.voters, other._links = made.log, copy(raft.voters), copy_of_links(raft._links)
     other._effects = []
     role: Any = copy(raft.role)
     match role:
         case Prospective() | Candidate():
             role.votes = Votes(dict(role.votes.granted), dict(role.votes.unreachable))
         case Leader():
-            role.voters = {node_id: each.copy() for node_id, each in role.voters.items()}
-            role.observers = {key: each.copy() for key, each in role.observers.items()}
+            role.voters = {node_id: copy(each) for node_id, each in role.voters.items()}
+            role.observers = {key: copy(each) for key, each in role.observers.items()}
             role.fetching, role.held = dict(role.fetching), dict(role.held)
         case Resigned():
             role.unacknowledged = dict(role.unacknowledged)
     other.role = role
     made.raft = other
     return made
+
+
+def copy_of_links(links: Links) -> Links:
+    links_by_node = {node_id: copy(each) for node_id, each in links._links.items()}
+    return replace(links, _sent=dict(links._sent), _links=links_by_node)
 
 
 def node_key(node: RaftNode) -> Any:
