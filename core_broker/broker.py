@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..client.connection import host_and_port
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
@@ -46,7 +47,7 @@ from .server._route import Route
 from .server.cold_sends import ColdSends
 from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
-from .server.listener import ListenError, Server, host_and_port, parse_address
+from .server.listener import ListenError, Server, parse_address
 from .server.local_controller import LocalController
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds

@@ -34,7 +34,7 @@ from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_log import MetadataLog, voters_record
 from .metadata_replay import Fold, replace_image
 from .quorum_peers import Peers
-from .quorum_wire import FEATURES_VERSION, PRE_VOTE_VERSION, Invalid, QuorumWire
+from .quorum_wire import Invalid, QuorumWire, least_version
 from .raft import Raft, RaftOptions
 from .raft_leader import Leader, Progress
 from .raft_voters import Endpoint, Endpoints, ReplicaKey, Voter, VoterSet
@@ -656,12 +656,7 @@ class MetadataQuorum:
             assert self._peers is not None
             node = next((each for each in send.endpoints if each.listener == self.member.listener), send.endpoints[0])
             api, message = self._wire.sent(send.request)
-            least = 0
-            if isinstance(send.request, m.Vote) and send.request.pre_vote:
-                least = PRE_VOTE_VERSION
-            elif isinstance(send.request, m.ProbeVoter):
-                least = FEATURES_VERSION
-            answer = await self._peers.request(node, api, message, timeout_ms, least)
+            answer = await self._peers.request(node, api, message, timeout_ms, least_version(send.request))
             event = m.Answered(self.now_ms(), send.id, self._wire.answer(send.request, answer))
         except UnsupportedVersion as error:
             logger.warning("%s", error)

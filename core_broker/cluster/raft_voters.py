@@ -7,9 +7,9 @@ The voters in force are those of the last record in the log, committed or not. W
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 NO_DIRECTORY = bytes(16)
 KRAFT_VERSIONS = (0, 1)  # the lowest and the highest kraft.version that this software supports
@@ -40,6 +40,17 @@ class Endpoint(NamedTuple):
 
 
 Endpoints = tuple[Endpoint, ...]
+T = TypeVar("T")
+
+
+def endpoints_of(found: Iterable[Any]) -> Endpoints:
+    """Of a message or a record: all have name, host and port."""
+    return tuple(Endpoint(each.name, each.host, each.port) for each in found)
+
+
+def listed(endpoints: Endpoints, kind: Callable[..., T]) -> list[T]:
+    """For a message or a record, whose endpoints are of this kind."""
+    return [kind(name=name, host=host, port=port) for name, host, port in endpoints]
 
 
 @dataclass(slots=True, frozen=True)

@@ -73,7 +73,7 @@ class Controller:
     def _replica(self, progress: Progress) -> Replica:
         key, wall_ms, now_ms = progress.key, self.runtime.wall_ms(), self.metadata.now_ms()
         if key.id == self.metadata.member.key.id:
-            return Replica(key.id, key.directory_id, self.log.next_offset, wall_ms, wall_ms)
+            return Replica(key.id, key.directory_id, self.log.end_offset, wall_ms, wall_ms)
         fetched_ms, caught_up_ms = (
             -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
         )
@@ -193,7 +193,7 @@ class Controller:
             return command.fail(self.failure)
         if not self.metadata.is_leader:
             return command.fail(self.metadata.not_leader())
-        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.watch.sessions, now_ms())
+        view = View(self.image, self.config, self.runtime, self.log.end_offset, self.watch.sessions, now_ms())
         try:
             decision = command.decide(view)
         except KafkaError as error:
