@@ -26,11 +26,11 @@ from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .cluster.partition_image import PartitionImage
-from .cluster.quorum import Member, MetadataQuorum, alone
-from .cluster.quorum_peers import ConnectionPeers
-from .cluster.raft import RaftOptions
-from .cluster.raft_voters import Endpoint as QuorumEndpoint
-from .cluster.raft_voters import ReplicaKey, Voter, VoterSet
+from .cluster.quorum.peers import ConnectionPeers
+from .cluster.quorum.quorum import Member, MetadataQuorum, alone
+from .cluster.raft.raft import RaftOptions
+from .cluster.raft.voters import Endpoint as QuorumEndpoint
+from .cluster.raft.voters import ReplicaKey, Voter, VoterSet
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .controller_channel import ControllerChannel
 from .coordinators.groups import GroupCoordinator

@@ -1,6 +1,6 @@
 """`__cluster_metadata-0`: the log of the cluster's metadata, one batch for each decision, with its snapshots.
 
-The quorum (quorum.py, raft.py) decides what is in it. Here it is opened, written, read, cut off and replaced by
+The quorum (quorum/, raft/) decides what is in it. Here it is opened, written, read, cut off and replaced by
 snapshots. Records are applied to an image only when they are committed.
 
 If a sync failed for lack of disk space, the log is opened again when there is some, as a start does: then a copy of all
@@ -27,8 +27,8 @@ from ..storage.startup.opening import open_log
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
 from .metadata_snapshot import encoded, framed, offset_and_epoch, remove_older, snapshot_name, snapshots
-from .raft_messages import OffsetAndEpoch
-from .raft_voters import ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet, endpoints_of, listed
+from .raft.messages import OffsetAndEpoch
+from .raft.voters import ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet, endpoints_of, listed
 from .topic_names import CLUSTER_METADATA
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"

@@ -19,8 +19,8 @@ from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
-from ..quorum import MetadataQuorum, React
-from ..raft_leader import Progress
+from ..quorum.quorum import MetadataQuorum, React
+from ..raft.leader import Progress
 from .common import Command, View
 from .quorum import Quorum, Replica
 from .watch import Watch, now_ms

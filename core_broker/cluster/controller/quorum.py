@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..raft_voters import Endpoints
+from ..raft.voters import Endpoints
 
 
 @dataclass(slots=True, frozen=True)

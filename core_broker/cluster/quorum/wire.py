@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...client.connection import introduction
-from ...protocol.errors import ErrorCode
-from ...protocol.messages import (
+from ....client.connection import introduction
+from ....protocol.errors import ErrorCode
+from ....protocol.messages import (
     add_raft_voter,
     api_versions,
     begin_quorum_epoch,
@@ -22,12 +22,12 @@ from ...protocol.messages import (
     update_raft_voter,
     vote,
 )
-from ...protocol.schema import Api
-from . import raft_messages as m
-from .features import KRAFT_VERSION
-from .raft_messages import NO_NODE, UNKNOWN, OffsetAndEpoch
-from .raft_voters import KRAFT_VERSIONS, Endpoint, Endpoints, ReplicaKey, Voter, endpoints_of, listed
-from .topic_names import CLUSTER_METADATA
+from ....protocol.schema import Api
+from ..features import KRAFT_VERSION
+from ..raft import messages as m
+from ..raft.messages import NO_NODE, UNKNOWN, OffsetAndEpoch
+from ..raft.voters import KRAFT_VERSIONS, Endpoint, Endpoints, ReplicaKey, Voter, endpoints_of, listed
+from ..topic_names import CLUSTER_METADATA
 
 TOPIC_ID = bytes(15) + b"\x01"  # of the metadata's topic, always
 PRE_VOTE_VERSION = 2

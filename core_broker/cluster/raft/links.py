@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .raft_messages import Request
+from .messages import Request
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .raft_messages import AddVoter, Fetch, RemoveVoter, UpdateVoter
-from .raft_voters import ReplicaKey, VoterSet
+from .messages import AddVoter, Fetch, RemoveVoter, UpdateVoter
+from .voters import ReplicaKey, VoterSet
 
 CHECK_QUORUM_FACTOR = 1.5  # of the fetch timeout, as in Kafka
 OBSERVER_TIMEOUT_MS = 300_000  # after which an observer that does not fetch is forgotten

@@ -1,6 +1,6 @@
 """Explores all histories of a small quorum, breadth first: the step function itself, in every order of events.
 
-    python -m tests.core_broker.cluster.raft_model [--epochs 2] [--values 2] [--crashes 1] [--losses 1] ...
+    python -m tests.core_broker.cluster.raft.model [--epochs 2] [--values 2] [--crashes 1] [--losses 1] ...
 
 A state is what the nodes have in memory and on disk, and the messages under way. From each, every possible event is
 tried: a message arrives or is lost, a node stands for election, a leader decides, a log is flushed, a leader gives up,
@@ -26,14 +26,14 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from isthmus.core_broker.cluster import raft_messages as m
-from isthmus.core_broker.cluster.raft import Raft, RaftOptions
-from isthmus.core_broker.cluster.raft_leader import Leader
-from isthmus.core_broker.cluster.raft_links import Links
-from isthmus.core_broker.cluster.raft_roles import Candidate, Follower, Prospective, Resigned, Votes
+from isthmus.core_broker.cluster.raft import messages as m
+from isthmus.core_broker.cluster.raft.leader import Leader
+from isthmus.core_broker.cluster.raft.links import Links
+from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
+from isthmus.core_broker.cluster.raft.roles import Candidate, Follower, Prospective, Resigned, Votes
 from isthmus.protocol.errors import ErrorCode
 
-from .raft_node import Message, RaftNode, Record, key_of, static_voters
+from .node import Message, RaftNode, Record, key_of, static_voters
 
 OPTIONS = RaftOptions(retry_backoff_ms=0)
 
@@ -412,7 +412,7 @@ def way_to(seen: dict[int, tuple[int, str]], key: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.core_broker.cluster.raft_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.core_broker.cluster.raft.model", description=__doc__)
     for each in fields(Bounds):
         parser.add_argument(f"--{each.name}", type=int, default=each.default)
     parser.add_argument("--states", type=int, help="stop after so many (default: all)")

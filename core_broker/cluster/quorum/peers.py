@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from ...client.connection import Connection, close_all, connect, host_and_port
-from ...client.errors import ConnectionLost, RequestTimeout, UnsupportedVersion
-from ...protocol.messages import fetch, fetch_snapshot
-from ...protocol.schema import Api
-from .raft_voters import Endpoint
+from ....client.connection import Connection, close_all, connect, host_and_port
+from ....client.errors import ConnectionLost, RequestTimeout, UnsupportedVersion
+from ....protocol.messages import fetch, fetch_snapshot
+from ....protocol.schema import Api
+from ..raft.voters import Endpoint
 
 FETCHES = (fetch.API.key, fetch_snapshot.API.key)
 

@@ -1,7 +1,7 @@
 """The metadata quorum: Raft in which followers fetch, as in Kafka's KRaft (KIP-595, 853, 996), as a step function.
 
 `Raft.step(event)` takes one event and returns what to do, in order. There is no I/O, no clock and no task here: events
-carry the time, and `deadline_ms` says when the next `Tick` is due. The host (`quorum.py`) carries out all effects of a
+carry the time, and `deadline_ms` says when the next `Tick` is due. The host (`quorum/`) carries out all effects of a
 step before the next step, so that `log` is always as the effects left it; only the flush of what was appended may end
 later, and is told by `LogChanged`.
 
@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...protocol.errors import ErrorCode
-from . import raft_changes as changes
-from . import raft_messages as m
-from .raft_leader import CHECK_QUORUM_FACTOR, HeldFetch, Leader, PendingChange
-from .raft_links import Links
-from .raft_log import LogView, check_position, end_of, has_all_of, truncation_offset
-from .raft_messages import NO_NODE, UNKNOWN, OffsetAndEpoch
-from .raft_roles import Candidate, Follower, Prospective, Resigned, Role, Unattached, Votes
-from .raft_voters import BEFORE_LOG, Endpoints, ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet
+from ....protocol.errors import ErrorCode
+from . import changes
+from . import messages as m
+from .leader import CHECK_QUORUM_FACTOR, HeldFetch, Leader, PendingChange
+from .links import Links
+from .log_view import LogView, check_position, end_of, has_all_of, truncation_offset
+from .messages import NO_NODE, UNKNOWN, OffsetAndEpoch
+from .roles import Candidate, Follower, Prospective, Resigned, Role, Unattached, Votes
+from .voters import BEFORE_LOG, Endpoints, ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet
 
 MAX_BACKOFF_DOUBLINGS = 20
 BACKOFF_BASE_MS = 100
@@ -89,7 +89,7 @@ class Raft:
     leader_id: int = NO_NODE
     leader_endpoints: Endpoints = ()
     voted: ReplicaKey | None = None
-    high_watermark: int | None = None  # a new leader does not know it, see raft_leader.py
+    high_watermark: int | None = None  # a new leader does not know it, see leader.py
     role: Role = field(default_factory=lambda: Unattached(None))
     is_stopping: bool = False
 
@@ -902,7 +902,7 @@ class Raft:
             self._do(m.Send(request_id, node_id, endpoints, request))
         return request_id
 
-    # --- Changes of the voters (KIP-853): raft_changes.py decides them ------------------------------------------------
+    # --- Changes of the voters (KIP-853): changes.py decides them -----------------------------------------------------
 
     def _own_change(self) -> m.Request | None:
         """What a follower asks of the leader for itself: to correct its endpoints, or to make it a voter."""

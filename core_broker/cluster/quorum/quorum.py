@@ -1,4 +1,4 @@
-"""The I/O of the metadata quorum: carries out what `raft.py` decides, and gives the image what is committed.
+"""The I/O of the metadata quorum: carries out what `raft/` decides, and gives the image what is committed.
 
 One event is taken at a time, and all effects of its step are carried out before the next one is taken. What waits for
 the disk (the state file, a truncation, a snapshot) holds up later events. A flush of what was appended does not: its
@@ -21,23 +21,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ...client.errors import ClientError, ConnectionLost, RequestTimeout, UnsupportedVersion
-from ...protocol.errors import DecodeError, ErrorCode, KafkaError
-from ...protocol.messages import control_records
-from ...protocol.records import CorruptBatch
-from ...runtime import Runtime
-from ..purgatory import Pending
-from ..storage.disk.errors import StorageError
-from . import quorum_state
-from . import raft_messages as m
-from .image import Delta, InconsistentRecord, MetadataImage
-from .metadata_log import MetadataLog, voters_record
-from .metadata_replay import Fold, replace_image
-from .quorum_peers import Peers
-from .quorum_wire import Invalid, QuorumWire, least_version
-from .raft import Raft, RaftOptions
-from .raft_leader import Leader, Progress
-from .raft_voters import Endpoint, Endpoints, ReplicaKey, Voter, VoterSet
+from ....client.errors import ClientError, ConnectionLost, RequestTimeout, UnsupportedVersion
+from ....protocol.errors import DecodeError, ErrorCode, KafkaError
+from ....protocol.messages import control_records
+from ....protocol.records import CorruptBatch
+from ....runtime import Runtime
+from ...purgatory import Pending
+from ...storage.disk.errors import StorageError
+from ..image import Delta, InconsistentRecord, MetadataImage
+from ..metadata_log import MetadataLog, voters_record
+from ..metadata_replay import Fold, replace_image
+from ..raft import messages as m
+from ..raft.leader import Leader, Progress
+from ..raft.raft import Raft, RaftOptions
+from ..raft.voters import Endpoint, Endpoints, ReplicaKey, Voter, VoterSet
+from . import state_file
+from .peers import Peers
+from .wire import Invalid, QuorumWire, least_version
 
 FETCH_MAX_BYTES = 1 << 20  # of one answer, by default: controller.quorum.fetch.max.bytes, .fetch.snapshot.max.bytes
 MAX_HELD_REQUESTS = 10_000  # of other nodes, that wait for an answer
@@ -218,7 +218,7 @@ class MetadataQuorum:
         """Start as after a crash."""
         files, directory = self.log.log.files, self.log.log.directory
         try:
-            state = await files.run(quorum_state.read, files, f"{directory}/{quorum_state.QUORUM_STATE}")
+            state = await files.run(state_file.read, files, f"{directory}/{state_file.QUORUM_STATE}")
             voters = self.log.voters(self.member.configured)
         except OSError as error:
             raise StorageError(error, directory, "cannot read") from error
@@ -359,7 +359,7 @@ class MetadataQuorum:
     # --- Requests of other nodes --------------------------------------------------------------------------------------
 
     def handle(self, request: Any) -> Any:
-        """Answer one of the requests that `quorum_wire.py` names: a response, or a Pending if that takes a while."""
+        """Answer one of the requests that `wire.py` names: a response, or a Pending if that takes a while."""
         try:
             asked = self._wire.received(request)
         except Invalid as invalid:
@@ -523,9 +523,9 @@ class MetadataQuorum:
         self._flush_soon()
 
     async def _persist(self, state: m.Persist) -> None:
-        files, path = self.log.log.files, f"{self.log.log.directory}/{quorum_state.QUORUM_STATE}"
+        files, path = self.log.log.files, f"{self.log.log.directory}/{state_file.QUORUM_STATE}"
         try:
-            await files.run(files.write_atomic, path, quorum_state.encode(state))
+            await files.run(files.write_atomic, path, state_file.encode(state))
         except OSError as error:
             raise StorageError(error, path, "cannot write") from error
 
