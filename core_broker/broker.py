@@ -26,8 +26,9 @@ from .cluster.image import Delta, Endpoint, InconsistentRecord, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .cluster.partition_image import PartitionImage
+from .cluster.quorum.member import Member, alone
 from .cluster.quorum.peers import ConnectionPeers
-from .cluster.quorum.quorum import Member, MetadataQuorum, alone
+from .cluster.quorum.quorum import MetadataQuorum
 from .cluster.raft.raft import RaftOptions
 from .cluster.raft.voters import Endpoint as QuorumEndpoint
 from .cluster.raft.voters import ReplicaKey, Voter, VoterSet

@@ -14,8 +14,9 @@ from unittest import mock
 from integration_tests.peers.peers import Cluster, free_ports
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
+from isthmus.core_broker.cluster.quorum.member import Member
 from isthmus.core_broker.cluster.quorum.peers import ConnectionPeers
-from isthmus.core_broker.cluster.quorum.quorum import Member, MetadataQuorum
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
 from isthmus.core_broker.cluster.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from isthmus.core_broker.purgatory import Pending

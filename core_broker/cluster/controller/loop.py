@@ -19,7 +19,8 @@ from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
-from ..quorum.quorum import MetadataQuorum, React
+from ..quorum.applying import React
+from ..quorum.quorum import MetadataQuorum
 from ..raft.leader import Progress
 from .common import Command, View
 from .quorum import Quorum, Replica
@@ -71,11 +72,12 @@ class Controller:
         )
 
     def _replica(self, progress: Progress) -> Replica:
-        key, wall_ms, now_ms = progress.key, self.runtime.wall_ms(), self.metadata.now_ms()
+        key, wall_ms, at_present_ms = progress.key, self.runtime.wall_ms(), int(now_ms())
         if key.id == self.metadata.member.key.id:
             return Replica(key.id, key.directory_id, self.log.end_offset, wall_ms, wall_ms)
         fetched_ms, caught_up_ms = (
-            -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
+            -1 if at_ms < 0 else wall_ms - (at_present_ms - at_ms)
+            for at_ms in (progress.fetched_ms, progress.caught_up_ms)
         )
         return Replica(key.id, key.directory_id, progress.end_offset, fetched_ms, caught_up_ms)
 

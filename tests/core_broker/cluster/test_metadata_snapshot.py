@@ -25,7 +25,8 @@ from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.metadata_replay import Fold, fold_snapshot
 from isthmus.core_broker.cluster.metadata_snapshot import BATCH_RECORDS, encoded, snapshot_name
-from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum, alone
+from isthmus.core_broker.cluster.quorum.member import alone
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import decode_batch, walk
