@@ -83,8 +83,8 @@ test-containers: env  ## the image and whole topologies in Docker; installs and 
 simulate: env  ## more seeds of the simulated cluster: make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --values 2', see raft_model.py
-	$(BIN)/python -m tests.core_broker.cluster.raft_model $(or $(ARGS),--late 0 --epochs 1 --values 1 --losses 0)
+model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --values 2', see raft/model.py
+	$(BIN)/python -m tests.core_broker.cluster.raft.model $(or $(ARGS),--late 0 --epochs 1 --values 1 --losses 0)
 
 mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         """Ask for the broker's versions; uses version 0 with brokers that do not support ours."""
         version = api_versions.API.max_version
         while True:
-            message = api_versions.Request(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+            message = introduction()
             answer = await self.request(api_versions.API, message, timeout_ms, version)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:  # the answer is of version 0
                 theirs = {each.api_key: each.max_version for each in answer.api_keys}
@@ -347,6 +347,16 @@ async def close_all(connections: Collection[Connection]) -> None:
         connection.close()
     if held := [connection.released for connection in connections if not connection.released.done()]:
         await asyncio.wait(held, timeout=CLOSE_TIMEOUT_S)
+
+
+def introduction() -> api_versions.Request:
+    """It asks for the versions, and says which software asks (KIP-511)."""
+    return api_versions.Request(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+
+
+def host_and_port(host: str, port: int) -> str:
+    """An address as `connect` takes it: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def connect(address: str, client_id: str, timeout_ms: float) -> Connection:

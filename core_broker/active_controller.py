@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .cluster.quorum import MetadataQuorum
-from .server.listener import host_and_port
+from ..client.connection import host_and_port
+from .cluster.quorum.quorum import MetadataQuorum
 
 
 class ActiveController:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..client.connection import host_and_port
 from ..protocol.errors import KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
@@ -25,8 +26,8 @@ from .cluster.image import Delta, Endpoint, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
 from .cluster.partition_image import PartitionImage
-from .cluster.quorum import MetadataQuorum
-from .cluster.quorum_peers import ConnectionPeers
+from .cluster.quorum.peers import ConnectionPeers
+from .cluster.quorum.quorum import MetadataQuorum
 from .config import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, ConfigError, without_effect
 from .controller_channel import ControllerChannel
 from .coordinators.groups import GroupCoordinator
@@ -44,7 +45,7 @@ from .server._route import Route
 from .server.cold_sends import ColdSends
 from .server.dispatch import Scope, handler_modules
 from .server.fetch_sessions import FetchSessions
-from .server.listener import Server, host_and_port, parse_address
+from .server.listener import Server, parse_address
 from .server.local_controller import LocalController
 from .server.preparing import Preparing
 from .server.producer_ids import ProducerIds

@@ -100,7 +100,7 @@ async def hand_over(files: Files, data_dir: str, clocks: Runtime) -> list[str]:
             await log.close()
         left_out: list[str] = []
         records = list(_records(files, data_dir, image, identity, left_out))
-        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.next_offset, log.last_epoch, clocks.wall_ms())
+        _replace(files, f"{data_dir}/{DIRECTORY}", records, log.end_offset, log.last_epoch, clocks.wall_ms())
         files.write_atomic(path, render_properties({k: v for k, v in identity.items() if k != FORMAT}))
     except CheckpointError as error:
         raise CannotMove(str(error)) from None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..protocol.primitives import uuid_from_str
-from .cluster.quorum import Member, alone
-from .cluster.raft import RaftOptions
-from .cluster.raft_voters import Endpoint, ReplicaKey, Voter, VoterSet
+from .cluster.quorum.member import Member, alone
+from .cluster.raft.raft import RaftOptions
+from .cluster.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from .config import BrokerConfig
 from .membership import is_alone, servers, voters
 from .server.listener import Listener

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .raft.voters import KRAFT_VERSIONS
+
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 KRAFT_VERSION = "kraft.version"  # its level is in the quorum's control records, not in the metadata
@@ -50,7 +52,7 @@ NONE = (0, 0)  # of a feature that does not work here
 # The lowest and the highest level of each that a member of this software names: what works here.
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     ELR_VERSION: (0, 1),
-    KRAFT_VERSION: (0, 1),
+    KRAFT_VERSION: KRAFT_VERSIONS,
     METADATA_VERSION: (OLDEST, LATEST),
 }
 

@@ -106,7 +106,8 @@ class LinkImage:
 
 @dataclass(slots=True)
 class Delta:
-    """What one apply changed. A topic that was deleted and created again under its name is in both maps.
+    """What one apply changed, as far as anybody reacts to that. A topic that was deleted and created again under its
+    name is in both maps.
 
     `changed`: indexes of new or changed partitions of existing topics, including created topics. Every map keeps the
     order of the records.
@@ -117,16 +118,8 @@ class Delta:
     changed: dict[str, dict[int, None]] = field(default_factory=dict)
     reconfigured: dict[str, None] = field(default_factory=dict)  # topics whose options changed, except new ones
     brokers: dict[int, None] = field(default_factory=dict)
-    controllers: dict[int, None] = field(default_factory=dict)
-    features: dict[str, None] = field(default_factory=dict)
     broker_options: dict[str, None] = field(default_factory=dict)  # broker ids as text, "" for all
     links: dict[str, None] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(
-            self.created or self.deleted or self.changed or self.reconfigured or self.brokers or self.broker_options
-            or self.links or self.controllers or self.features
-        )  # fmt: skip
 
 
 class MetadataImage:
@@ -201,8 +194,6 @@ class MetadataImage:
         delta.created.update(self.topics)
         delta.changed.update({name: dict.fromkeys(topic.partitions) for name, topic in self.topics.items()})
         delta.brokers.update(dict.fromkeys(self.brokers))
-        delta.controllers.update(dict.fromkeys(self.controllers))
-        delta.features.update(dict.fromkeys(self.features))
         delta.broker_options.update(dict.fromkeys(self.broker_configs))
         delta.links.update(dict.fromkeys(self.links))
         return delta
@@ -272,12 +263,10 @@ class MetadataImage:
         self.controllers[record.controller_id] = ControllerInfo(
             record.controller_id, record.incarnation_id, endpoints_of(record.end_points), features_of(record.features)
         )
-        delta.controllers[record.controller_id] = None
 
     def _unregister_controller(self, record: r.UnregisterControllerRecord, delta: Delta) -> None:
         if self.controllers.pop(record.controller_id, None) is None:
             raise InconsistentRecord(f"controller {record.controller_id} leaves, but is not registered")
-        delta.controllers[record.controller_id] = None
 
     def _create_topic(self, record: r.TopicRecord, delta: Delta) -> None:
         if record.name in self.topics or record.topic_id in self.names_by_id:
@@ -372,7 +361,6 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
         else:
             self.features.pop(record.name, None)
-        delta.features[record.name] = None
 
     def _producer_ids(self, record: r.ProducerIdsRecord, delta: Delta) -> None:
         if record.next_producer_id <= self.next_producer_id:

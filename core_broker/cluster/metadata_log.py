@@ -1,6 +1,6 @@
 """`__cluster_metadata-0`: the log of the cluster's metadata, one batch for each decision, with its snapshots.
 
-The quorum (quorum.py, raft.py) decides what is in it. Here it is opened, written, read, cut off and replaced by
+The quorum (quorum/, raft/) decides what is in it. Here it is opened, written, read, cut off and replaced by
 snapshots. Records are applied to an image only when they are committed.
 
 If a sync failed for lack of disk space, the log is opened again when there is some, as a start does: then a copy of all
@@ -27,8 +27,8 @@ from ..storage.startup.opening import open_log
 from .image import Delta, InconsistentRecord, MetadataImage
 from .metadata_replay import Fold, fold_snapshot
 from .metadata_snapshot import encoded, framed, offset_and_epoch, remove_older, snapshot_name, snapshots
-from .raft_messages import OffsetAndEpoch
-from .raft_voters import Endpoint, ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet
+from .raft.messages import OffsetAndEpoch
+from .raft.voters import ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet, endpoints_of, listed
 from .topic_names import CLUSTER_METADATA
 
 DIRECTORY = f"{CLUSTER_METADATA}-0"
@@ -122,10 +122,6 @@ class MetadataLog:
     def is_new(self) -> bool:
         """Whether nothing was ever written to it."""
         return self.end_offset == 0
-
-    @property
-    def next_offset(self) -> int:
-        return self.end_offset
 
     async def format(self, voters: VoterSet) -> None:
         """Note the first voters of a new quorum, as Kafka's `storage format` does: in a snapshot that ends at offset 0.
@@ -366,7 +362,7 @@ def voters_record(voters: VoterSet) -> control_records.VotersRecord:
             control_records.Voter(
                 voter_id=voter.key.id,
                 voter_directory_id=voter.key.directory_id,
-                endpoints=[control_records.VoterEndpoint(name=n, host=h, port=p) for n, h, p in voter.endpoints],
+                endpoints=listed(voter.endpoints, control_records.VoterEndpoint),
                 kraft_version_feature=control_records.KRaftVersionFeature(
                     min_supported_version=voter.kraft_versions[0], max_supported_version=voter.kraft_versions[1]
                 ),
@@ -380,7 +376,7 @@ def _voter_set(record: control_records.VotersRecord) -> VoterSet:
     return VoterSet.of(
         Voter(
             ReplicaKey(each.voter_id, each.voter_directory_id),
-            tuple(Endpoint(point.name, point.host, point.port) for point in each.endpoints),
+            endpoints_of(each.endpoints),
             (each.kraft_version_feature.min_supported_version, each.kraft_version_feature.max_supported_version),
         )
         for each in record.voters

@@ -15,7 +15,8 @@ from typing import cast
 
 import h11
 
-from ..server.listener import begin_to_listen, cannot_listen, host_and_port
+from ...client.connection import host_and_port
+from ..server.listener import begin_to_listen, cannot_listen
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...client.connection import host_and_port
 from ...same_host import accept_unpaced
 from ..config import BrokerConfig, ConfigError
 from ..membership import is_alone
@@ -37,11 +38,6 @@ PLAINTEXT = "PLAINTEXT"
 SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PROTOCOLS = "listener.security.protocol.map"
 ANY_HOST = ("0.0.0.0", "::")  # a socket may listen there, but no client can connect to it
-
-
-def host_and_port(host: str, port: int) -> str:
-    """As clients take it, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(slots=True, frozen=True)

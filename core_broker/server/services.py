@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..auto_creation import AutoCreation
     from ..cluster.controller import Controller
     from ..cluster.image import MetadataImage
-    from ..cluster.quorum import MetadataQuorum
+    from ..cluster.quorum.quorum import MetadataQuorum
     from ..config import BrokerConfig
     from ..controller_channel import ControllerChannel
     from ..coordinators.groups import GroupCoordinator

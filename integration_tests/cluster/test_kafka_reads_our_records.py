@@ -24,7 +24,8 @@ from isthmus.core_broker.cluster.controller import (
 )
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
-from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
+from isthmus.core_broker.cluster.quorum.member import alone
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.core_broker.storage.log.append import Origin

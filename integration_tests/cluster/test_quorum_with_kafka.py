@@ -15,10 +15,11 @@ from integration_tests.mirror.workers import until
 from integration_tests.peers.peers import Cluster, free_ports
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
-from isthmus.core_broker.cluster.quorum import Member, MetadataQuorum
-from isthmus.core_broker.cluster.quorum_peers import ConnectionPeers
-from isthmus.core_broker.cluster.raft import Raft, RaftOptions
-from isthmus.core_broker.cluster.raft_voters import Endpoint, ReplicaKey, Voter, VoterSet
+from isthmus.core_broker.cluster.quorum.member import Member
+from isthmus.core_broker.cluster.quorum.peers import ConnectionPeers
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
+from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
+from isthmus.core_broker.cluster.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from isthmus.core_broker.purgatory import Pending
 from isthmus.core_broker.storage.disk.real_files import RealFiles
 from isthmus.protocol.messages import APIS, api_versions

@@ -16,8 +16,8 @@ def _replace(stack: contextlib.ExitStack, target: object, attribute: str, value:
 
 def votes_not_on_disk(stack: contextlib.ExitStack) -> None:
     """A node that comes back has forgotten for whom it voted."""
-    from isthmus.core_broker.cluster import raft_messages as m
-    from isthmus.core_broker.cluster.raft import Raft
+    from isthmus.core_broker.cluster.raft import messages as m
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     real = Raft.start
 
@@ -30,7 +30,7 @@ def votes_not_on_disk(stack: contextlib.ExitStack) -> None:
 
 
 def votes_twice_in_an_epoch(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster.raft import Raft
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     real = Raft._may_vote
 
@@ -45,20 +45,20 @@ def votes_twice_in_an_epoch(stack: contextlib.ExitStack) -> None:
 
 
 def votes_for_shorter_logs(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster import raft
+    from isthmus.core_broker.cluster.raft import raft
 
     _replace(stack, raft, "has_all_of", lambda last, log: True)
 
 
 def half_of_the_votes_is_enough(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster.raft_roles import Votes
+    from isthmus.core_broker.cluster.raft.roles import Votes
 
     _replace(stack, Votes, "_majority", property(lambda self: (len(self.granted) + 1) // 2))
 
 
 def commits_earlier_epochs(stack: contextlib.ExitStack) -> None:
     """What a majority has is committed, though no record of the leader's own epoch is (Raft, figure 8)."""
-    from isthmus.core_broker.cluster.raft_leader import Leader
+    from isthmus.core_broker.cluster.raft.leader import Leader
 
     def high_watermark(self: Leader) -> int | None:
         ends = sorted((each.end_offset for each in self.voters.values()), reverse=True)
@@ -68,8 +68,8 @@ def commits_earlier_epochs(stack: contextlib.ExitStack) -> None:
 
 
 def leader_counts_what_is_not_on_disk(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster.raft import Raft
-    from isthmus.core_broker.cluster.raft_leader import Leader
+    from isthmus.core_broker.cluster.raft.leader import Leader
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     real = Raft._advance_high_watermark
 
@@ -81,7 +81,7 @@ def leader_counts_what_is_not_on_disk(stack: contextlib.ExitStack) -> None:
 
 
 def follower_fetches_before_it_has_flushed(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster.raft import Raft
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     class Hasty:
         """A log that says that all is on disk."""
@@ -106,15 +106,15 @@ def follower_fetches_before_it_has_flushed(stack: contextlib.ExitStack) -> None:
 
 def leader_goes_on_with_its_epoch(stack: contextlib.ExitStack) -> None:
     """A leader that comes back leads the epoch that it has led, though it may have lost records of it."""
-    from isthmus.core_broker.cluster.raft import Raft
-    from isthmus.core_broker.cluster.raft_roles import Resigned
+    from isthmus.core_broker.cluster.raft.raft import Raft
+    from isthmus.core_broker.cluster.raft.roles import Resigned
 
     real = Raft.start
 
     def start(self: Raft, now_ms: int) -> list[Any]:
         effects = real(self, now_ms)
         if isinstance(self.role, Resigned):
-            from isthmus.core_broker.cluster.raft_roles import Candidate, Votes
+            from isthmus.core_broker.cluster.raft.roles import Candidate, Votes
 
             self.role = Candidate(now_ms, Votes({self.me.id: True}), 1)
             self._become_leader()
@@ -126,7 +126,7 @@ def leader_goes_on_with_its_epoch(stack: contextlib.ExitStack) -> None:
 
 def divergence_not_noticed(stack: contextlib.ExitStack) -> None:
     """A leader answers whoever fetches, whatever the end of the other log is."""
-    from isthmus.core_broker.cluster import raft
+    from isthmus.core_broker.cluster.raft import raft
 
     real = raft.check_position
 
@@ -139,8 +139,8 @@ def divergence_not_noticed(stack: contextlib.ExitStack) -> None:
 
 def high_watermark_past_the_log(stack: contextlib.ExitStack) -> None:
     """A follower takes the leader's, though its own log ends before it."""
-    from isthmus.core_broker.cluster import raft_messages as m
-    from isthmus.core_broker.cluster.raft import Raft
+    from isthmus.core_broker.cluster.raft import messages as m
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     def follow(self: Raft, role: Any) -> None:
         if role.told_high_watermark > (self.high_watermark or -1):
@@ -152,7 +152,7 @@ def high_watermark_past_the_log(stack: contextlib.ExitStack) -> None:
 
 def late_answers_count(stack: contextlib.ExitStack) -> None:
     """An answer to a fetch that was given up is taken, after the next one was answered."""
-    from isthmus.core_broker.cluster.raft_links import Links
+    from isthmus.core_broker.cluster.raft.links import Links
 
     real = Links.end
 
@@ -167,24 +167,24 @@ def late_answers_count(stack: contextlib.ExitStack) -> None:
 
 
 def two_changes_of_the_voters_at_once(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster import raft_changes
+    from isthmus.core_broker.cluster.raft import changes
 
     def possible(role: Any, voters: Any, high_watermark: Any) -> None:
         role.change = None
 
-    _replace(stack, raft_changes, "check_possible", possible)
+    _replace(stack, changes, "check_possible", possible)
 
 
 def directories_do_not_matter(stack: contextlib.ExitStack) -> None:
     """A node with an empty disk is still the voter that it was."""
-    from isthmus.core_broker.cluster.raft_voters import ReplicaKey
+    from isthmus.core_broker.cluster.raft.voters import ReplicaKey
 
     _replace(stack, ReplicaKey, "matches", lambda self, other: self.id == other.id)
 
 
 def observers_count(stack: contextlib.ExitStack) -> None:
     """A majority of all that fetch has a record, not of the voters."""
-    from isthmus.core_broker.cluster.raft_leader import Leader
+    from isthmus.core_broker.cluster.raft.leader import Leader
 
     def high_watermark(self: Leader) -> int | None:
         everybody = [*self.voters.values(), *self.observers.values()]
@@ -196,8 +196,8 @@ def observers_count(stack: contextlib.ExitStack) -> None:
 
 
 def new_voters_bring_the_high_watermark_back(stack: contextlib.ExitStack) -> None:
-    from isthmus.core_broker.cluster import raft_messages as m
-    from isthmus.core_broker.cluster.raft import Raft
+    from isthmus.core_broker.cluster.raft import messages as m
+    from isthmus.core_broker.cluster.raft.raft import Raft
 
     def advance(self: Raft, role: Any) -> None:
         offset = role.high_watermark()
@@ -212,7 +212,7 @@ def new_voters_bring_the_high_watermark_back(stack: contextlib.ExitStack) -> Non
 
 def snapshot_of_the_wrong_epoch(stack: contextlib.ExitStack) -> None:
     """After a snapshot, a log says that its last record is of the epoch in which it was fetched."""
-    from tests.core_broker.cluster.raft_node import MemoryLog
+    from tests.core_broker.cluster.raft.node import MemoryLog
 
     real = MemoryLog.begin_after
 

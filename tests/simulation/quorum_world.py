@@ -1,4 +1,4 @@
-"""A quorum in memory under faults: nodes of `tests/core_broker/cluster/raft_node.py`, a network, disks, invariants.
+"""A quorum in memory under faults: nodes of `tests/core_broker/cluster/raft/node.py`, a network, disks, invariants.
 
 Time is in ms, and one event after the other happens, from one heap. After each of them the invariants of Kafka's own
 Raft simulation are checked (RaftEventSimulationTest): they have its names.
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.core_broker.cluster import raft_messages as m
-from isthmus.core_broker.cluster.raft import RaftOptions
-from isthmus.core_broker.cluster.raft_leader import Leader
-from isthmus.core_broker.cluster.raft_voters import ReplicaKey, Voter
+from isthmus.core_broker.cluster.raft import messages as m
+from isthmus.core_broker.cluster.raft.leader import Leader
+from isthmus.core_broker.cluster.raft.raft import RaftOptions
+from isthmus.core_broker.cluster.raft.voters import ReplicaKey, Voter
 from isthmus.protocol.errors import ErrorCode
-from tests.core_broker.cluster.raft_node import (
+from tests.core_broker.cluster.raft.node import (
     Crashed,
     Message,
     RaftNode,

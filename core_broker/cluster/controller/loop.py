@@ -19,7 +19,8 @@ from ...config import BrokerConfig
 from ...pauses import Pauses, RetryDelay
 from ...storage.disk.errors import is_shortage
 from ..image import MetadataImage
-from ..quorum import MetadataQuorum, React
+from ..quorum.applying import React
+from ..quorum.quorum import MetadataQuorum
 from .common import Command, View
 from .watch import Watch, now_ms
 
@@ -168,7 +169,7 @@ class Controller:
             return command.fail(self.failure)
         if not self.metadata.is_leader:
             return command.fail(self.metadata.not_leader())
-        view = View(self.image, self.config, self.runtime, self.log.next_offset, self.watch.sessions, now_ms())
+        view = View(self.image, self.config, self.runtime, self.log.end_offset, self.watch.sessions, now_ms())
         try:
             decision = command.decide(view)
         except KafkaError as error:

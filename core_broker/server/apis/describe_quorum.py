@@ -19,7 +19,8 @@ from ....protocol.messages.describe_quorum import (
     TopicData,
 )
 from ...cluster.controller.common import default_message
-from ...cluster.raft_leader import Progress
+from ...cluster.quorum.calls import now_ms
+from ...cluster.raft.leader import Progress
 from ...cluster.topic_names import CLUSTER_METADATA
 from .._context import Context
 
@@ -70,18 +71,19 @@ def _replicas(found: Iterable[Progress], context: Context) -> list[ReplicaState]
 def _replica(progress: Progress, context: Context) -> ReplicaState:
     """Times are wall times, -1 if there was none; those of this node, the leader, are now."""
     quorum = context.services.quorum
-    wall_ms, now_ms = context.services.runtime.wall_ms(), quorum.now_ms()
+    wall_ms, at_present_ms = context.services.runtime.wall_ms(), now_ms()
     row = ReplicaState(
         replica_id=progress.key.id,
         replica_directory_id=progress.key.directory_id if context.version >= NODES_SINCE else bytes(16),
     )
     if row.replica_id == quorum.member.key.id:
-        row.log_end_offset = quorum.log.next_offset
+        row.log_end_offset = quorum.log.end_offset
         row.last_fetch_timestamp = row.last_caught_up_timestamp = wall_ms
     else:
         row.log_end_offset = progress.end_offset
         row.last_fetch_timestamp, row.last_caught_up_timestamp = (
-            -1 if at_ms < 0 else wall_ms - (now_ms - at_ms) for at_ms in (progress.fetched_ms, progress.caught_up_ms)
+            -1 if at_ms < 0 else wall_ms - (at_present_ms - at_ms)
+            for at_ms in (progress.fetched_ms, progress.caught_up_ms)
         )
     return row
 

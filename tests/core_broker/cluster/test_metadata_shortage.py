@@ -16,7 +16,8 @@ import pytest
 from isthmus.core_broker.cluster.controller import Controller, CreateTopics, new_topic
 from isthmus.core_broker.cluster.image import Delta, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
-from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
+from isthmus.core_broker.cluster.quorum.member import alone
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.pauses import RETRY_FIRST_S, RETRY_MOST_S
 from isthmus.protocol.errors import ErrorCode

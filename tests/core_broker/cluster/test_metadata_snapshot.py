@@ -25,7 +25,8 @@ from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import DIRECTORY, MetadataLog
 from isthmus.core_broker.cluster.metadata_replay import Fold, fold_snapshot
 from isthmus.core_broker.cluster.metadata_snapshot import BATCH_RECORDS, encoded, snapshot_name
-from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
+from isthmus.core_broker.cluster.quorum.member import alone
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.protocol.messages import metadata_records as r
 from isthmus.protocol.records import decode_batch, walk
@@ -132,7 +133,7 @@ def test_large_image_is_many_batches_between_two_control_batches(tmp_path):
 async def test_the_log_before_a_snapshot_goes_and_a_start_goes_on_from_it(tmp_path):
     node = await Node(tmp_path, ALWAYS).start()
     await node.submit(*COMMANDS)
-    end = node.log.next_offset
+    end = node.log.end_offset
     assert node.names() == [snapshot_name(end, 1), f"{end:020d}.log"]
     assert node.log.log.log_start_offset == end
     await node.controller.close()
@@ -162,11 +163,11 @@ async def test_snapshots_come_by_bytes_or_by_time(tmp_path):
     await node.controller.close()
     few = await Node(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "50000"}).start()
     await few.submit(AllocateProducerIds())
-    unsnapped = few.log.next_offset
+    unsnapped = few.log.end_offset
     for _ in range(800):
         await few.submit(AllocateProducerIds())
     ends = [int(name.split("-")[0]) for name in few.names() if name.endswith(".checkpoint")]
-    assert len(ends) == 1 and unsnapped + 300 < ends[0] < few.log.next_offset
+    assert len(ends) == 1 and unsnapped + 300 < ends[0] < few.log.end_offset
     await few.controller.close()
 
 

@@ -7,8 +7,8 @@ decision is everywhere.
 
 from __future__ import annotations
 
-from isthmus.core_broker.cluster.raft import RaftOptions
-from isthmus.core_broker.cluster.raft_leader import Leader
+from isthmus.core_broker.cluster.raft.leader import Leader
+from isthmus.core_broker.cluster.raft.raft import RaftOptions
 
 from ..quorum_world import Faults, QuorumWorld
 from ..runner import Simulation

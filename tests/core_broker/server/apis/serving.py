@@ -13,7 +13,8 @@ from isthmus.core_broker.auto_creation import AutoCreation
 from isthmus.core_broker.cluster.controller import BrokerHeartbeat, Controller, CreateTopics, RegisterBroker, new_topic
 from isthmus.core_broker.cluster.image import Endpoint, MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
-from isthmus.core_broker.cluster.quorum import MetadataQuorum, alone
+from isthmus.core_broker.cluster.quorum.member import alone
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending, Purgatory
 from isthmus.core_broker.replication.manager import ReplicaManager

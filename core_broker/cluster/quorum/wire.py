@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...protocol.errors import ErrorCode
-from ...protocol.messages import (
+from ....client.connection import introduction
+from ....protocol.errors import ErrorCode
+from ....protocol.messages import (
     add_raft_voter,
     api_versions,
     begin_quorum_epoch,
@@ -21,17 +22,16 @@ from ...protocol.messages import (
     update_raft_voter,
     vote,
 )
-from ...protocol.schema import Api
-from . import raft_messages as m
-from .raft_messages import NO_NODE, UNKNOWN, OffsetAndEpoch
-from .raft_voters import KRAFT_VERSIONS, Endpoint, Endpoints, ReplicaKey, Voter
-from .topic_names import CLUSTER_METADATA
+from ....protocol.schema import Api
+from ..features import KRAFT_VERSION
+from ..raft import messages as m
+from ..raft.messages import NO_NODE, UNKNOWN, OffsetAndEpoch
+from ..raft.voters import KRAFT_VERSIONS, Endpoint, Endpoints, ReplicaKey, Voter, endpoints_of, listed
+from ..topic_names import CLUSTER_METADATA
 
 TOPIC_ID = bytes(15) + b"\x01"  # of the metadata's topic, always
-SOFTWARE = "isthmus"
 PRE_VOTE_VERSION = 2
 FEATURES_VERSION = 3
-KRAFT_VERSION = "kraft.version"
 
 Wire = Any  # a request or response of protocol.messages
 
@@ -72,9 +72,7 @@ class QuorumWire:
             case m.FetchSnapshot():
                 return fetch_snapshot.API, self._fetch_snapshot(request)
             case m.ProbeVoter():
-                return api_versions.API, api_versions.Request(
-                    client_software_name=SOFTWARE, client_software_version="1"
-                )
+                return api_versions.API, introduction()
             case m.AddVoter():
                 return add_raft_voter.API, self._add(request)
             case m.RemoveVoter():
@@ -107,10 +105,7 @@ class QuorumWire:
             cluster_id=self.cluster_id,
             voter_id=request.voter.id,
             topics=[begin_quorum_epoch.TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-            leader_endpoints=[
-                begin_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port)
-                for name, host, port in request.endpoints
-            ],
+            leader_endpoints=listed(request.endpoints, begin_quorum_epoch.LeaderEndpoint),
         )
 
     def _end(self, request: m.EndQuorumEpoch) -> end_quorum_epoch.Request:
@@ -126,10 +121,7 @@ class QuorumWire:
         return end_quorum_epoch.Request(
             cluster_id=self.cluster_id,
             topics=[end_quorum_epoch.TopicData(topic_name=CLUSTER_METADATA, partitions=[partition])],
-            leader_endpoints=[
-                end_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port)
-                for name, host, port in request.endpoints
-            ],
+            leader_endpoints=listed(request.endpoints, end_quorum_epoch.LeaderEndpoint),
         )
 
     def _fetch(self, request: m.Fetch) -> fetch.Request:
@@ -171,7 +163,7 @@ class QuorumWire:
             timeout_ms=request.timeout_ms,
             voter_id=request.voter.key.id,
             voter_directory_id=request.voter.key.directory_id,
-            listeners=[add_raft_voter.Listener(name=n, host=h, port=p) for n, h, p in request.voter.endpoints],
+            listeners=listed(request.voter.endpoints, add_raft_voter.Listener),
             ack_when_committed=request.ack_when_committed,
         )
 
@@ -182,7 +174,7 @@ class QuorumWire:
             current_leader_epoch=request.epoch,
             voter_id=request.voter.key.id,
             voter_directory_id=request.voter.key.directory_id,
-            listeners=[update_raft_voter.Listener(name=n, host=h, port=p) for n, h, p in request.voter.endpoints],
+            listeners=listed(request.voter.endpoints, update_raft_voter.Listener),
             kraft_version_feature=update_raft_voter.KRaftVersionFeature(
                 min_supported_version=low, max_supported_version=high
             ),
@@ -288,12 +280,16 @@ class QuorumWire:
                 )
             case begin_quorum_epoch.Request():
                 voter = ReplicaKey(request.voter_id, part.voter_directory_id)
-                return m.BeginQuorumEpoch(part.leader_id, voter, part.leader_epoch, _told(request))
+                return m.BeginQuorumEpoch(
+                    part.leader_id, voter, part.leader_epoch, endpoints_of(request.leader_endpoints)
+                )
             case end_quorum_epoch.Request():
                 successors = [
                     ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in part.preferred_candidates
                 ] or [ReplicaKey(node_id) for node_id in part.preferred_successors]
-                return m.EndQuorumEpoch(part.leader_id, part.leader_epoch, successors, _told(request))
+                return m.EndQuorumEpoch(
+                    part.leader_id, part.leader_epoch, successors, endpoints_of(request.leader_endpoints)
+                )
             case fetch.Request():
                 state = request.replica_state
                 return m.Fetch(
@@ -315,7 +311,7 @@ class QuorumWire:
 
     def _voter(self, request: Wire) -> Voter:
         """Raises Invalid."""
-        endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+        endpoints = endpoints_of(request.listeners)
         if request.voter_id < 0 or not any(each.listener.upper() == self.listener for each in endpoints):
             reason = (
                 f"voter {request.voter_id} has no endpoint for {self.listener}, by which controllers are reached here"
@@ -416,6 +412,16 @@ class QuorumWire:
         return [make(node_id=answer.leader_id, host=known[0].host, port=known[0].port)]
 
 
+def least_version(request: m.Request) -> int:
+    """Of its API: an older one cannot say what this request says."""
+    match request:
+        case m.Vote(pre_vote=True):
+            return PRE_VOTE_VERSION
+        case m.ProbeVoter():
+            return FEATURES_VERSION
+    return 0
+
+
 _RESPONSES: dict[type, Callable[..., Wire]] = {
     vote.Request: vote.Response,
     begin_quorum_epoch.Request: begin_quorum_epoch.Response,
@@ -450,7 +456,3 @@ def _asked(request: Wire) -> Any:
     if not is_right:
         raise Invalid(ErrorCode.INVALID_REQUEST)
     return partition
-
-
-def _told(request: Wire) -> Endpoints:
-    return tuple(Endpoint(each.name, each.host, each.port) for each in request.leader_endpoints)

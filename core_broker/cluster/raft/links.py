@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .raft_messages import Request
+from .messages import Request
 
 
 @dataclass(slots=True)
@@ -71,9 +71,3 @@ class Links:
     def deadlines(self, now_ms: int) -> list[int]:
         times = [link.deadline_ms for link in self._links.values() if link.in_flight is not None]
         return times + [link.retry_at_ms for link in self._links.values() if link.retry_at_ms > now_ms]
-
-    def copy(self) -> Links:
-        links = {
-            node_id: Link(each.in_flight, each.deadline_ms, each.retry_at_ms) for node_id, each in self._links.items()
-        }
-        return Links(self.timeout_ms, self.pause_ms, self.last_id, dict(self._sent), links)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from isthmus.core_broker.cluster import raft_messages as m
-from isthmus.core_broker.cluster.raft import Raft, RaftOptions
-from isthmus.core_broker.cluster.raft_messages import OffsetAndEpoch
-from isthmus.core_broker.cluster.raft_voters import (
+from isthmus.core_broker.cluster.raft import messages as m
+from isthmus.core_broker.cluster.raft.messages import OffsetAndEpoch
+from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
+from isthmus.core_broker.cluster.raft.voters import (
     Endpoint,
     Endpoints,
     ReplicaKey,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .raft_messages import AddVoter, Fetch, RemoveVoter, UpdateVoter
-from .raft_voters import ReplicaKey, VoterSet
+from .messages import AddVoter, Fetch, RemoveVoter, UpdateVoter
+from .voters import ReplicaKey, VoterSet
 
 CHECK_QUORUM_FACTOR = 1.5  # of the fetch timeout, as in Kafka
 OBSERVER_TIMEOUT_MS = 300_000  # after which an observer that does not fetch is forgotten
@@ -37,9 +37,6 @@ class Progress:
         self.leader_end_offset = leader_end_offset
         self.fetched_ms = max(self.fetched_ms, now_ms)
         self.end_offset = offset
-
-    def copy(self) -> Progress:
-        return Progress(self.key, self.end_offset, self.fetched_ms, self.caught_up_ms, self.leader_end_offset)
 
 
 @dataclass(slots=True)
@@ -69,7 +66,6 @@ class Leader:
 
     me: ReplicaKey
     start_offset: int
-    granted_by: tuple[int, ...]
     check_quorum_ms: int  # how often a majority must fetch
     check_deadline_ms: int
     begin_at_ms: int  # when to tell voters again who leads
@@ -86,18 +82,13 @@ class Leader:
         for voter in voters.voters:
             known = next((each for key, each in before.items() if voter.key.matches(key)), None)
             self.voters[voter.key.id] = known or Progress(voter.key)
-        self.observers = {
-            key: progress
-            for key, progress in before.items()
-            if all(each is not progress for each in self.voters.values())
-        }
+        self.observers = {key: progress for key, progress in before.items() if progress not in self.voters.values()}
         self.fetching = {node_id: None for node_id in self.fetching if node_id in self.voters}
 
     def progress_of(self, key: ReplicaKey) -> Progress:
         """Of a voter, or of an observer, which a node is that has a voter's id but another directory."""
-        voter = self.voters.get(key.id)
-        if voter is not None and voter.key.matches(key):
-            return voter
+        if self.is_voter(key):
+            return self.voters[key.id]
         if key not in self.observers:
             if len(self.observers) >= MAX_OBSERVERS:
                 del self.observers[min(self.observers, key=lambda each: self.observers[each].fetched_ms)]

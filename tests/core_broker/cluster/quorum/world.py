@@ -10,8 +10,9 @@ from isthmus.client.errors import ConnectionLost, RequestTimeout
 from isthmus.core_broker.cluster.controller import Controller
 from isthmus.core_broker.cluster.image import MetadataImage
 from isthmus.core_broker.cluster.metadata_log import MetadataLog
-from isthmus.core_broker.cluster.quorum import Member, MetadataQuorum
-from isthmus.core_broker.cluster.raft_voters import Endpoint, ReplicaKey, Voter, VoterSet
+from isthmus.core_broker.cluster.quorum.member import Member
+from isthmus.core_broker.cluster.quorum.quorum import MetadataQuorum
+from isthmus.core_broker.cluster.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from isthmus.core_broker.config import BrokerConfig
 from isthmus.core_broker.purgatory import Pending
 from isthmus.protocol.messages import api_versions

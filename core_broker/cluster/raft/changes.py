@@ -6,10 +6,10 @@ before a change and any after it have a voter in common.
 
 from __future__ import annotations
 
-from ...protocol.errors import ErrorCode
-from .raft_leader import Leader
-from .raft_messages import ProbeAnswer, RemoveVoter, Response, UpdateVoter
-from .raft_voters import ReplicaKey, Voter, VoterHistory, VoterSet
+from ....protocol.errors import ErrorCode
+from .leader import Leader
+from .messages import ProbeAnswer, RemoveVoter, Response, UpdateVoter
+from .voters import ReplicaKey, Voter, VoterHistory, VoterSet
 
 CAUGHT_UP_WITHIN_MS = 3_600_000  # an observer that once was, and has fetched since then, may be a voter, as in Kafka
 RECONFIGURABLE = 1  # the kraft.version from which on voters are in the log

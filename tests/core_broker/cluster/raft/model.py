@@ -1,6 +1,6 @@
 """Explores all histories of a small quorum, breadth first: the step function itself, in every order of events.
 
-    python -m tests.core_broker.cluster.raft_model [--epochs 2] [--values 2] [--crashes 1] [--losses 1] ...
+    python -m tests.core_broker.cluster.raft.model [--epochs 2] [--values 2] [--crashes 1] [--losses 1] ...
 
 A state is what the nodes have in memory and on disk, and the messages under way. From each, every possible event is
 tried: a message arrives or is lost, a node stands for election, a leader decides, a log is flushed, a leader gives up,
@@ -26,14 +26,14 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from isthmus.core_broker.cluster import raft_messages as m
-from isthmus.core_broker.cluster.raft import Raft, RaftOptions
-from isthmus.core_broker.cluster.raft_leader import Leader
-from isthmus.core_broker.cluster.raft_links import Links
-from isthmus.core_broker.cluster.raft_roles import Candidate, Follower, Prospective, Resigned, Votes
+from isthmus.core_broker.cluster.raft import messages as m
+from isthmus.core_broker.cluster.raft.leader import Leader
+from isthmus.core_broker.cluster.raft.links import Links
+from isthmus.core_broker.cluster.raft.raft import Raft, RaftOptions
+from isthmus.core_broker.cluster.raft.roles import Candidate, Follower, Prospective, Resigned, Votes
 from isthmus.protocol.errors import ErrorCode
 
-from .raft_node import Message, RaftNode, Record, key_of, static_voters
+from .node import Message, RaftNode, Record, key_of, static_voters
 
 OPTIONS = RaftOptions(retry_backoff_ms=0)
 
@@ -97,21 +97,26 @@ def copy_of(node: RaftNode) -> RaftNode:
     other = Raft.__new__(Raft)
     for name in RAFT_FIELDS:
         setattr(other, name, getattr(raft, name))
-    other.log, other.voters, other._links = made.log, raft.voters.copy(), raft._links.copy()
+    other.log, other.voters, other._links = made.log, copy(raft.voters), copy_of_links(raft._links)
     other._effects = []
     role: Any = copy(raft.role)
     match role:
         case Prospective() | Candidate():
             role.votes = Votes(dict(role.votes.granted), dict(role.votes.unreachable))
         case Leader():
-            role.voters = {node_id: each.copy() for node_id, each in role.voters.items()}
-            role.observers = {key: each.copy() for key, each in role.observers.items()}
+            role.voters = {node_id: copy(each) for node_id, each in role.voters.items()}
+            role.observers = {key: copy(each) for key, each in role.observers.items()}
             role.fetching, role.held = dict(role.fetching), dict(role.held)
         case Resigned():
             role.unacknowledged = dict(role.unacknowledged)
     other.role = role
     made.raft = other
     return made
+
+
+def copy_of_links(links: Links) -> Links:
+    links_by_node = {node_id: copy(each) for node_id, each in links._links.items()}
+    return replace(links, _sent=dict(links._sent), _links=links_by_node)
 
 
 def node_key(node: RaftNode) -> Any:
@@ -407,7 +412,7 @@ def way_to(seen: dict[int, tuple[int, str]], key: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.core_broker.cluster.raft_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.core_broker.cluster.raft.model", description=__doc__)
     for each in fields(Bounds):
         parser.add_argument(f"--{each.name}", type=int, default=each.default)
     parser.add_argument("--states", type=int, help="stop after so many (default: all)")

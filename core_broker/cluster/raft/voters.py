@@ -7,9 +7,9 @@ The voters in force are those of the last record in the log, committed or not. W
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 NO_DIRECTORY = bytes(16)
 KRAFT_VERSIONS = (0, 1)  # the lowest and the highest kraft.version that this software supports
@@ -40,6 +40,17 @@ class Endpoint(NamedTuple):
 
 
 Endpoints = tuple[Endpoint, ...]
+T = TypeVar("T")
+
+
+def endpoints_of(found: Iterable[Any]) -> Endpoints:
+    """Of a message or a record: all have name, host and port."""
+    return tuple(Endpoint(each.name, each.host, each.port) for each in found)
+
+
+def listed(endpoints: Endpoints, kind: Callable[..., T]) -> list[T]:
+    """For a message or a record, whose endpoints are of this kind."""
+    return [kind(name=name, host=host, port=port) for name, host, port in endpoints]
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,10 +78,6 @@ class VoterSet:
     @property
     def ids(self) -> list[int]:
         return [voter.key.id for voter in self.voters]
-
-    @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
 
     def get(self, node_id: int) -> Voter | None:
         for voter in self.voters:
@@ -171,6 +178,3 @@ class VoterHistory:
     def reset(self, changes: Iterable[VoterChange]) -> None:
         """The log was replaced by a snapshot, whose header has these."""
         self._changes = tuple(changes)
-
-    def copy(self) -> VoterHistory:
-        return replace(self)

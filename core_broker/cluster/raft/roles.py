@@ -1,15 +1,15 @@
 """The roles of a node in the metadata quorum, with what it must know in each. `raft.py` has the transitions.
 
-A `Leader` is in `raft_leader.py`.
+A `Leader` is in `leader.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .raft_leader import Leader
-from .raft_messages import UNKNOWN, OffsetAndEpoch
-from .raft_voters import ReplicaKey
+from .leader import Leader
+from .messages import UNKNOWN, OffsetAndEpoch
+from .voters import ReplicaKey
 
 
 @dataclass(slots=True)

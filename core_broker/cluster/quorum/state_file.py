@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 
-from ...protocol.errors import ErrorCode, KafkaError
-from ...protocol.primitives import uuid_from_str, uuid_to_str
-from ..storage.disk.files import Files
-from .raft_messages import NO_NODE, Persist
-from .raft_voters import NO_DIRECTORY, ReplicaKey
+from ....protocol.errors import ErrorCode, KafkaError
+from ....protocol.primitives import uuid_from_str, uuid_to_str
+from ...storage.disk.files import Files
+from ..raft.messages import NO_NODE, Persist
+from ..raft.voters import NO_DIRECTORY, ReplicaKey
 
 QUORUM_STATE = "quorum-state"
 

@@ -1,7 +1,7 @@
 """What goes into and comes out of the step function in `raft.py`: requests, responses, events and effects.
 
 Requests and responses have the facts of Kafka's messages Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot,
-AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter for the one partition that there is. `quorum_wire.py` maps them.
+AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter for the one partition that there is. `quorum/wire.py` maps them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...protocol.errors import ErrorCode
-from .raft_voters import Endpoints, ReplicaKey, Voter, VoterChange, VoterSet
+from ....protocol.errors import ErrorCode
+from .voters import Endpoints, ReplicaKey, Voter, VoterChange, VoterSet
 
 NO_NODE = -1
 UNKNOWN = -1  # a high watermark that the leader does not know yet

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.controls import planted
 
-from .raft_model import Bounds, explore
+from .model import Bounds, explore
 
 CALM = Bounds(epochs=1, values=1, crashes=0, losses=0, late=0)
 STATES = 4_000  # of those that need more than that

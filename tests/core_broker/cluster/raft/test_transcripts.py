@@ -1,10 +1,10 @@
-"""The step function of the quorum does what its transcripts say. See raft_transcripts.py for how to write one."""
+"""The step function of the quorum does what its transcripts say. See transcripts.py for how to write one."""
 
 from __future__ import annotations
 
 import pytest
 
-from .raft_transcripts import DIRECTORY, played
+from .transcripts import DIRECTORY, played
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DIRECTORY.glob("*.txt")))

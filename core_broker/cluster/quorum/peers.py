@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from ...client.connection import Connection, close_all, connect
-from ...client.errors import ConnectionLost, RequestTimeout, UnsupportedVersion
-from ...protocol.messages import fetch, fetch_snapshot
-from ...protocol.schema import Api
-from .raft_voters import Endpoint
+from ....client.connection import Connection, close_all, connect, host_and_port
+from ....client.errors import ConnectionLost, RequestTimeout, UnsupportedVersion
+from ....protocol.messages import fetch, fetch_snapshot
+from ....protocol.schema import Api
+from ..raft.voters import Endpoint
 
 FETCHES = (fetch.API.key, fetch_snapshot.API.key)
 
@@ -38,7 +38,7 @@ class ConnectionPeers:
         self._lines: dict[tuple[str, bool], _Line] = {}
 
     async def request(self, node: Endpoint, api: Api, message: Any, timeout_ms: float, least_version: int = 0) -> Any:
-        address = f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+        address = host_and_port(node.host, node.port)
         key = (address, api.key in FETCHES)
         line = self._lines.setdefault(key, _Line(address, self._client_id))
         return await line.request(api, message, timeout_ms, least_version)

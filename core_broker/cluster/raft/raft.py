@@ -1,7 +1,7 @@
 """The metadata quorum: Raft in which followers fetch, as in Kafka's KRaft (KIP-595, 853, 996), as a step function.
 
 `Raft.step(event)` takes one event and returns what to do, in order. There is no I/O, no clock and no task here: events
-carry the time, and `deadline_ms` says when the next `Tick` is due. The host (`quorum.py`) carries out all effects of a
+carry the time, and `deadline_ms` says when the next `Tick` is due. The host (`quorum/`) carries out all effects of a
 step before the next step, so that `log` is always as the effects left it; only the flush of what was appended may end
 later, and is told by `LogChanged`.
 
@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...protocol.errors import ErrorCode
-from . import raft_changes as changes
-from . import raft_messages as m
-from .raft_leader import CHECK_QUORUM_FACTOR, HeldFetch, Leader, PendingChange
-from .raft_links import Links
-from .raft_log import LogView, check_position, end_of, has_all_of, truncation_offset
-from .raft_messages import NO_NODE, UNKNOWN, OffsetAndEpoch
-from .raft_roles import Candidate, Follower, Prospective, Resigned, Role, Unattached, Votes
-from .raft_voters import BEFORE_LOG, Endpoints, ReplicaKey, Voter, VoterHistory, VoterSet
+from ....protocol.errors import ErrorCode
+from . import changes
+from . import messages as m
+from .leader import CHECK_QUORUM_FACTOR, HeldFetch, Leader, PendingChange
+from .links import Links
+from .log_view import LogView, check_position, end_of, has_all_of, truncation_offset
+from .messages import NO_NODE, UNKNOWN, OffsetAndEpoch
+from .roles import Candidate, Follower, Prospective, Resigned, Role, Unattached, Votes
+from .voters import BEFORE_LOG, Endpoints, ReplicaKey, Voter, VoterChange, VoterHistory, VoterSet
 
 MAX_BACKOFF_DOUBLINGS = 20
 BACKOFF_BASE_MS = 100
@@ -89,7 +89,7 @@ class Raft:
     leader_id: int = NO_NODE
     leader_endpoints: Endpoints = ()
     voted: ReplicaKey | None = None
-    high_watermark: int | None = None  # a new leader does not know it, see raft_leader.py
+    high_watermark: int | None = None  # a new leader does not know it, see leader.py
     role: Role = field(default_factory=lambda: Unattached(None))
     is_stopping: bool = False
 
@@ -209,6 +209,14 @@ class Raft:
     def _do(self, effect: m.Effect) -> None:
         self._effects.append(effect)
 
+    def _answer(self, token: int, answer: m.Response) -> None:
+        self._do(m.Answer(token, answer))
+
+    @property
+    def _who_leads(self) -> tuple[int, int, Endpoints]:
+        """What every answer says of it."""
+        return self.epoch, self.leader_id, self.leader_endpoints
+
     # --- Roles --------------------------------------------------------------------------------------------------------
 
     def _persist(self) -> None:
@@ -222,10 +230,10 @@ class Raft:
         before, self.role = self.role, role
         self._links.reset()
         if isinstance(before, Leader):
-            for token, held in before.held.items():
-                self._do(m.Answer(token, self._fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, held.request)))
+            for token in before.held:
+                self._answer(token, m.FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, *self._who_leads))
             if before.change is not None:
-                self._do(m.Answer(before.change.token, self._voter_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+                self._answer(before.change.token, m.VoterAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, *self._who_leads))
             self._do(m.LostLeadership(self.epoch))
 
     def _set_leader(self, leader_id: int, endpoints: Endpoints = ()) -> None:
@@ -288,7 +296,7 @@ class Raft:
         committed."""
         granted = tuple(node_id for node_id, vote in self._votes.granted.items() if vote)
         check_ms = round(CHECK_QUORUM_FACTOR * self.options.fetch_timeout_ms)
-        role = Leader(self.me, self.log.end_offset, granted, check_ms, self._now_ms + check_ms, self._now_ms)
+        role = Leader(self.me, self.log.end_offset, check_ms, self._now_ms + check_ms, self._now_ms)
         role.take_voters(self.voters.last)
         role.progress_of(self.me).end_offset = self.log.flushed_offset
         self.high_watermark = None
@@ -347,21 +355,18 @@ class Raft:
         return has_enough and self.leader_id == NO_NODE
 
     def _vote(self, token: int, request: m.Vote) -> None:
-        def answer(error: ErrorCode, granted: bool = False) -> None:
-            self._do(m.Answer(token, m.VoteAnswer(error, self.epoch, self.leader_id, self.leader_endpoints, granted)))
-
         last = request.last
         too_late = last.epoch > request.epoch or (last.epoch == request.epoch and not request.pre_vote)
         if request.epoch < self.epoch:
-            answer(ErrorCode.FENCED_LEADER_EPOCH)
+            self._answer(token, m.VoteAnswer(ErrorCode.FENCED_LEADER_EPOCH, *self._who_leads))
             return
         if last.offset < 0 or last.epoch < 0 or too_late or request.candidate.id < 0:
-            answer(ErrorCode.INVALID_REQUEST)
+            self._answer(token, m.VoteAnswer(ErrorCode.INVALID_REQUEST, *self._who_leads))
             return
         if request.epoch > self.epoch:
             self._become_unattached(request.epoch)
         if not request.voter.matches(self.me):
-            answer(ErrorCode.INVALID_VOTER_KEY)
+            self._answer(token, m.VoteAnswer(ErrorCode.INVALID_VOTER_KEY, *self._who_leads))
             return
         granted = self._may_vote(request.candidate, has_all_of(last, self.log), request.pre_vote)
         if granted and not request.pre_vote and self.voted is None:
@@ -370,7 +375,7 @@ class Raft:
                 # It is as likely to win as this node, so it gets the time.
                 self.role.deadline_ms = self._election_deadline()
             self._persist()
-        answer(ErrorCode.NONE, granted)
+        self._answer(token, m.VoteAnswer(ErrorCode.NONE, *self._who_leads, granted))
 
     def _take_vote(self, node_id: int, request: m.Vote, answer: m.VoteAnswer) -> None:
         role = self.role
@@ -458,7 +463,7 @@ class Raft:
             self._take_leader(request.epoch, request.leader_id, request.endpoints)
             if not request.voter.matches(self.me):
                 error = ErrorCode.INVALID_VOTER_KEY
-        self._do(m.Answer(token, m.BeginQuorumEpochAnswer(error, self.epoch, self.leader_id, self.leader_endpoints)))
+        self._answer(token, m.BeginQuorumEpochAnswer(error, *self._who_leads))
 
     def _end_epoch(self, token: int, request: m.EndQuorumEpoch) -> None:
         error = self._check_leader(request.epoch, request.leader_id)
@@ -467,7 +472,7 @@ class Raft:
             if isinstance(self.role, Follower) and self.leader_id == request.leader_id:
                 self.role.has_fetched = False  # it will not lead any more, so any pre-vote may be granted
                 self._hurry(self._successor_delay_ms(request.successors))
-        self._do(m.Answer(token, m.EndQuorumEpochAnswer(error, self.epoch, self.leader_id, self.leader_endpoints)))
+        self._answer(token, m.EndQuorumEpochAnswer(error, *self._who_leads))
 
     def _check_leader(self, epoch: int, leader_id: int) -> ErrorCode:
         if epoch < self.epoch:
@@ -512,21 +517,18 @@ class Raft:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
-    def _fetch_error(self, error: ErrorCode, request: m.Fetch) -> m.FetchAnswer:
-        return m.FetchAnswer(error, self.epoch, self.leader_id, self.leader_endpoints)
-
     def _serve_fetch(self, token: int, request: m.Fetch) -> None:
         if request.offset < 0 or request.max_wait_ms < 0 or not 0 <= request.last_fetched_epoch <= request.epoch:
-            self._do(m.Answer(token, self._fetch_error(ErrorCode.INVALID_REQUEST, request)))
+            self._answer(token, m.FetchAnswer(ErrorCode.INVALID_REQUEST, *self._who_leads))
             return
         error = self._leader_error(request.epoch)
         if error != ErrorCode.NONE:
-            self._do(m.Answer(token, self._fetch_error(error, request)))
+            self._answer(token, m.FetchAnswer(error, *self._who_leads))
             return
         role = self.role
         assert isinstance(role, Leader)
         if request.replica.id == self.me.id:
-            self._do(m.Answer(token, self._fetch_error(ErrorCode.INVALID_REQUEST, request)))
+            self._answer(token, m.FetchAnswer(ErrorCode.INVALID_REQUEST, *self._who_leads))
             return
         diverging, snapshot = check_position(self.log, request.offset, request.last_fetched_epoch)
         if diverging is None and snapshot is None and request.replica.id >= 0:
@@ -535,29 +537,36 @@ class Raft:
             role.heard_from(request.replica, self._now_ms)
             self._advance_high_watermark(role)
         if diverging is not None or snapshot is not None or request.max_wait_ms == 0 or self._has_news(request):
-            self._do(m.Answer(token, self._fetch_answer(request, diverging, snapshot)))
+            self._answer_fetch(token, request, diverging, snapshot)
         else:
             role.held[token] = HeldFetch(request, self._now_ms + request.max_wait_ms)
 
-    def _has_news(self, request: m.Fetch) -> bool:
-        known = UNKNOWN if self.high_watermark is None else self.high_watermark
-        return self.log.end_offset > request.offset or known > request.high_watermark
+    @property
+    def _known_high_watermark(self) -> int:
+        """As messages have it: UNKNOWN if it is not known."""
+        return UNKNOWN if self.high_watermark is None else self.high_watermark
 
-    def _fetch_answer(
-        self, request: m.Fetch, diverging: OffsetAndEpoch | None = None, snapshot: OffsetAndEpoch | None = None
-    ) -> m.FetchAnswer:
+    def _has_news(self, request: m.Fetch) -> bool:
+        return self.log.end_offset > request.offset or self._known_high_watermark > request.high_watermark
+
+    def _answer_fetch(
+        self,
+        token: int,
+        request: m.Fetch,
+        diverging: OffsetAndEpoch | None = None,
+        snapshot: OffsetAndEpoch | None = None,
+    ) -> None:
         has_records = diverging is None and snapshot is None and self.log.end_offset > request.offset
-        return m.FetchAnswer(
+        answer = m.FetchAnswer(
             ErrorCode.NONE,
-            self.epoch,
-            self.leader_id,
-            self.leader_endpoints,
-            UNKNOWN if self.high_watermark is None else self.high_watermark,
+            *self._who_leads,
+            self._known_high_watermark,
             self.log.start_offset,
             diverging,
             snapshot,
             request.offset if has_records else None,
         )
+        self._answer(token, answer)
 
     def _serve_snapshot(self, token: int, request: m.FetchSnapshot) -> None:
         error = self._leader_error(request.epoch)
@@ -569,14 +578,15 @@ class Raft:
             else:
                 snapshot = request.snapshot
                 self.role.heard_from(request.replica, self._now_ms)
-        self._do(
-            m.Answer(
-                token,
-                m.FetchSnapshotAnswer(
-                    error, self.epoch, self.leader_id, self.leader_endpoints, snapshot, 0, request.position
-                ),
-            )
-        )
+        self._answer(token, m.FetchSnapshotAnswer(error, *self._who_leads, snapshot, 0, request.position))
+
+    def _commit(self, offset: int) -> bool:
+        """Raise the high watermark; returns whether it was lower. It does not go back, even if new voters have less."""
+        if self.high_watermark is not None and offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self._do(m.Committed(offset))
+        return True
 
     # --- The leader's log ---------------------------------------------------------------------------------------------
 
@@ -585,8 +595,9 @@ class Raft:
         self.voters.truncate_start(self.log.start_offset)
         match self.role:
             case Leader() as role:
-                self._note_change(role, event)
-                role.take_voters(self.voters.last)
+                if event.changes:
+                    self._note_change(role, event.changes)
+                    role.take_voters(self.voters.last)
                 role.progress_of(self.me).end_offset = self.log.flushed_offset
                 self._advance_high_watermark(role)
                 self._release_fetches(role)
@@ -594,29 +605,25 @@ class Raft:
                 self._follow_high_watermark(role)
 
     def _advance_high_watermark(self, role: Leader) -> None:
-        """Raise it to what a majority has on disk. It does not go back, even if new voters have less."""
+        """Raise it to what a majority has on disk."""
         offset = role.high_watermark()
-        if offset is None or (self.high_watermark is not None and offset <= self.high_watermark):
-            return
-        self.high_watermark = offset
-        self._do(m.Committed(offset))
-        self._complete_change(role)
-        self._release_fetches(role)
+        if offset is not None and self._commit(offset):
+            self._complete_change(role)
+            self._release_fetches(role)
 
     def _release_fetches(self, role: Leader) -> None:
         for token, held in list(role.held.items()):
             if self._has_news(held.request) or self._now_ms >= held.deadline_ms:
                 del role.held[token]
-                self._do(m.Answer(token, self._fetch_answer(held.request)))
+                self._answer_fetch(token, held.request)
 
     # --- The follower's log -------------------------------------------------------------------------------------------
 
     def _follow_high_watermark(self, role: Follower) -> None:
         """The leader's, as far as this log goes."""
         offset = min(role.told_high_watermark, self.log.end_offset)
-        if offset >= 0 and (self.high_watermark is None or offset > self.high_watermark):
-            self.high_watermark = offset
-            self._do(m.Committed(offset))
+        if offset >= 0:
+            self._commit(offset)
 
     def _take_fetch(self, request: m.Fetch, answer: m.FetchAnswer) -> None:
         role = self.role
@@ -679,10 +686,7 @@ class Raft:
         if isinstance(self.role, Follower):
             self.role.snapshot = None
         if self.log.snapshot is not None:
-            offset = self.log.snapshot.offset
-            if self.high_watermark is None or offset > self.high_watermark:
-                self.high_watermark = offset
-                self._do(m.Committed(offset))
+            self._commit(self.log.snapshot.offset)
 
     # --- Answers that come --------------------------------------------------------------------------------------------
 
@@ -809,8 +813,8 @@ class Raft:
         if self.may_lead and not self.is_stopping and self._now_ms >= role.deadline_ms:
             self._become_prospective()
             return
-        if self._log_changes or self.log.flushed_offset < self.log.end_offset:
-            return  # a leader takes the offset of a fetch for what is on this disk
+        if not self._may_fetch:
+            return
         is_failing = self._now_ms >= role.deadline_ms or self._links.is_pausing(self.leader_id, self._now_ms)
         if not self.is_voter and is_failing:
             self._fetch_from_any()  # another leader may have been elected
@@ -826,16 +830,18 @@ class Raft:
         else:
             self._send(self.leader_id, self.leader_endpoints, self._fetch())
 
+    @property
+    def _may_fetch(self) -> bool:
+        """Whether all is on disk: a leader takes the offset of a fetch for what is on this disk."""
+        return not self._log_changes and self.log.flushed_offset >= self.log.end_offset
+
     def _fetch(self) -> m.Fetch:
-        known = UNKNOWN if self.high_watermark is None else self.high_watermark
         end, epoch = self.log.end_offset, self.log.last_epoch
-        return m.Fetch(self.me, self.epoch, end, epoch, self.options.fetch_max_wait_ms, known)
+        return m.Fetch(self.me, self.epoch, end, epoch, self.options.fetch_max_wait_ms, self._known_high_watermark)
 
     def _fetch_from_any(self) -> None:
         """Ask the voters in turn who leads, and the one that was said to lead."""
-        if self._log_changes or self.log.flushed_offset < self.log.end_offset:
-            return
-        if self._now_ms < self._find_at_ms or self._links.is_any_in_flight:
+        if not self._may_fetch or self._now_ms < self._find_at_ms or self._links.is_any_in_flight:
             return
         known = [(voter.key.id, voter.endpoints) for voter in self.voters.last.voters if voter.key.id != self.me.id]
         known += [(FIRST_SERVER_ID - n, each) for n, each in enumerate(self.servers) if each != self.endpoints]
@@ -849,7 +855,7 @@ class Raft:
                 return
 
     def _poll_leader(self, role: Leader) -> None:
-        if self.is_stopping or self._is_removed(role) or self._has_lost_quorum(role):
+        if self.is_stopping or self._is_removed or self._has_lost_quorum(role):
             self._resign(role)
             return
         if role.change is not None and self._now_ms >= role.change.deadline_ms:
@@ -865,7 +871,8 @@ class Raft:
                 request = m.BeginQuorumEpoch(self.me.id, voter.key, self.epoch, self.endpoints)
                 self._send(voter.key.id, voter.endpoints, request)
 
-    def _is_removed(self, role: Leader) -> bool:
+    @property
+    def _is_removed(self) -> bool:
         """Whether this node is no voter any more, by a record that is committed."""
         is_committed = self.high_watermark is not None and self.voters.last_offset < self.high_watermark
         return is_committed and not self.is_voter
@@ -895,7 +902,7 @@ class Raft:
             self._do(m.Send(request_id, node_id, endpoints, request))
         return request_id
 
-    # --- Changes of the voters (KIP-853): raft_changes.py decides them ------------------------------------------------
+    # --- Changes of the voters (KIP-853): changes.py decides them -----------------------------------------------------
 
     def _own_change(self) -> m.Request | None:
         """What a follower asks of the leader for itself: to correct its endpoints, or to make it a voter."""
@@ -912,13 +919,10 @@ class Raft:
         # To wait for the commit would hold up the fetches that it needs.
         return m.AddVoter(own, self.options.request_timeout_ms, ack_when_committed=False)
 
-    def _voter_answer(self, error: ErrorCode, message: str | None = None) -> m.VoterAnswer:
-        return m.VoterAnswer(error, self.epoch, self.leader_id, self.leader_endpoints, message)
-
     def _change_voters(self, token: int, request: m.AddVoter | m.RemoveVoter | m.UpdateVoter) -> None:
         error = self._leader_error(request.epoch if isinstance(request, m.UpdateVoter) else self.epoch)
         if error != ErrorCode.NONE:
-            self._do(m.Answer(token, self._voter_answer(error)))
+            self._answer(token, m.VoterAnswer(error, *self._who_leads))
             return
         role = self.role
         assert isinstance(role, Leader)
@@ -934,7 +938,7 @@ class Raft:
                 return
             voters = changes.voters_after(self.voters.last, request, self.voters.kraft_version)
         except changes.Refused as refused:
-            self._do(m.Answer(token, self._voter_answer(refused.error, refused.reason)))
+            self._answer(token, m.VoterAnswer(refused.error, *self._who_leads, refused.reason))
             return
         role.change = PendingChange(token, request, self._now_ms + self.options.request_timeout_ms)
         self._append_voters(role.change, voters)
@@ -958,12 +962,12 @@ class Raft:
         change.is_written = True
         self._do(m.AppendVoters(self.epoch, voters))
 
-    def _note_change(self, role: Leader, event: m.LogChanged) -> None:
-        """The record of the change that is under way is in the log."""
+    def _note_change(self, role: Leader, changes: Sequence[VoterChange]) -> None:
+        """If the record of the change that is under way is among these, it is in the log."""
         change = role.change
         if change is None or not change.is_written or change.offset is not None:
             return
-        change.offset = next((each.offset for each in event.changes if each.voters is not None), None)
+        change.offset = next((each.offset for each in changes if each.voters is not None), None)
         match change.request:
             case m.AddVoter(ack_when_committed=waits):
                 pass
@@ -979,5 +983,5 @@ class Raft:
 
     def _end_change(self, role: Leader, error: ErrorCode, message: str | None = None) -> None:
         assert role.change is not None
-        self._do(m.Answer(role.change.token, self._voter_answer(error, message)))
+        self._answer(role.change.token, m.VoterAnswer(error, *self._who_leads, message))
         role.change = None

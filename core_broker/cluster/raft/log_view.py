@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .raft_messages import OffsetAndEpoch
+from .messages import OffsetAndEpoch
 
 
 class LogView(Protocol):

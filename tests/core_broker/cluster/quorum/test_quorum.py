@@ -15,7 +15,7 @@ from isthmus.protocol.messages import remove_raft_voter as rrv
 from tests.running import run_by
 from tests.simulation.runner import Simulation, run_checked
 
-from .quorum_world import Node, World
+from .world import Node, World
 
 
 def in_world(

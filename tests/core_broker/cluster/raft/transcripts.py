@@ -4,7 +4,7 @@
     ----
     what the nodes did, a line each
 
-An empty line ends it. `#` begins a comment. `python -m tests.core_broker.cluster.raft_transcripts` writes all of them
+An empty line ends it. `#` begins a comment. `python -m tests.core_broker.cluster.raft.transcripts` writes all of them
 anew from what the code does now; then read the difference.
 
 `time`, `settle` and `lead` tell what changed at the nodes, but not the messages. Time stands still unless a command
@@ -35,11 +35,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isthmus.core_broker.cluster import raft_messages as m
-from isthmus.core_broker.cluster.raft import Candidate, Leader
-from isthmus.core_broker.cluster.raft_voters import ReplicaKey, Voter
+from isthmus.core_broker.cluster.raft import messages as m
+from isthmus.core_broker.cluster.raft.raft import Candidate, Leader
+from isthmus.core_broker.cluster.raft.voters import ReplicaKey, Voter
 
-from .raft_node import (
+from .node import (
     Message,
     RaftNode,
     described,
@@ -51,7 +51,7 @@ from .raft_node import (
     static_voters,
 )
 
-DIRECTORY = Path(__file__).parent / "raft"
+DIRECTORY = Path(__file__).parent
 ROUNDS = 40  # of a settle
 CLIENT = 0
 

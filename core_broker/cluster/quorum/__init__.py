@@ -1,0 +1,1 @@
+"""The I/O of the metadata quorum: carries out what `raft/` decides, and talks to the other members."""

@@ -1,0 +1,97 @@
+"""Requests to other members of the quorum that are under way. Each ends with an event for the step function."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ....client.errors import ClientError, ConnectionLost, RequestTimeout, UnsupportedVersion
+from ....protocol.errors import ErrorCode
+from ..raft import messages as m
+from .member import Member
+from .peers import Peers
+from .wire import QuorumWire, least_version
+
+logger = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """The time of the step function's events."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class Calls:
+    """ended: called with the event. reach_changed: called when a node can be reached, or cannot, unlike before."""
+
+    def __init__(
+        self,
+        member: Member,
+        wire: QuorumWire,
+        peers: Peers | None,
+        ended: Callable[[m.Event], None],
+        reach_changed: Callable[[], None],
+    ) -> None:
+        self._member = member
+        self._wire = wire
+        self._peers = peers
+        self._ended = ended
+        self._reach_changed = reach_changed
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._lost: dict[int, None] = {}  # nodes to which the connection broke, or was refused, at the last request
+
+    def are_most_lost(self, node_ids: Sequence[int]) -> bool:
+        """Whether, by the last requests, the connections to half of these nodes or more broke."""
+        return 2 * len([each for each in node_ids if each not in self._lost]) <= len(node_ids)
+
+    def begin(self, send: m.Send) -> None:
+        task = asyncio.get_running_loop().create_task(self._exchange(send), name="request to the quorum")
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def cancel(self) -> None:
+        """End all of them, without events."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        self.cancel()
+        if self._peers is not None:
+            await self._peers.close()
+
+    async def _exchange(self, send: m.Send) -> None:
+        """Send a request and take its answer."""
+        member, request = self._member, send.request
+        event: m.Event
+        is_lost = False
+        try:
+            assert self._peers is not None
+            node = next((each for each in send.endpoints if each.listener == member.listener), send.endpoints[0])
+            api, message = self._wire.sent(request)
+            timeout_ms = member.options.request_timeout_ms
+            answer = await self._peers.request(node, api, message, timeout_ms, least_version(request))
+            event = m.Answered(now_ms(), send.id, self._wire.answer(request, answer))
+        except UnsupportedVersion as error:
+            logger.warning("%s", error)
+            if isinstance(request, m.Vote):
+                event = m.Answered(now_ms(), send.id, m.VoteAnswer(ErrorCode.UNSUPPORTED_VERSION, m.UNKNOWN))
+            else:
+                event = m.Failed(now_ms(), send.id)
+        except ClientError as error:
+            is_lost = isinstance(error, ConnectionLost) and not isinstance(error, RequestTimeout)
+            logger.debug("request to node %d of the quorum: %s", send.node_id, error)
+            event = m.Failed(now_ms(), send.id, is_lost)
+        except Exception:
+            logger.exception("a request to node %d of the quorum failed", send.node_id)
+            event = m.Failed(now_ms(), send.id)
+        self._note_reached(send.node_id, not is_lost)
+        self._ended(event)
+
+    def _note_reached(self, node_id: int, is_reached: bool) -> None:
+        if is_reached == (node_id not in self._lost):
+            return
+        if is_reached:
+            del self._lost[node_id]
+        else:
+            self._lost[node_id] = None
+        self._reach_changed()
