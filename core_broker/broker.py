@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..client.connection import host_and_port
-from ..protocol.errors import KafkaError
+from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.primitives import uuid_from_str
 from ..runtime import Runtime
 from .active_controller import ActiveController
@@ -129,17 +129,17 @@ class Broker:
         services = self._furnish(metadata, logs)
         await self._server.serve(services, Scope.CONTROLLER)
         await metadata.start()
-        assert self._active is not None and self._lifecycle is not None
-        self._active.start()
-        lifecycle = self._lifecycle
+        active, controller, lifecycle = self._active, self._controller, self._lifecycle
+        assert active is not None and controller is not None and lifecycle is not None
+        active.start()
         alone = is_alone(config)
         self.doing = "it waits for the controller"
         await _caught_up(metadata)
         self.doing = "it registers with the cluster"
-        await _unless_failed(metadata, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
+        await _written(controller, lifecycle.register(config["initial.broker.registration.timeout.ms"]))
         if alone:  # nobody else can see that it does not serve yet, and its partitions are opened only once
             lifecycle.ready()
-            await lifecycle.unfenced()
+            await _written(controller, lifecycle.unfenced())
         await metadata.publish(lambda: self._open_partitions(services))
         if self._isr_changes is not None:
             self._isr_changes.start()
@@ -159,7 +159,7 @@ class Broker:
         if not alone:
             self.doing = "it waits until the controller lets it lead"
             lifecycle.ready()
-            await lifecycle.unfenced()
+            await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
         self.doing = ""
         first = self._server.listeners[0].address
@@ -399,8 +399,12 @@ class Broker:
         return failures
 
 
-async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for something, but no longer than until the metadata log fails. Raises KafkaError, that of the log first."""
+async def _written(controller: Controller, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for what the active controller must write, but no longer than until the metadata log fails.
+
+    Raises KafkaError: the reason why this node, if it is the controller, could not write it, before all others.
+    """
+    metadata = controller.metadata
 
     async def failed() -> None:
         while metadata.failure is None:
@@ -417,7 +421,8 @@ async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, Non
     if metadata.failure is not None:
         raise metadata.failure
     if outcome is not None:
-        raise outcome
+        is_unwritten = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.KAFKA_STORAGE_ERROR
+        raise (is_unwritten and controller.unwritten) or outcome
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:

@@ -23,11 +23,12 @@ log = logging.getLogger(__name__)
 SOON_S = 0.02  # between heartbeats while this broker waits to be unfenced, or to stop
 RETRY_S = 0.5  # after a registration that was refused
 LOST_REGISTRATION = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
-FATAL = (  # a registration that fails with these fails for ever
+FATAL = (  # a registration that fails with these fails for ever, or until somebody has made room for the metadata log
     ErrorCode.INCONSISTENT_CLUSTER_ID,
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.INVALID_REQUEST,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
 Ask = Callable[[Any, float], Awaitable[Any]]  # (request, timeout in ms) -> the controller's answer; raises KafkaError
@@ -68,6 +69,7 @@ class Lifecycle:
         self._wants_fence = True
         self._wants_shut_down = False
         self._is_fenced = True
+        self._is_unwritten = False  # the controller's last answer: it cannot write its log
         self._answered = Pauses()  # of those who wait for an answer of the controller
         self._may_stop = False
         self._pauses = Pauses()
@@ -134,6 +136,8 @@ class Lifecycle:
                 )
             case ErrorCode.UNSUPPORTED_VERSION:
                 return f"{said}the cluster's finalized features are at a level that this version does not know"
+            case ErrorCode.KAFKA_STORAGE_ERROR:
+                return f"{said}it cannot write its metadata log, see its own log: its disk may be full, or broken"
         return f"{said}{ErrorCode(code).name}"
 
     def ready(self) -> None:
@@ -146,8 +150,10 @@ class Lifecycle:
         self._pauses.wake()
 
     async def unfenced(self) -> None:
-        """Wait until the controller lets this broker lead."""
+        """Wait until the controller lets this broker lead. Raises KafkaError if it cannot write that."""
         while self._is_fenced:
+            if self._is_unwritten:
+                raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, self._why_refused(ErrorCode.KAFKA_STORAGE_ERROR))
             await self._answered.pause(None)
 
     async def leave(self, timeout_ms: float) -> bool:
@@ -187,11 +193,13 @@ class Lifecycle:
                 log.info("a heartbeat has no answer: %s", error.message)
                 await self._pauses.pause(SOON_S)
                 continue
+            self._is_unwritten = code == ErrorCode.KAFKA_STORAGE_ERROR
             if code in LOST_REGISTRATION:
                 await self._register_again(code)
                 continue
             if code:
                 log.warning("the controller refuses a heartbeat: %s", ErrorCode(code).name)
+                self._answered.wake()
                 await self._pauses.pause(RETRY_S)
                 continue
             if answer.is_fenced and not self._is_fenced and not self._wants_shut_down:

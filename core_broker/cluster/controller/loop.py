@@ -45,6 +45,7 @@ class Controller:
         self.runtime = runtime
         self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
+        self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -180,7 +181,9 @@ class Controller:
         if decision.records:
             try:
                 await self.metadata.append(decision.records)
+                self.unwritten = None
             except Exception as error:
+                self.unwritten = error
                 if self.failure is not None:
                     return command.fail(self.failure)
                 if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
