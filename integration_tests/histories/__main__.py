@@ -1,9 +1,9 @@
 """`python -m integration_tests.histories --seed 7 --seconds 60 --peer ours`: histories of real processes under faults.
 
-Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces), runs
-`--count` histories with consecutive seeds on them, and prints a JSON object for each: counts, faults, anomalies, and
-how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has the histories
-and the nodes' logs. `--check FILE` checks a history that was kept.
+Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces) and runs
+`--count` histories with consecutive seeds on them. Of each it prints one line, a JSON object: counts, faults,
+anomalies, and how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has
+the histories and the nodes' logs. `--check FILE` checks a history that was kept.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 def report(history: History, about: dict[str, Any]) -> int:
     found = anomalies(history)
-    print(json.dumps({**about, **summary(history, found)}, indent=1), flush=True)
+    print(json.dumps({**about, **summary(history, found)}), flush=True)
     return int(bool(found))
 
 

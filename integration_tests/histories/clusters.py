@@ -27,6 +27,7 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "unclean.leader.election.enable": "false",
     "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 5000,
@@ -37,7 +38,7 @@ class Node(Protocol):
     """One process that can be started again."""
 
     def begin(self) -> None:
-        """Start it, and do not wait."""
+        """Start it, and do not wait. It ends with the thread that starts it."""
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone; nothing happens when it does not run."""
@@ -98,14 +99,13 @@ class Cluster:
         self.network = network
         self.peer = peer
         self.nodes: dict[int, Node] = {}
+        self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
         if peer == "kafka":
-            self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
             hosts = [network.address(node) for node in NODES]
             made = peers.Cluster.create(folder, len(NODES), [PORT, CONTROLLER_PORT] * 3, SETTINGS, hosts=hosts)
             for node in NODES:
                 self.nodes[node] = KafkaNode(made.node(node), network.inside(node))
         else:
-            self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
             for node in NODES:
                 self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer == "planted")
         for each in self.nodes.values():

@@ -22,7 +22,7 @@ from integration_tests.histories.network import CLIENTS
 FIRST_S = 1.5
 QUIET_S = (2.0, 4.0)
 LASTS_S = (3.0, 7.0)
-SHORT_LASTS_S = 4.0  # longer than the session timeout, so that a silent leader is replaced
+FIRST_LASTS_S = 5.0  # longer than the session timeout, so that a silent leader is replaced
 PAIRS = 0.35  # share of steps with two faults at once
 ROLES = ("leader", "leader", "leader", "controller", "any")
 ASK_S = 1.5
@@ -81,7 +81,7 @@ def plan(seed: int, seconds: float) -> list[Step]:
     chance = random.Random(seed)
     kinds = list(FAULTS)
     first = kinds[seed % len(kinds)]
-    made = [Step(FIRST_S, SHORT_LASTS_S, ((first, "leader"),))]
+    made = [Step(FIRST_S, FIRST_LASTS_S, ((first, "leader"),))]
     while True:
         at_s = made[-1].at_s + made[-1].lasts_s + chance.uniform(*QUIET_S)
         lasts_s = chance.uniform(*LASTS_S)
@@ -120,7 +120,7 @@ class Nemesis:
             self._count_dead({fault.node for fault in begun if fault.kind in ("kill", "full disk")})
             for fault in begun:
                 fault.ended_s = self._now_s()
-                await asyncio.to_thread(FAULTS[fault.kind][1], self._cluster, fault.node)
+                FAULTS[fault.kind][1](self._cluster, fault.node)  # in this thread, with which a started node would end
 
     def _count_dead(self, expected: set[int]) -> None:
         for node in NODES:
