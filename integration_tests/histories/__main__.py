@@ -110,6 +110,7 @@ async def run(cluster: Cluster, seed: int, seconds: float) -> History:
     this.reading.set()
     await asyncio.gather(*reading)
     await workers.final_read(this, NAMES[(seed + 1) % len(NAMES)])
+    history.unfinished += await differences(cluster, topic)
     return history
 
 
@@ -131,6 +132,21 @@ async def settled(admin: AdminClient, topic: str) -> str:
         said = "; ".join(behind)
         await asyncio.sleep(0.2)
     return f"not all replicas are in sync after {SETTLE_S:g} s: {said}"
+
+
+async def differences(cluster: Cluster, topic: str) -> list[str]:
+    """Partitions whose replicas do not have the same bytes after SETTLE_S."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        found = []
+        for partition in range(PARTITIONS):
+            logs = {node: cluster.log(node, topic, partition) for node in clusters.NODES}
+            if len(set(logs.values())) > 1:
+                sizes = {node: len(log) for node, log in logs.items()}
+                found.append(f"partition {partition}: replicas differ; their bytes by node are {sizes}")
+        if not found or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.2)
 
 
 async def ends(bootstrap: str, topic: str) -> dict[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from integration_tests.brokers import CLUSTER_ID, BrokerProcess
+from integration_tests.brokers import CLUSTER_ID, BrokerFailed, BrokerProcess
 from integration_tests.histories.network import Disk, Network
 from integration_tests.peers import peers
 
@@ -43,6 +43,9 @@ class Node(Protocol):
     def kill(self) -> None:
         """kill -9, and wait until it is gone; nothing happens when it does not run."""
 
+    def shut_down(self) -> None:
+        """SIGTERM, and wait until it is gone; kill -9 when it does not end."""
+
     def signal(self, number: int) -> None: ...
 
     def alive(self) -> bool: ...
@@ -74,6 +77,11 @@ class OurNode(BrokerProcess):
         if self.process is not None:
             super().kill()
 
+    def shut_down(self) -> None:
+        if self.alive():
+            with contextlib.suppress(BrokerFailed):  # it is paused, or has nobody to hand over to
+                self.stop()
+
 
 class KafkaNode:
     def __init__(self, node: peers.Node, inside: list[str]) -> None:
@@ -84,6 +92,9 @@ class KafkaNode:
 
     def kill(self) -> None:
         self._node.kill()
+
+    def shut_down(self) -> None:
+        self._node.stop()
 
     def signal(self, number: int) -> None:
         self._node.signal(number)
@@ -122,6 +133,11 @@ class Cluster:
                 if (found := peers.quorum_leader(PORT, self.network.address(node))) > 0:
                     return found
         return -1
+
+    def log(self, node: int, topic: str, partition: int) -> bytes:
+        """What a node's replica has on disk."""
+        segments = (self.disks[node].path / f"{topic}-{partition}").glob("*.log")
+        return b"".join(path.read_bytes() for path in sorted(segments))
 
     def restart(self, node: int) -> None:
         """Start it, if it has ended."""
