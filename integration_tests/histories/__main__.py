@@ -3,7 +3,7 @@
 Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces) and runs
 `--count` histories with consecutive seeds on them. Of each it prints one line, a JSON object: counts, faults,
 anomalies, and how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has
-the histories and the nodes' logs. `--check FILE` checks a history that was kept.
+the histories and the nodes' logs; after an unfinished history none follows. `--check FILE` checks a history that was kept.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1, help="histories, with this seed and the next (default 1)")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--peer", choices=clusters.PEERS, default="ours")
+    parser.add_argument("--peer", choices=clusters.PEERS, default=clusters.OURS)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the histories and the nodes' logs there")
     parser.add_argument("--check", type=Path, metavar="FILE", help="check a history, and run nothing")
     options = parser.parse_args()
     if options.check:
         return report(History.read(options.check), {"history": str(options.check)})
-    if options.peer == "kafka":
+    if options.peer == clusters.KAFKA:
         peers.classpath("broker")  # Maven needs the network that is outside
     network.enter("integration_tests.histories", sys.argv[1:])
     logging.disable(logging.ERROR)  # what clients tell of the faults
@@ -58,6 +58,8 @@ def main() -> int:
             history.write(folder / f"history-{seed}.jsonl")
             about = {"peer": options.peer, "seed": seed, "seconds": options.seconds}
             failed |= bool(report(history, about))
+            if history.unfinished:  # the next would begin on what is broken
+                break
     if failed:
         print(f"the histories and the nodes' logs are in {folder}", file=sys.stderr)
     elif not options.keep:

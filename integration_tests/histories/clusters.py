@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ NODES = (1, 2, 3)
 PORT, CONTROLLER_PORT = 9092, 9093
 DISK_BYTES = 128 << 20
 START_TIMEOUT_S = 90.0
-PEERS = ("ours", "kafka", "planted")
+PLANTS: dict[str, object] = importlib.import_module("tests.simulation.cluster_plants").PLANTS  # tests have no types
+OURS, KAFKA = "ours", "kafka"
+PEERS = (OURS, KAFKA, *PLANTS)  # planted: ours with a bug of the simulator's
 HEAP = "384m"
 
 # Kafka's names. Short times, so that a short history has an election, alike for both.
@@ -52,7 +55,7 @@ class Node(Protocol):
 
 
 class OurNode(BrokerProcess):
-    def __init__(self, folder: Path, node: int, network: Network, planted: bool) -> None:
+    def __init__(self, folder: Path, node: int, network: Network, plant: str) -> None:
         voters = ",".join(f"{each}@{network.address(each)}:{CONTROLLER_PORT}" for each in NODES)
         own = {
             "node.id": node,
@@ -65,12 +68,12 @@ class OurNode(BrokerProcess):
         super().__init__(folder, own, listen=[f"CONTROLLER://{address}:{CONTROLLER_PORT}"])
         self.address = f"{address}:{PORT}"
         self._inside = network.inside(node)
-        self._planted = planted
+        self._plant = plant
 
     def command(self) -> list[str]:
         python, *rest = super().command()
-        if self._planted:
-            rest[:2] = [str(Path(__file__).with_name("planted.py"))]
+        if self._plant:
+            rest[:2] = [str(Path(__file__).with_name("planted.py")), self._plant]
         return [*self._inside, python, *rest]
 
     def kill(self) -> None:
@@ -111,14 +114,14 @@ class Cluster:
         self.peer = peer
         self.nodes: dict[int, Node] = {}
         self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
-        if peer == "kafka":
+        if peer == KAFKA:
             hosts = [network.address(node) for node in NODES]
             made = peers.Cluster.create(folder, len(NODES), [PORT, CONTROLLER_PORT] * 3, SETTINGS, hosts=hosts)
             for node in NODES:
                 self.nodes[node] = KafkaNode(made.node(node), network.inside(node))
         else:
             for node in NODES:
-                self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer == "planted")
+                self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer if peer in PLANTS else "")
         for each in self.nodes.values():
             each.begin()
 

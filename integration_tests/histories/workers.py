@@ -20,7 +20,7 @@ COMMIT_EVERY_S = 0.4
 ASK_EVERY_S = 0.7
 LEAVE_EVERY_S = 5.0
 PAUSE_S = 0.1  # after an error
-SETTLE_S = 90.0  # for all that has to end after the last fault
+SETTLE_S = 60.0  # for all that has to end after the last fault
 START_S = 60.0
 
 
