@@ -3,7 +3,7 @@
 Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces) and runs
 `--count` histories with consecutive seeds on them. Of each it prints one line, a JSON object: counts, faults,
 anomalies, and how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has
-the histories and the nodes' logs; after an unfinished history none follows. `--check FILE` checks a history that was kept.
+the histories and the nodes' logs. None follows after one that is unfinished. `--check FILE` checks one that was kept.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ SEEK_EVERY_S = 4.0
 COMMIT_EVERY_S = 0.4
 ASK_EVERY_S = 0.7
 LEAVE_EVERY_S = 5.0
+ANSWER_S = 10.0  # for the coordinator's; aiokafka asks for ever
 PAUSE_S = 0.1  # after an error
 SETTLE_S = 60.0  # for all that has to end after the last fault
 START_S = 60.0
@@ -241,7 +242,7 @@ async def _commit(run: Run, reading: Reading) -> None:
     commits = [Commit(reading.name, run.group, each, at, run.now_s()) for each, at in positions.items()]
     run.history.commits += commits
     try:
-        await reading.reader.commit(positions)
+        await asyncio.wait_for(reading.reader.commit(positions), ANSWER_S)
     except Exception as error:
         for each in commits:
             each.completed_s, each.error = run.now_s(), f"{type(error).__name__}: {error}"
@@ -271,7 +272,7 @@ async def watch(run: Run, library: str) -> None:
 async def _ask(run: Run, reader: Reader, name: str) -> bool:
     begun_s = run.now_s()
     try:
-        told = await reader.committed(range(PARTITIONS))
+        told = await asyncio.wait_for(reader.committed(range(PARTITIONS)), ANSWER_S)
     except Exception as error:
         run.history.note(name, error)
         return False
