@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -133,12 +134,17 @@ def consumer(bootstrap: str) -> Consumer:
     )
 
 
+def described(admin: AdminClient) -> Any:
+    """The group as its coordinator describes it; None while none is known."""
+    with contextlib.suppress(KafkaException, TimeoutError):
+        return admin.describe_consumer_groups([GROUP], request_timeout=CALL_S)[GROUP].result(2 * CALL_S)
+    return None
+
+
 def coordinator(admin: AdminClient) -> int:
     """Node id; -1 while none is known."""
-    with contextlib.suppress(KafkaException, TimeoutError):
-        node = admin.describe_consumer_groups([GROUP], request_timeout=CALL_S)[GROUP].result(2 * CALL_S).coordinator
-        return -1 if node is None else node.id
-    return -1
+    found = described(admin)
+    return -1 if found is None or found.coordinator is None else found.coordinator.id
 
 
 def another_coordinator(admin: AdminClient, was: int) -> None:
@@ -168,7 +174,7 @@ def test_a_group_goes_on_while_its_coordinator_is_killed_and_comes_back(tmp_path
             until(lambda: log.committed.total() >= wanted, lambda: f"{what}: {log.committed}", SETTLE_S)
 
         def all_work() -> bool:
-            found = admin.describe_consumer_groups([GROUP])[GROUP].result(CALL_S).members
+            found = getattr(described(admin), "members", ())
             return len(found) == MEMBERS and all(each.assignment.topic_partitions for each in found)
 
         until(lambda: in_sync(admin, OFFSETS) == 3, "groups have a topic", SETTLE_S)
