@@ -240,6 +240,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("replica.high.watermark.checkpoint.interval.ms", _L, "5000", "How often high watermarks are saved", 1),
     O("replica.lag.time.max.ms", _L, "30000", "A follower that did not reach its leader's end for so long is not in "
       "sync any more"),
+    O("replica.selector.class", _S, None, "How a leader names a replica for a consumer to read from: one in its rack "
+      "(KIP-392), or none", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector",)),
     O("replica.socket.timeout.ms", _I, "30000", "How long a follower waits for its leader's answer"),
     O("request.timeout.ms", _I, "30000", "How long a metadata change may take", 1),
     O("send.turn.bytes", _I, "4194304", "Most file bytes given to one socket in one turn of the loop", 65536, own=True),

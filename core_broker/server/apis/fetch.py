@@ -2,7 +2,8 @@
 
 Consumers read what is committed. Followers read up to the log's end, and what they ask for says what they have: the
 high watermark and the in-sync replicas follow from that. A follower serves consumers, too, up to what it knows of the
-high watermark (KIP-392).
+high watermark; a leader may send them there (KIP-392, `read_replica.py`). A follower that is read is told of a new high
+watermark at once. Kafka has it wait for the next fetch (KAFKA-9952), since it would tell all followers.
 
 v4: isolation level. v7: sessions (KIP-227, `fetch_sessions.py`). v9: leader epochs are checked. v12: what the client
 read last is compared with our log and a divergence told (KIP-320). v13: topics by id. v16: where the leader is
@@ -14,7 +15,7 @@ Where a position must be looked for on disk the request waits for that, and the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +44,7 @@ from .._route import AtOnce
 from .._wanted import Wanted
 from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
 from ..leaders import leader_of
+from ..read_replica import NOBODY, foreign_rack, preferred
 
 STORAGE_ERRORS_SINCE = 6  # older clients do not know that error
 RACKS_SINCE = 11  # clients from then on may read from a follower
@@ -194,6 +196,7 @@ class _Fetch:
         "_max_bytes",
         "_partitions",
         "_pending",
+        "_rack",
         "_replica_id",
         "_request",
         "_session",
@@ -220,6 +223,9 @@ class _Fetch:
             self._broker_epoch = -1 if state is None else state.replica_epoch
         self._follows = self._replica_id >= 0
         self._is_noted = False  # what a follower has
+        self._rack = ""  # where a consumer is to be sent, if there is a replica
+        if self._replica_id == CONSUMER and context.version >= RACKS_SINCE:
+            self._rack = foreign_rack(request.rack_id, context.services.config)
         self._committed = request.isolation_level == 1 and self._replica_id != FUTURE_REPLICA
         self._idle: list[Wanted] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
@@ -239,7 +245,7 @@ class _Fetch:
         self.missing.clear()
         for key, wanted in self._wanted.items():
             wanted.size = 0
-            if wanted.is_idle:
+            if wanted.is_idle and not (self._rack and self._preferred(wanted) != NOBODY):
                 self._idle.append(wanted)
                 if self._follows and not self._is_noted and wanted.partition is not None:
                     self._note(wanted.partition, wanted)
@@ -251,9 +257,9 @@ class _Fetch:
                 (unknown_ids if code == ErrorCode.UNKNOWN_TOPIC_ID else unknown).append((key, wanted, data))
                 continue
             rows.append((key, wanted, data))
-            if code or data.diverging_epoch is not None:
+            if self._is_news(wanted, data):
                 at_once = True
-            elif data.records:
+            if data.records:
                 wanted.size = sum(map(len, data.records))
                 size += wanted.size
                 if wanted.size == min(wanted.max_bytes, left) and wanted.partition is not None:
@@ -288,6 +294,9 @@ class _Fetch:
                 aborted_transactions=None,
                 records=[],
             )
+            if self._rack and (replica := self._preferred(wanted)) != NOBODY:
+                data.preferred_read_replica = replica
+                return data
             if wanted.last_fetched_epoch >= 0 and _diverged(partition, wanted, data):
                 return data
             committed = self._committed
@@ -324,6 +333,24 @@ class _Fetch:
         if committed and (found.ranges or not limit):  # else its first batch did not fit, of which Kafka tells no more
             data.aborted_transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
         return data
+
+    def _preferred(self, wanted: Wanted) -> int:
+        """Which follower a consumer is sent to; NOBODY where it may read here."""
+        partition = wanted.partition
+        return NOBODY if partition is None else preferred(partition, self._rack, wanted.fetch_offset, self._context)
+
+    def _is_news(self, wanted: Wanted, data: PartitionData) -> bool:
+        """Whether an answer must not wait for records."""
+        if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica != NOBODY:
+            return True
+        return self._is_read(wanted) and data.high_watermark > wanted.high_watermark
+
+    def _is_read(self, wanted: Wanted) -> bool:
+        """Whether it is a follower that asks, which serves consumers and has been told the high watermark before."""
+        if not self._follows or self._session is None or wanted.partition is None:
+            return False
+        leadership = wanted.partition.leadership
+        return leadership is not None and leadership.is_read(self._replica_id)
 
     def _find(self, wanted: Wanted) -> Partition:
         """A partition that is not where it was looked for first. Raises KafkaError."""
@@ -366,6 +393,8 @@ class _Fetch:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
                 traffic.bytes_out += sum(map(len, data.records or ()))
+                if data.preferred_read_replica != NOBODY and wanted.partition.leadership is not None:
+                    wanted.partition.leadership.sends_to(data.preferred_read_replica)
                 if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
                     traffic.failed_fetches += 1
         for wanted in self._idle:
@@ -451,9 +480,13 @@ class _Fetch:
 
     def _register(self, wanted: Wanted) -> None:
         if wanted.partition is not None:
-            partition = wanted.partition
-            wait = partition.wait_for_append if self._follows else partition.wait_for_data
-            wanted.cancel = wait(partial(self._wake, wanted))
+            partition, wake = wanted.partition, partial(self._wake, wanted)
+            if not self._follows:
+                wanted.cancel = partition.wait_for_data(wake)
+            elif self._is_read(wanted):
+                wanted.cancel = _both(partition.wait_for_append(wake), partition.wait_for_data(wake))
+            else:
+                wanted.cancel = partition.wait_for_append(wake)
 
     def _stop_waiting(self) -> None:
         for wanted in self._wanted.values():
@@ -486,10 +519,18 @@ class _Fetch:
         needed = min(self._request.min_bytes, self._max_bytes)
         for wanted in changed:
             data = self._read_one(wanted, max(needed, 0), True, may_wait)
-            if data.error_code or data.diverging_epoch is not None:
+            if self._is_news(wanted, data):
                 return True
             wanted.size = min(sum(map(len, data.records)), wanted.max_bytes)
         return sum(wanted.size for wanted in self._wanted.values()) >= needed
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
+    def cancel() -> None:
+        one()
+        other()
+
+    return cancel
 
 
 def _group(rows: list[Row], response: Response) -> None:
