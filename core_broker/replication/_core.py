@@ -231,6 +231,10 @@ class PartitionCore:
 
         return cancel
 
+    def wake_followers(self) -> None:
+        """What a leader tells its followers has changed, or what it asks of them."""
+        self.wake_append_waiters()
+
     def wake_all(self) -> None:
         """The partition is not served any more: call all that wait."""
         self.wake_end_waiters()

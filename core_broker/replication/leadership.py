@@ -54,6 +54,10 @@ class Follower:
         self._leader_end = leader_end
         self._fetched_ms = now_ms
 
+    def kept_up(self, now_ms: float) -> None:
+        self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        self._fetched_ms = max(self._fetched_ms, now_ms)
+
 
 @dataclass(slots=True, frozen=True)
 class IsrChange:
@@ -132,6 +136,12 @@ class Leadership:
         had = follower.end_offset
         follower.fetched(offset, log_start_offset, leader_end, broker_epoch, self._time() * 1000)
         return offset != had
+
+    def kept_up(self, broker_id: int, now_ms: float) -> None:
+        """A follower whose fetches did not name the partition had all that there was at that time."""
+        follower = self.followers.get(broker_id)
+        if follower is not None:
+            follower.kept_up(now_ms)
 
     def committed_end(self, kept_end: int, leader_end: int) -> int:
         """Up to where all in-sync replicas have the log. kept_end, leader_end: of this broker's log.

@@ -164,7 +164,9 @@ class Partition:
         self.leader = leader
         if self.leadership is not None and not self.leadership.place(replicas, isr, partition_epoch):
             return
-        self.replicas, self.isr = list(replicas), list(isr)
+        before, self.replicas, self.isr = self.isr, list(replicas), list(isr)
+        if self.isr != before:
+            self.core.wake_followers()  # one that is not in sync any more may get in by its next fetch
         self._count_replicas()
         self.advance()
 
@@ -352,6 +354,7 @@ class Partition:
         if not 0 <= before <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self}: offset {offset} is past {self.high_watermark}")
         self.log.advance_start(before)
+        self.core.wake_followers()
         return before
 
     async def begin_at(self, offset: int) -> None:

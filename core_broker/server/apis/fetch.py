@@ -15,7 +15,7 @@ Where a position must be looked for on disk the request waits for that, and the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -42,7 +42,7 @@ from .._context import Context
 from .._fetch import COMPILED, FetchAtOnce
 from .._route import AtOnce
 from .._wanted import Wanted
-from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, Key
+from ..fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, LOOK_AT_ALL_S, FetchSession, Key, both, stop_waiting
 from ..leaders import leader_of
 from ..read_replica import NOBODY, foreign_rack, preferred
 
@@ -78,11 +78,13 @@ def handle(request: Request, context: Context) -> Any:
             return Response(error_code=error.code)
         _update(session, asked, request.forgotten_topics_data, by_id)
         if session.partitions:
+            now_s = asyncio.get_running_loop().time()
+            _look_at_all_at_times(session, request, now_s)
             try:
-                sessions.used(session, asyncio.get_running_loop().time())
+                sessions.used(session, now_s)
             except KafkaError as error:
                 return Response(error_code=error.code)
-            asked = session.partitions
+            asked = session.news
         else:
             sessions.close(session.id)
             session = None
@@ -169,16 +171,19 @@ def _asked(request: Request, by_id: bool, context: Context) -> dict[Key, Wanted]
 
 
 def _update(session: FetchSession, asked: dict[Key, Wanted], forgotten: list[ForgottenTopic], by_id: bool) -> None:
-    partitions = session.partitions
     for key, wanted in asked.items():
-        known = partitions.get(key)
-        if known is None:
-            partitions[key] = wanted
-        else:
-            known.follow(wanted)
+        session.put(key, wanted)
     for topic in forgotten:
         for index in topic.partitions:
-            partitions.pop((topic.topic_id if by_id else topic.topic, index), None)
+            session.forget((topic.topic_id if by_id else topic.topic, index))
+
+
+def _look_at_all_at_times(session: FetchSession, request: Request, now_s: float) -> None:
+    """Also what rests: by the clock, and when the follower is registered under another epoch, which counts for all."""
+    broker_epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
+    if broker_epoch != session.broker_epoch or now_s - session.looked_s >= LOOK_AT_ALL_S:
+        session.broker_epoch = broker_epoch
+        session.look_at_all(now_s)
 
 
 class _Fetch:
@@ -227,7 +232,7 @@ class _Fetch:
         if self._replica_id == CONSUMER and context.version >= RACKS_SINCE:
             self._rack = foreign_rack(request.rack_id, context.services.config)
         self._committed = request.isolation_level == 1 and self._replica_id != FUTURE_REPLICA
-        self._idle: list[Wanted] = []  # those of a session that have nothing to tell
+        self._idle: list[tuple[Key, Wanted]] = []  # those of a session that have nothing to tell
         self._woken: list[Wanted] = []
         self.missing: list[NotCached] = []  # what the last read would have had to wait for
 
@@ -243,10 +248,10 @@ class _Fetch:
         at_once = False
         self._idle.clear()
         self.missing.clear()
-        for key, wanted in self._wanted.items():
+        for key, wanted in list(self._wanted.items()):  # what a follower has may be news of another partition
             wanted.size = 0
             if wanted.is_idle and not (self._rack and self._preferred(wanted) != NOBODY):
-                self._idle.append(wanted)
+                self._idle.append((key, wanted))
                 if self._follows and not self._is_noted and wanted.partition is not None:
                     self._note(wanted.partition, wanted)
                 left = max(left, 0)
@@ -266,7 +271,7 @@ class _Fetch:
                     wanted.partition.log.ranges.end_with_batch(wanted.fetch_offset, data.records)
             left = max(left - wanted.size, 0)  # below 0 it is for the first partition alone
         self._is_noted |= not self.missing
-        known = bool(rows or self._idle)
+        known = bool(rows or self._idle or self._has_resting)
         enough = at_once or not known or size >= min(self._request.min_bytes, self._max_bytes)
         return rows + unknown_ids + unknown, enough
 
@@ -397,7 +402,7 @@ class _Fetch:
                     wanted.partition.leadership.sends_to(data.preferred_read_replica)
                 if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
                     traffic.failed_fetches += 1
-        for wanted in self._idle:
+        for _, wanted in self._idle:
             if wanted.idle is not None:
                 wanted.idle.traffic.fetches += 1
         response = Response()
@@ -407,10 +412,14 @@ class _Fetch:
             if session.epoch != self._epoch:  # the client did not wait for this answer and asked again
                 response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
                 return response
+            looked_at = [*self._idle, *(row[:2] for row in rows)]
             rows = [row for row in rows if row[1].tell(row[2])]
             for key, _, data in rows:
                 if data.records:
                     session.moved(key)
+            if self._follows:
+                for key, wanted in looked_at:
+                    self._let_rest(key, wanted, session)
         elif self._request.session_epoch == INITIAL_EPOCH:
             for _, wanted, data in rows:
                 wanted.tell(data)
@@ -424,6 +433,17 @@ class _Fetch:
             self._tell_leaders(rows, response)
         _group(rows, response)
         return response
+
+    def _let_rest(self, key: Key, wanted: Wanted, session: FetchSession) -> None:
+        """Not one that is not in sync: each of its fetches may be the one by which it gets in."""
+        partition = wanted.partition
+        if partition is not None and wanted.is_idle and self._replica_id in partition.isr and key in session.news:
+            session.rest(key, wanted, self._replica_id)
+
+    @property
+    def _has_resting(self) -> bool:
+        session = self._session
+        return session is not None and len(session.partitions) > len(session.news)
 
     def _tell_leaders(self, rows: list[Row], response: Response) -> None:
         nodes: dict[int, NodeEndpoint] = {}
@@ -473,26 +493,36 @@ class _Fetch:
                 return self._pending
         for wanted in self._wanted.values():
             self._register(wanted)
+        if self._session is not None:
+            self._session.stirred = self._stirred
         return self._context.services.purgatory.add(self._pending, self._request.max_wait_ms)
 
     def _read_and_answer(self) -> Response:
         return self.answer(self.read()[0])
 
     def _register(self, wanted: Wanted) -> None:
+        stop_waiting(wanted)
         if wanted.partition is not None:
             partition, wake = wanted.partition, partial(self._wake, wanted)
             if not self._follows:
                 wanted.cancel = partition.wait_for_data(wake)
             elif self._is_read(wanted):
-                wanted.cancel = _both(partition.wait_for_append(wake), partition.wait_for_data(wake))
+                wanted.cancel = both(partition.wait_for_append(wake), partition.wait_for_data(wake))
             else:
                 wanted.cancel = partition.wait_for_append(wake)
 
+    def _stirred(self, wanted: Wanted, is_news: bool) -> None:
+        """A partition rests no more while this request waits. is_news: which may have to be told at once."""
+        if is_news:
+            self._wake(wanted)
+        else:
+            self._register(wanted)
+
     def _stop_waiting(self) -> None:
+        if self._session is not None and self._session.stirred == self._stirred:
+            self._session.stirred = None
         for wanted in self._wanted.values():
-            if wanted.cancel is not None:
-                wanted.cancel()
-                wanted.cancel = None
+            stop_waiting(wanted)
 
     def _wake(self, wanted: Wanted) -> None:
         """Something was appended: look in the next turn, when more may have been."""
@@ -523,14 +553,6 @@ class _Fetch:
                 return True
             wanted.size = min(sum(map(len, data.records)), wanted.max_bytes)
         return sum(wanted.size for wanted in self._wanted.values()) >= needed
-
-
-def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
-    def cancel() -> None:
-        one()
-        other()
-
-    return cancel
 
 
 def _group(rows: list[Row], response: Response) -> None:
