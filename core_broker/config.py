@@ -124,12 +124,13 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
       "Addresses given to clients, by listener name; the listeners' own if not set"),
     O("auto.create.topics.enable", _B, "true", "A Metadata request creates the topics it names"),
     O("auto.leader.rebalance.enable", _B, "true", "The controller gives partitions back to their preferred leaders"),
-    O("broker.heartbeat.interval.ms", _I, "2000", "How often a broker tells the controller that it lives"),
+    O("broker.heartbeat.interval.ms", _I, "1000", "How often a broker tells the controller that it lives"),
     O("broker.id", _I, "-1", "Another name of node.id, which counts where that is not given"),
     O("broker.lost.connection.timeout.ms", _I, "300", "How long the controller waits for a heartbeat of a broker whose "
       "connection is closed", 1, own=True),
     O("broker.rack", _S, None, "The rack this broker stands in"),
-    O("broker.session.timeout.ms", _I, "9000", "A broker that was not heard of for so long is fenced"),
+    O("broker.session.timeout.ms", _I, "4000", "A broker that was not heard of for so long is fenced: "
+      "for so long, and an election, its partitions stand still when it hangs"),
     O("cluster.id", _S, None, "The cluster's id: a new directory takes it, any other must have it. Needed where there "
       "are several nodes, so that all have the same", own=True),
     O("cold.read.threads", _I, "4", "Threads for reads of what the page cache does not have", 1, 64, own=True),
