@@ -87,18 +87,15 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
     return plan
 
 
-def with_factor(
-    chosen: Iterable[TopicPartition],
-    partitions: Mapping[TopicPartition, Placed],
-    brokers: Iterable[Broker],
-    factor: int,
+def with_factors(
+    chosen: Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker]
 ) -> Plan:
-    """Gives the chosen partitions so many replicas. Those that go are first what is not in sync, then what shares its
-    rack with the most others; the preferred leader stays."""
+    """Gives each of the chosen partitions so many replicas. Those that go are first what is not in sync, then what
+    shares its rack with the most others; the preferred leader stays."""
     nodes = {each.id: each for each in brokers}
     load = Load.of(partitions.values())
     plan: Plan = {}
-    for tp in chosen:
+    for tp, factor in chosen.items():
         placed = partitions[tp]
         replicas = list(placed.replicas)
         while len(replicas) > factor:

@@ -17,7 +17,7 @@ from ..client import Admin, Client, TopicPartition, moves
 from ..client.errors import no_topic
 from ..deploy.errors import DeployError, counted
 from . import output
-from .clusters import in_words, partitions_of
+from .clusters import factors, in_words, partitions_of
 from .connect import DEFAULT_BOOTSTRAP, Bootstrap, connected
 from .output import JsonFlag
 
@@ -121,35 +121,51 @@ def drain(
 
 
 def replicas(
-    name: Annotated[str, typer.Argument(help="Name of the topic.")],
-    factor: Annotated[int, typer.Option("--factor", min=1, help="On how many brokers each partition shall be.")],
+    name: Annotated[str, typer.Argument(help="Name of the topic.")] = "",
+    factor: Annotated[
+        int | None, typer.Option("--factor", min=1, help="On how many brokers each partition shall be.")
+    ] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="All internal topics, as many replicas as the brokers are set to.")
+    ] = False,
     at_once: AtOnce = AT_ONCE,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a topic more or fewer replicas, spread by rack and load, and wait until they are in sync."""
+    """Give a topic more or fewer replicas, spread by rack and load, and wait until they are in sync.
+
+    When brokers were added, `--internal` gives the topics that brokers made themselves, such as __consumer_offsets, the
+    replicas that they lack.
+    """
+    if internal == bool(name) or internal == (factor is not None):
+        raise DeployError("say which topic and how many, such as `orders --factor 3`, or --internal alone")
 
     async def run() -> moves.Plan:
         async with connected(bootstrap) as client:
             admin = Admin(client)
             placed = await _placed(client, admin)
-            chosen = sorted(tp for tp in placed if tp.topic == name)
-            if not chosen:
+            if internal:
+                said = await admin.cluster()
+                wanted = await factors(admin, said.brokers, await admin.all_topics())
+            else:
+                wanted = {name: factor or 0}
+            if not internal and name not in {tp.topic for tp in placed}:
                 raise no_topic(name)
-            plan = moves.with_factor(chosen, placed, await _brokers(admin), factor)
+            chosen = {tp: wanted[tp.topic] for tp in sorted(placed) if tp.topic in wanted}
+            if internal:  # they only grow
+                chosen = {tp: count for tp, count in chosen.items() if len(placed[tp].replicas) < count}
+            plan = moves.with_factors(chosen, placed, await _brokers(admin))
             if not dry_run:
                 await _carry_out(admin, plan, at_once)
             return plan
 
     plan = asyncio.run(run())
-    _tell(
-        plan,
-        dry_run,
-        f"{name} has {counted(factor, 'replica')}",
-        {"topic": name, "replication_factor": factor},
-        as_json,
-    )
+    if internal:
+        _tell(plan, dry_run, "internal topics have the replicas that they shall have", {"internal": True}, as_json)
+    else:
+        facts = {"topic": name, "replication_factor": factor}
+        _tell(plan, dry_run, f"{name} has {counted(factor or 0, 'replica')}", facts, as_json)
 
 
 # --- Work -----------------------------------------------------------------------------------------------------------

@@ -223,7 +223,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("offsets.retention.check.interval.ms", _L, "600000", "How often old offsets are looked for", 1),
     O("offsets.retention.minutes", _I, "10080", "How long an empty group keeps its offsets", 1),
     O("offsets.topic.num.partitions", _I, "10", "Partitions of __consumer_offsets (Kafka: 50)", 1),
-    O("offsets.topic.replication.factor", _SH, "1", "Replicas of __consumer_offsets (Kafka: 3)", 1),
+    O("offsets.topic.replication.factor", _SH, "3", "Replicas of __consumer_offsets; if this is not set, there are no "
+      "more than brokers (Kafka: it is not created)", 1),
     O("offsets.topic.segment.bytes", _I, "104857600", "segment.bytes of __consumer_offsets", 1024 * 1024),
     O("process.roles", _LIST, "broker,controller", "What this node is: broker, controller, or both (Kafka: no default)",
       choices=("broker", "controller")),

@@ -259,7 +259,12 @@ class Partition:
                 ErrorCode.POLICY_VIOLATION,
                 f"{self.topic} is written by mirror link {self.mirror_link}; produce to its source",
             )
-        if acks == -1 and len(self.isr) < self.least_in_sync:
+        if acks == -1:
+            self.check_in_sync()
+
+    def check_in_sync(self) -> None:
+        """Raise NOT_ENOUGH_REPLICAS while what is appended here would not be committed."""
+        if len(self.isr) < self.least_in_sync:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self}: {len(self.isr)} in sync, min.insync.replicas is {self.least_in_sync}",
