@@ -104,14 +104,18 @@ class KafkaCluster:
         return self.others[node_id]
 
     def log_of(self, node_id: int, partition: str) -> bytes:
-        """The contents of a partition's log on a node."""
         home = self.others[node_id].folder if node_id in self.others else self.nodes[node_id].folder
-        return b"".join(path.read_bytes() for path in sorted((home / "data" / partition).glob("*.log")))
+        return log_in(home, partition)
 
     def kill(self) -> None:
         for each in self.others.values():
             if each.alive():
                 each.kill()
+
+
+def log_in(home: Path, partition: str) -> bytes:
+    """The contents of a partition's log in a node's folder."""
+    return b"".join(path.read_bytes() for path in sorted(home.glob(f"data*/{partition}/*.log")))
 
 
 def format_all(nodes: Iterable[Node], own: Mapping[int, Sequence[str]], options: Sequence[str]) -> None:

@@ -14,6 +14,15 @@ from integration_tests.waiting import until
 SETTLE_S = 60.0
 
 
+def ran(tools: Tools, bootstrap: str, tool: str, *arguments: str, exit_code: int = 0) -> str:
+    """What one of Kafka's tools prints, which must end so."""
+    cluster = ("--bootstrap-server", bootstrap)
+    words = (*arguments, *cluster) if tool == "ClusterTool" else (*cluster, *arguments)  # its subcommand comes first
+    done = tools.run(tool, *words)
+    assert done.exit == exit_code, done.out + done.err
+    return done.out + done.err
+
+
 class Placing:
     """topic: it has the partition 0."""
 
@@ -53,12 +62,9 @@ class Placing:
         return "" if "No partition reassignments found" in said else said
 
     def elect(self) -> None:
-        """The preferred replica leads from now on."""
-        which = ("--topic", self.topic, "--partition", "0")
-        self.run("LeaderElectionCommand", "--election-type", "preferred", *which)
+        """Of every partition the preferred replica leads from now on."""
+        self.run("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
 
     def run(self, tool: str, *arguments: str) -> str:
         """What one of Kafka's tools prints, which must succeed."""
-        done = self.tools.run(tool, *arguments, "--bootstrap-server", self.bootstrap)
-        assert done.exit == 0, done.out + done.err
-        return done.out
+        return ran(self.tools, self.bootstrap, tool, *arguments)

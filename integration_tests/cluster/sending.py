@@ -8,6 +8,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from integration_tests.waiting import until
+
 TOPIC = "events"
 
 
@@ -48,10 +50,22 @@ class Sending:
 
         return told
 
+    def goes_on(self, records: int = 200, within_s: float = 60.0) -> None:
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.acked) + records
+        until(lambda: len(self.acked) >= wanted, lambda: f"{len(self.acked)} of {wanted} acknowledged", within_s)
+
     def end(self) -> None:
         self._ends.set()
         self._thread.join(70)
         assert not self._thread.is_alive()
+
+    def all_are_there(self, bootstrap: str) -> None:
+        """After the end: what was sent was acknowledged, and is there once, in order."""
+        assert not self.errors
+        numbers = [number for _, number in self.acked]
+        assert numbers == list(range(len(numbers)))
+        assert read_all(bootstrap, len(numbers)) == [str(number).encode() for number in numbers]
 
 
 def leader_of(admin: AdminClient) -> int:
