@@ -218,8 +218,9 @@ class Broker:
         lifecycle = self._lifecycle
         active.when_changed(lifecycle.controller_changed)
         self._fetching = fetching = Fetching(
-            self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image)
-        )
+            self.node_id, config, runtime, lambda: lifecycle.broker_epoch, partial(self._address_of, image),
+            replicas.throttle.following,
+        )  # fmt: skip
         self._isr_changes = isr_changes = IsrChanges(
             self.node_id, requests.request, image.broker_epoch, replicas.partitions,
             config["replica.lag.time.max.ms"],

@@ -33,6 +33,7 @@ from .leadership import IsrChange, Leadership
 from .partition import Partition
 from .shortage import Key, Shortage
 from .states import MEANING, Event, State, next_state
+from .throttle import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class ReplicaManager:
         self._unopened: dict[Key, Unopened] = {}
         self._shortage = Shortage(self._open_again)
         self._on_refusal = self._shortage.refuses  # one object for all partitions
+        self.throttle = Throttle(node_id, config, _loop_time)
         self._image = image
         self._logs = logs
         self._config = config
@@ -241,7 +243,7 @@ class ReplicaManager:
             traffic=None if before is None else before.traffic,
             on_refusal=self._on_refusal,
         )
-        partition.configure(options)
+        self._configure(partition, options)
         partition.begin_epoch(image.leader_epoch)
         partition.place(image.leader, image.replicas, image.isr, image.partition_epoch)
         partition.recover(self._high_watermark(topic.name, index) if before is None else before.high_watermark)
@@ -414,7 +416,7 @@ class ReplicaManager:
             partition, topic = self.partitions.get(name, {}).get(index), self._image.topics.get(name)
             if partition is not None and topic is not None:
                 partition.log.configure(self._log_config(topic))  # options may have changed
-                partition.configure(topic_config(topic.configs, self._config))
+                self._configure(partition, topic_config(topic.configs, self._config))
                 self.came_back(name, index)
 
     def _serve(self, topic: TopicImage, index: int, opened: Log, options: dict[str, Any]) -> None:
@@ -430,8 +432,12 @@ class ReplicaManager:
     def _reconfigure(self, topic: TopicImage) -> None:
         options, config = topic_config(topic.configs, self._config), self._log_config(topic)
         for partition in self.partitions.get(topic.name, {}).values():
-            partition.configure(options)
+            self._configure(partition, options)
             partition.log.configure(config)
+
+    def _configure(self, partition: Partition, options: Mapping[str, Any]) -> None:
+        partition.configure(options)
+        self.throttle.mark(partition)
 
     async def _delete(self, topics: Iterable[TopicImage]) -> None:
         keys = []
@@ -467,6 +473,10 @@ class ReplicaManager:
         for indexes in self.partitions.values():
             for partition in indexes.values():
                 partition.close(stopping)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _touched(delta: Delta) -> Iterator[Key]:

@@ -56,6 +56,8 @@ class Partition:
         "reason",
         "replicas",
         "state",
+        "throttled_follower",
+        "throttled_leader",
         "topic",
         "topic_id",
         "traffic",
@@ -91,6 +93,8 @@ class Partition:
         self.least_in_sync = 0  # for acks=all: min.insync.replicas, at most the number of replicas
         self.mirror_link = ""  # the link that owns this topic
         self.fsync = False
+        self.throttled_leader = False  # this replica is served to followers under the broker's throttle
+        self.throttled_follower = False  # it is fetched under the broker's throttle
         self._line: asyncio.Future[None] | None = None
         self._on_refusal = on_refusal
         self._sync_task: asyncio.Task[None] | None = None
