@@ -120,6 +120,25 @@ def with_factor(
     return plan
 
 
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")  # of brokers
+
+
+def throttled(plan: Plan, partitions: Mapping[TopicPartition, Placed]) -> dict[str, dict[str, str]]:
+    """The options of topics by which a plan's copies, and no others, are throttled (KIP-73): those that have a
+    partition serve it, those that are new fetch it."""
+    options: dict[str, dict[str, list[str]]] = {}
+    for tp, nodes in sorted(plan.items()):
+        now = partitions[tp].replicas
+        new = [each for each in nodes if each not in now]
+        if not new:
+            continue
+        topic = options.setdefault(tp.topic, {LEADERS: [], FOLLOWERS: []})
+        topic[LEADERS] += [f"{tp.partition}:{each}" for each in now]
+        topic[FOLLOWERS] += [f"{tp.partition}:{each}" for each in new]
+    return {topic: {name: ",".join(parts) for name, parts in each.items()} for topic, each in options.items()}
+
+
 def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[int, Broker]) -> tuple[bool, int]:
     rack = _rack(nodes, node)
     return node not in placed.isr, 0 if rack is None else sum(_rack(nodes, each) == rack for each in replicas)
