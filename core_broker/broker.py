@@ -333,6 +333,8 @@ class Broker:
         if self._logs is not None:
             self._logs.cleaner.reconfigure(cleaner_config(self.config))
             self._logs.removals.delay_ms = self.config["log.segment.delete.delay.ms"]
+        if self._lifecycle is not None:
+            self._lifecycle.options_changed()
 
     async def stop(self) -> str:
         """Stop cleanly: refuse new requests, answer waiting ones, sync the logs, write the clean-shutdown marker.

@@ -155,6 +155,8 @@ _OWN_BROKER_OPTIONS: tuple[Option, ...] = (
     O("controller.quorum.voters", _LIST, "", "ID@HOST:PORT of each controller that votes, as all nodes have them; this "
       "node alone if none is named here nor in controller.quorum.bootstrap.servers"),
     O("controller.socket.timeout.ms", _I, "30000", "How long a broker waits for an answer of the controller"),
+    O("cordoned.log.dirs", _LIST, "", "Directories of logs that are given no new partitions, or * for all",
+      dynamic=True),
     O("default.replication.factor", _I, "1", "Replicas of a topic that does not say", 1),
     O("delete.topic.enable", _B, "true", "Whether topics can be deleted"),
     O("fetch.max.bytes", _I, "57671680", "Most bytes in one Fetch answer", 1024),
@@ -295,6 +297,7 @@ class BrokerConfig(Mapping[str, Any]):
             _row(name).check(text)
         self._values: dict[str, Any] = {}
         self._parse()
+        check_cordoned(self["cordoned.log.dirs"], self)
         self._check_together()
         membership.check(self)
 
@@ -431,6 +434,18 @@ def validate_topic_options(
     if minimum is not None and maximum is not None and minimum > maximum:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})"
+        )
+
+
+def check_cordoned(directories: Iterable[str], config: Mapping[str, Any]) -> None:
+    """ConfigError unless these are directories of this broker's logs, or * alone (KIP-1066)."""
+    if "*" in directories and tuple(directories) != ("*",):
+        raise ConfigError("When cordoned.log.dirs is set to *, it must not contain other values")
+    missing = [each for each in directories if each not in (*config["log.dirs"], "*")]
+    if missing:
+        raise ConfigError(
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries : "
+            + ", ".join(missing)
         )
 
 

@@ -63,7 +63,6 @@ REFUSED: tuple[tuple[str, str], ...] = (
     ("max.connection.creation.rate", _ALL_CONNECTIONS),
     ("max.connections.per.ip*", _ALL_CONNECTIONS),
     # Data
-    ("cordoned.log.dirs", "there is one directory of logs, which takes all partitions"),
     ("log.cleaner.enable", "topics with cleanup.policy=compact are always compacted"),
     ("remote.log.storage.system.enable", _NO_TIERS),
 )
@@ -170,7 +169,6 @@ KAFKA_OPTIONS: tuple[Option, ...] = (
     _k("controller.quorum.append.linger.ms", _I, "25", 0),
     _k("controller.quota.window.num", _I, "11", 1),
     _k("controller.quota.window.size.seconds", _I, "1", 1),
-    _k("cordoned.log.dirs", _LIST, "", dynamic=True),
     _k("create.topic.policy.class.name", _CLASS, None),
     _k("delegation.token.expiry.check.interval.ms", _L, "3600000", 1),
     _k("delegation.token.expiry.time.ms", _L, "86400000", 1),
