@@ -16,6 +16,7 @@ import typer
 
 from ..client import Admin, Client, TopicPartition, moves
 from ..client.admin import BROKER
+from ..client.balance import balanced
 from ..client.errors import no_topic
 from ..deploy.errors import DeployError, counted
 from . import output
@@ -28,6 +29,7 @@ drain_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 POLL_S = 0.3
 AT_ONCE = 50  # partitions of a drain or of a new factor that are copied at a time
+CORDONED = "cordoned.log.dirs"
 COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "throttle")
 
 Partition = Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="Such as orders-3.")]
@@ -142,12 +144,13 @@ def drain(
     at_once: AtOnce = AT_ONCE,
     throttle: Throttle = 0,
     dry_run: DryRun = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the broker have new partitions again.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
     """Move all replicas off a broker, spread by rack and load, and wait until they are gone.
 
-    New partitions may still be placed on it: stop it, or make none meanwhile.
+    New partitions are not placed on it from then on, until --undo.
     """
 
     async def run() -> moves.Plan:
@@ -157,14 +160,52 @@ def drain(
             if broker not in {each.id for each in brokers}:
                 ids = ", ".join(str(each.id) for each in brokers)
                 raise DeployError(f"there is no broker {broker}: there are {ids}")
+            if undo:
+                await admin.alter_broker_configs(broker, {CORDONED: None})
+                return {}
             placed = await _placed(client, admin)
             plan = moves.drained(placed, brokers, broker)
             if not dry_run:
+                if any(each.id == broker and each.is_alive for each in brokers):
+                    await admin.alter_broker_configs(broker, {CORDONED: "*"})
+                    placed = await _placed(client, admin)  # nothing comes from now on
+                    plan = moves.drained(placed, brokers, broker)
                 await _carry_out(admin, plan, placed, at_once, throttle)
             return plan
 
     plan = asyncio.run(run())
-    _tell(plan, dry_run, f"broker {broker} has no partitions", {"drained": broker}, as_json)
+    if undo:
+        output.done(f"broker {broker} is given new partitions again", {"undone": broker}, as_json)
+        return
+    done = f"broker {broker} has no partitions and is given none (`isthmus broker drain {broker} --undo` ends that)"
+    _tell(plan, dry_run, done, {"drained": broker}, as_json)
+
+
+def balance(
+    execute: Annotated[bool, typer.Option("--execute", help="Make the moves, and wait for them.")] = False,
+    at_once: AtOnce = AT_ONCE,
+    throttle: Throttle = 0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show by which moves brokers have as many replicas, and lead as many partitions, as each other; or make them.
+
+    No partition gets into fewer racks. Brokers that are drained or down get nothing, and keep what they have.
+    """
+
+    async def run() -> moves.Plan:
+        async with connected(bootstrap) as client:
+            admin = Admin(client)
+            placed = await _placed(client, admin)
+            plan = balanced(placed, await _brokers(admin))
+            if execute:
+                await _carry_out(admin, plan, placed, at_once, throttle)
+                able = [tp for tp, each in placed.items() if tp in plan or each.replicas[0] in each.isr]
+                await admin.elect_leaders(able)  # an order of replicas takes nobody's leadership by itself
+            return plan
+
+    plan = asyncio.run(run())
+    _tell(plan, not execute, "brokers are balanced", {}, as_json)
 
 
 def replicas(
@@ -204,8 +245,16 @@ def replicas(
 
 
 async def _brokers(admin: Admin) -> list[moves.Broker]:
-    said = await admin.cluster()
-    return [moves.Broker(each.broker_id, each.rack, not each.is_fenced) for each in said.brokers]
+    brokers = []
+    for each in (await admin.cluster()).brokers:
+        options = {} if each.is_fenced else await _options(admin, each.broker_id)
+        brokers.append(moves.Broker(each.broker_id, each.rack, not each.is_fenced, bool(options.get(CORDONED))))
+    return brokers
+
+
+async def _options(admin: Admin, broker: int) -> dict[str, str | None]:
+    [entries] = (await admin.describe_configs([str(broker)], BROKER)).values()
+    return {each.name: each.value for each in entries}
 
 
 async def _placed(client: Client, admin: Admin) -> dict[TopicPartition, moves.Placed]:
@@ -258,8 +307,8 @@ async def _rates(admin: Admin) -> dict[int, int]:
     rates: dict[int, int] = {}
     for broker in await _brokers(admin):
         if broker.is_alive:
-            entries = (await admin.describe_configs([str(broker.id)], BROKER)).popitem()[1]
-            found = [int(each.value) for each in entries if each.name in moves.RATES and each.value]
+            options = await _options(admin, broker.id)
+            found = [int(rate) for name in moves.RATES if (rate := options.get(name))]
             if found:
                 rates[broker.id] = min(found)
     return rates
