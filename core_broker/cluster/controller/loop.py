@@ -46,6 +46,7 @@ class Controller:
         self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
         self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
+        self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -131,6 +132,7 @@ class Controller:
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
         if not is_shortage(error):
+            self.on_broken(self.failure.message)
             return
         if self._coming_back is None and not self._pauses.is_stopping:
             task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that lacks disk space")
@@ -160,6 +162,7 @@ class Controller:
             reason = f"the metadata log is offline until the broker starts again: {KafkaError.reason(error)}"
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
+            self.on_broken(reason)
             return True
         self.failure = None
         logger.info("the metadata log is online again, up to offset %d", self.image.offset)
