@@ -82,8 +82,8 @@ async def test_preferred_replicas_lead_again_after_a_while(sim: Simulation, /) -
     cluster.heartbeat(2)
     cluster.heartbeat(3)
     cluster.change(index=1, leader=1)
-    for _ in range(3):
-        await asyncio.sleep(4)
+    for _ in range(4):
+        await asyncio.sleep(3)
         cluster.heartbeat(2)
         cluster.heartbeat(3)
     assert cluster.leaders() == [1, 2, 3]
@@ -96,7 +96,7 @@ async def test_without_the_option_leaders_stay(sim: Simulation, /) -> None:
     cluster.heartbeat(2)
     cluster.heartbeat(3)
     cluster.change(index=1, leader=1)
-    await asyncio.sleep(5)
+    await asyncio.sleep(3)
     assert cluster.leaders() == [1, 1, 3]
     cluster.watch.stop()
 
