@@ -23,6 +23,7 @@ from ..pauses import Pauses, RetryDelay
 from ..storage.log.append import Origin
 from .partition import Partition
 from .states import State
+from .throttle import Quota
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
@@ -57,13 +58,14 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
 
-    __slots__ = ("delay", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "is_behind", "partition", "resumes_at", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
+        self.is_behind = True  # its leader had more, as far as it has told
 
     def wanted(self) -> tuple[int, int, int, int]:
         """Offset, leader epoch, epoch of the batch before the offset, log start."""
@@ -80,7 +82,7 @@ class Fetching:
     """All partitions that this broker follows.
 
     broker_epoch: the epoch under which this broker is registered; followers tell it (KIP-903). address: where a broker
-    listens for other brokers.
+    listens for other brokers. throttle: of what is fetched.
     """
 
     def __init__(
@@ -90,12 +92,14 @@ class Fetching:
         runtime: Runtime,
         broker_epoch: Callable[[], int],
         address: Address,
+        throttle: Quota,
     ) -> None:
         self.node_id = node_id
         self.config = config
         self.runtime = runtime
         self.broker_epoch = broker_epoch
         self.address = address
+        self.throttle = throttle
         self._sources: dict[int, Source] = {}  # by leader
         self._leaders: dict[tuple[str, int], int] = {}  # of the partitions that are copied
 
@@ -265,6 +269,7 @@ class Fetcher:
         for copy in self._newcomers.hand_over() if self._newcomers is not None else ():
             self.add(copy)
         now = asyncio.get_running_loop().time()
+        self._hold_back(now)
         self._wake_up(now)
         if len(self._resting) == len(self.copies) and not (self._forgotten and self._session_id):
             await self.pauses.pause(self._until(now))
@@ -311,6 +316,14 @@ class Fetcher:
         if now >= self._look_at_all_at:
             self._look_at_all_at = now + LOOK_AT_ALL_S
             self._changed = dict(self._by_key)
+
+    def _hold_back(self, now: float) -> None:
+        """Put off throttled partitions that are not in sync while there was too much of them (KIP-73)."""
+        if pause_s := self._owner.throttle.pause_s():
+            for copy in self.copies.values():
+                if copy.partition.throttled_follower and copy.is_behind:
+                    copy.resumes_at = max(copy.resumes_at, now + pause_s)
+                    self._resting[copy.key] = self._changed[copy.key] = copy
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.alive:
@@ -423,8 +436,11 @@ class Fetcher:
             if first < own.log_end_offset == begin:  # the leader's log begins inside this batch
                 await partition.begin_again_at(first)
             partition.append(data.records, Origin.REPLICATION, wall_ms)
+            if partition.throttled_follower:
+                self._owner.throttle.record(len(data.records))
             if first < begin <= own.log_end_offset:
                 own.advance_start(begin)
+        copy.is_behind = own.log_end_offset < data.high_watermark
         partition.followed(data.high_watermark)
         start = min(data.log_start_offset, partition.high_watermark)
         if start > own.log_start_offset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.client import TopicPartition
-from isthmus.client.moves import Broker, Placed, PlanError, drained, with_factors
+from isthmus.client.moves import FOLLOWERS, LEADERS, Broker, Placed, PlanError, drained, throttled, with_factors
 
 BROKERS = [Broker(1, "a"), Broker(2, "a"), Broker(3, "b"), Broker(4, "b"), Broker(5, "c")]
 
@@ -62,3 +62,10 @@ def test_a_factor_shrinks_by_what_is_not_in_sync_then_by_shared_racks() -> None:
         second: [1],
     }  # the preferred leaders stay
     assert with_factors(dict.fromkeys(placed, 3), placed, BROKERS) == {}
+
+
+def test_a_throttle_names_who_serves_a_copy_and_who_fetches_it() -> None:
+    placed = partitions((1, 2), (2, 3), (3, 1))
+    plan = {TopicPartition("t", 1): [4, 3], TopicPartition("t", 0): [2, 1, 5], TopicPartition("t", 2): [1, 3]}
+    assert throttled(plan, placed) == {"t": {LEADERS: "0:1,0:2,1:2,1:3", FOLLOWERS: "0:5,1:4"}}
+    assert throttled({TopicPartition("t", 2): [1]}, placed) == {}

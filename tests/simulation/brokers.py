@@ -90,7 +90,13 @@ class Cluster:
                 self.kill(number, power=False)
             case "power":
                 # It loses what is not on the disk: all others must have that.
-                self.kill(number, power=not dead and self.are_in_sync())
+                loses = not dead and self.are_in_sync()
+                self.kill(number, power=loses)
+                if (
+                    loses and chance.random() < 0.5
+                ):  # the others have all, but nobody may lead before one of them is back
+                    for each in self.hosts:
+                        self.kill(each, power=False)
             case "cut" | "one way" as kind:
                 name = self.hosts[number].name
                 others = [host.name for each, host in self.hosts.items() if each != number]
