@@ -148,8 +148,8 @@ class Broker:
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
         await metadata.publish(lambda: self._open_partitions(services))
-        if self._isr_changes is not None:
-            self._isr_changes.start()
+        assert self._isr_changes is not None and self._fetching is not None
+        self._isr_changes.start()
         logs.start()
         if sources is not None:
             from .metrics.scrape import Rooms
@@ -159,6 +159,9 @@ class Broker:
                 replicas=services.replicas,
                 groups=services.groups,
                 cleaner=logs.cleaner,
+                controller=services.controller,
+                isr_changes=self._isr_changes,
+                fetching=self._fetching,
                 fetch_sessions=services.fetch_sessions,
             )
         await self._server.serve(services, Scope.BROKER)

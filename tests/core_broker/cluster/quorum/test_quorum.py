@@ -31,7 +31,7 @@ def in_world(
 
 async def create(node: Node, name: str) -> int:
     if node.quorum is not None and all(broker.fenced for broker in node.quorum.image.brokers.values()):
-        registered = await node.submit(RegisterBroker(7, bytes(16), {}))
+        registered = await node.submit(RegisterBroker(7, bytes(16), {}, node.quorum.image.cluster_id))
         await node.submit(BrokerHeartbeat(7, registered.broker_epoch, registered.broker_epoch))
     [item] = (await node.submit(CreateTopics([new_topic(name)]))).items
     return item.error_code
