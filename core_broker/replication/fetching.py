@@ -134,7 +134,8 @@ class Fetching:
 
     def max_lag(self) -> int:
         """Records that the partition lacks that is farthest behind its leader's high watermark."""
-        copies = (copy for fetcher in self._fetchers.values() for copy in fetcher.copies.values())
+        fetchers = (fetcher for source in self._sources.values() for fetcher in source.fetchers)
+        copies = (copy for fetcher in fetchers for copy in fetcher.copies.values())
         return max(
             (copy.leader_end - copy.partition.log.log_end_offset for copy in copies if copy.is_behind), default=0
         )
