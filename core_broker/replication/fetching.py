@@ -22,6 +22,7 @@ from ..pauses import Pauses, RetryDelay
 from ..storage.log.append import Origin
 from .partition import Partition
 from .states import State
+from .throttle import Quota
 
 if TYPE_CHECKING:
     from ...runtime import Runtime
@@ -52,13 +53,14 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
 
-    __slots__ = ("delay", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "is_behind", "partition", "resumes_at", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.told: tuple[int, int, int, int] | None = None
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
+        self.is_behind = True  # its leader had more, as far as it has told
 
     def wanted(self) -> tuple[int, int, int, int]:
         """Offset, leader epoch, epoch of the batch before the offset, log start."""
@@ -75,7 +77,7 @@ class Fetching:
     """All partitions that this broker follows.
 
     broker_epoch: the epoch under which this broker is registered; followers tell it (KIP-903). address: where a broker
-    listens for other brokers.
+    listens for other brokers. throttle: of what is fetched.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class Fetching:
         runtime: Runtime,
         broker_epoch: Callable[[], int],
         address: Address,
+        throttle: Quota,
     ) -> None:
         self.node_id = node_id
         self.config = config
         self.runtime = runtime
         self.broker_epoch = broker_epoch
         self.address = address
+        self.throttle = throttle
         self._fetchers: dict[int, Fetcher] = {}  # by leader
         self._leaders: dict[tuple[str, int], int] = {}  # of the partitions that are copied
 
@@ -198,6 +202,7 @@ class Fetcher:
     async def _round(self) -> None:
         """One Fetch and what comes of it, or a pause where there is nothing to fetch."""
         now = asyncio.get_running_loop().time()
+        self._hold_back(now)
         waiting = [copy.resumes_at for copy in self.copies.values() if copy.resumes_at > now]
         if len(waiting) == len(self.copies):
             await self.pauses.pause(min(waiting) - now if waiting else None)
@@ -217,6 +222,13 @@ class Fetcher:
         if not self._session_id:  # the leader has no session free
             self._new_session()
         await self._take(answer, connection)
+
+    def _hold_back(self, now: float) -> None:
+        """Put off throttled partitions that are not in sync while there was too much of them (KIP-73)."""
+        if pause_s := self._owner.throttle.pause_s():
+            for copy in self.copies.values():
+                if copy.partition.throttled_follower and copy.is_behind:
+                    copy.resumes_at = max(copy.resumes_at, now + pause_s)
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.alive:
@@ -325,8 +337,11 @@ class Fetcher:
             if first < own.log_end_offset == begin:  # the leader's log begins inside this batch
                 await partition.begin_again_at(first)
             partition.append(data.records, Origin.REPLICATION, wall_ms)
+            if partition.throttled_follower:
+                self._owner.throttle.record(len(data.records))
             if first < begin <= own.log_end_offset:
                 own.advance_start(begin)
+        copy.is_behind = own.log_end_offset < data.high_watermark
         partition.followed(data.high_watermark)
         start = min(data.log_start_offset, partition.high_watermark)
         if start > own.log_start_offset:

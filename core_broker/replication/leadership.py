@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..cluster.image import NO_EPOCH
+
 NEVER_MS = float("-inf")
 UNKNOWN = -1  # end offset of a follower that has not fetched since this broker leads
 
@@ -138,6 +140,11 @@ class Leadership:
             ):
                 end = follower.end_offset
         return end
+
+    def low_watermark(self, own_start: int) -> int:
+        """Before it no replica has anything, of those whose brokers live. own_start: of this broker's log."""
+        alive = [each for broker_id, each in self.followers.items() if self._may_join(broker_id, NO_EPOCH)]
+        return min([own_start, *(each.log_start_offset for each in alive)])
 
     def _is_caught_up(self, follower: Follower, leader_end: int, now_ms: float) -> bool:
         return follower.end_offset == leader_end or now_ms - follower.caught_up_ms <= self._lag_max_ms

@@ -78,7 +78,11 @@ class Faults:
         self.cluster.kill(self._any(), power=False)
 
     async def _power(self) -> None:
-        self.cluster.kill(self._any(), power=self.is_durable or self._may_lose())
+        loses = self.is_durable or self._may_lose()
+        self.cluster.kill(self._any(), power=loses)
+        if loses and self.chance.random() < 0.3:  # the others have all, but nobody may lead before one of them is back
+            for each in self.cluster.hosts:
+                self.cluster.kill(each, power=False)
 
     async def _all(self) -> None:
         for each in self.cluster.hosts:

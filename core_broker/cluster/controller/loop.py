@@ -45,6 +45,8 @@ class Controller:
         self.runtime = runtime
         self.watch = Watch(metadata.image, config, self.submit)
         self.failure: KafkaError | None = None
+        self.unwritten: Exception | None = None  # why the last decision was not written; None if it was
+        self.on_broken: Callable[[str], None] = lambda reason: None  # the log is offline until the broker starts again
         self._waiting: deque[tuple[Command, Answered | None]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._using_log = asyncio.Lock()  # held by a command until it is applied, or while the log is opened again
@@ -130,6 +132,7 @@ class Controller:
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
         if not is_shortage(error):
+            self.on_broken(self.failure.message)
             return
         if self._coming_back is None and not self._pauses.is_stopping:
             task = asyncio.get_running_loop().create_task(self._come_back(), name="metadata log that lacks disk space")
@@ -159,6 +162,7 @@ class Controller:
             reason = f"the metadata log is offline until the broker starts again: {KafkaError.reason(error)}"
             self.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
             logger.error("%s", reason)
+            self.on_broken(reason)
             return True
         self.failure = None
         logger.info("the metadata log is online again, up to offset %d", self.image.offset)
@@ -180,7 +184,9 @@ class Controller:
         if decision.records:
             try:
                 await self.metadata.append(decision.records)
+                self.unwritten = None
             except Exception as error:
+                self.unwritten = error
                 if self.failure is not None:
                     return command.fail(self.failure)
                 if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:

@@ -298,7 +298,8 @@ class _Fetch:
                     self._note(partition, wanted)
                     data.high_watermark = partition.high_watermark
                     data.last_stable_offset = partition.last_stable_offset
-                data.records = found.ranges
+                if not self._is_held_back(partition):
+                    data.records = found.ranges
                 return data
             if wanted.fetch_offset == data.high_watermark:
                 if committed:
@@ -346,6 +347,14 @@ class _Fetch:
         if change is not None:
             self._context.services.replicas.isr_changes(partition, change)
 
+    def _is_held_back(self, partition: Partition) -> bool:
+        """Whether a follower gets nothing for now, because it is not in sync and has had too much (KIP-73)."""
+        return (
+            partition.throttled_leader
+            and self._replica_id not in partition.isr
+            and self._context.services.replicas.throttle.leading.is_exceeded()
+        )
+
     def _failed(self, wanted: Wanted, error: KafkaError) -> PartitionData:
         code = error.code
         if code == ErrorCode.KAFKA_STORAGE_ERROR and self._context.version < STORAGE_ERRORS_SINCE:
@@ -365,7 +374,10 @@ class _Fetch:
             if wanted.partition is not None:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
-                traffic.bytes_out += sum(map(len, data.records or ()))
+                size_bytes = sum(map(len, data.records or ()))
+                traffic.bytes_out += size_bytes
+                if self._follows and size_bytes and wanted.partition.throttled_leader:
+                    self._context.services.replicas.throttle.leading.record(size_bytes)
                 if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
                     traffic.failed_fetches += 1
         for wanted in self._idle:
