@@ -107,7 +107,7 @@ class Cluster:
         """Start all that do not run, and wait until they serve."""
         for number in self.hosts:
             self.begin(number)
-        await asyncio.wait_for(asyncio.gather(*self._starting.values()), within_s)
+        await self.sim.within(within_s, "all brokers serve", asyncio.gather(*self._starting.values()))
 
     def begin(self, number: int) -> None:
         """Start one in the background, again until it serves: it may need the others."""

@@ -64,12 +64,12 @@ async def run_cluster(sim: Simulation) -> None:
         await watch.unless_broken(faults.one())
     faults.end()
     await watch.unless_broken(brokers.up(SETTLE_S))
-    await asyncio.wait_for(watch.unless_broken(asyncio.gather(*running)), SETTLE_S)
+    await sim.within(SETTLE_S, "all is acknowledged", watch.unless_broken(asyncio.gather(*running)))
     if members:
         await watch.unless_broken(sim.until(lambda: all_goes_on(seen, members), "the group goes on", SETTLE_S))
         for member in members:
             member.wanted, member.leaves = False, member.instance is None
-        await asyncio.gather(*(member.keeper for member in members))
+        await sim.within(SETTLE_S, "the members end", asyncio.gather(*(member.keeper for member in members)))
     await watch.unless_broken(brokers.settled(topics, SETTLE_S))
     watch.check()
     stored = brokers.stored(TOPIC, PARTITIONS)
