@@ -15,12 +15,11 @@ from typing import Any
 from ....protocol.errors import ErrorCode, KafkaError
 from ....protocol.messages.metadata_records import RegisterBrokerRecord
 from ....protocol.primitives import uuid_to_str
-from ..features import METADATA_VERSION
+from ..features import DIRECTORIES_SINCE, METADATA_VERSION
 from ..image import Endpoint, Levels, MetadataImage, endpoint_rows, feature_rows
 from .common import Decision, Item, View
 from .leadership import restarted
 
-WITH_DIRECTORIES = 17  # the metadata.version from which on brokers name their directories (KIP-858)
 RESERVED_DIRECTORIES = 100  # ids below that name none
 NEVER = -1
 
@@ -85,7 +84,7 @@ class RegisterBroker:
 
     def _check_directories(self, image: MetadataImage) -> None:
         """Raises KafkaError(INVALID_REGISTRATION)."""
-        if image.features.get(METADATA_VERSION, 0) >= WITH_DIRECTORIES and not self.log_dirs:
+        if image.features.get(METADATA_VERSION, 0) >= DIRECTORIES_SINCE and not self.log_dirs:
             raise _invalid("No directories specified in request")
         if any(int.from_bytes(each) < RESERVED_DIRECTORIES for each in self.log_dirs):
             raise _invalid("Reserved directory ID in request")
