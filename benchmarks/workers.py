@@ -123,7 +123,7 @@ class Counts(Bench):
         ]
         events = batch(values, KEYS, "lz4")
         count = int(EVENTS_A_SECOND * self.seconds) // EVENTS_A_BATCH
-        fill(self.side.address, self.name, PARTITIONS, count * len(events), events)
+        fill(self.side, self.name, PARTITIONS, count * len(events), events)
         self.records = asked(self.side.address, lambda client: end_of(client, self.name))
 
     def measure(self, seconds: float) -> Sample:
@@ -141,7 +141,7 @@ class Counts(Bench):
 def filled(bench: Mirror | MirrorMaker) -> tuple[int, int]:
     """Fill the topic that is to be copied; its records, and their bytes in the log."""
     batch = random_batch(BATCH_RECORDS, VALUE_BYTES)
-    fill(bench.side.address, bench.name, PARTITIONS, min(int(BYTES_A_SECOND * bench.seconds), 2 * KEPT_BYTES), batch)
+    fill(bench.side, bench.name, PARTITIONS, min(int(BYTES_A_SECOND * bench.seconds), 2 * KEPT_BYTES), batch)
     records = asked(bench.side.address, lambda client: end_of(client, bench.name))
     return records, records // BATCH_RECORDS * len(batch)
 

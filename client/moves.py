@@ -21,11 +21,12 @@ class PlanError(ClientError):
 
 @dataclass(frozen=True)
 class Broker:
-    """is_alive: whether it can be given replicas."""
+    """Only one that is alive, and not cordoned, is given replicas."""
 
     id: int
     rack: str | None = None
     is_alive: bool = True
+    is_cordoned: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
         rest = [each for each in placed.replicas if each != leaving]
         node = _best(nodes, rest, load, leaving)
         if node is None:
-            others = len([each for each in nodes.values() if each.is_alive and each.id != leaving])
+            others = len(
+                [each for each in nodes.values() if each.is_alive and not each.is_cordoned and each.id != leaving]
+            )
             raise PlanError(
                 f"{tp.topic}-{tp.partition} has {len(placed.replicas)} replicas, and {others} brokers live beside "
                 f"broker {leaving}: add one, or give it fewer by `isthmus topic replicas {tp.topic} --factor {others}`"
@@ -87,18 +90,15 @@ def drained(partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broke
     return plan
 
 
-def with_factor(
-    chosen: Iterable[TopicPartition],
-    partitions: Mapping[TopicPartition, Placed],
-    brokers: Iterable[Broker],
-    factor: int,
+def with_factors(
+    chosen: Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, Placed], brokers: Iterable[Broker]
 ) -> Plan:
-    """Gives the chosen partitions so many replicas. Those that go are first what is not in sync, then what shares its
-    rack with the most others; the preferred leader stays."""
+    """Gives each of the chosen partitions so many replicas. Those that go are first what is not in sync, then what
+    shares its rack with the most others; the preferred leader stays."""
     nodes = {each.id: each for each in brokers}
     load = Load.of(partitions.values())
     plan: Plan = {}
-    for tp in chosen:
+    for tp, factor in chosen.items():
         placed = partitions[tp]
         replicas = list(placed.replicas)
         while len(replicas) > factor:
@@ -108,7 +108,7 @@ def with_factor(
         while len(replicas) < factor:
             node = _best(nodes, replicas, load)
             if node is None:
-                alive = len([each for each in nodes.values() if each.is_alive])
+                alive = len([each for each in nodes.values() if each.is_alive and not each.is_cordoned])
                 raise PlanError(
                     f"{tp.topic}-{tp.partition} cannot have {factor} replicas: {alive} brokers live; choose --factor "
                     f"{alive} or less, or add a broker"
@@ -120,6 +120,25 @@ def with_factor(
     return plan
 
 
+LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")  # of brokers
+
+
+def throttled(plan: Plan, partitions: Mapping[TopicPartition, Placed]) -> dict[str, dict[str, str]]:
+    """The options of topics by which a plan's copies, and no others, are throttled (KIP-73): those that have a
+    partition serve it, those that are new fetch it."""
+    options: dict[str, dict[str, list[str]]] = {}
+    for tp, nodes in sorted(plan.items()):
+        now = partitions[tp].replicas
+        new = [each for each in nodes if each not in now]
+        if not new:
+            continue
+        topic = options.setdefault(tp.topic, {LEADERS: [], FOLLOWERS: []})
+        topic[LEADERS] += [f"{tp.partition}:{each}" for each in now]
+        topic[FOLLOWERS] += [f"{tp.partition}:{each}" for each in new]
+    return {topic: {name: ",".join(parts) for name, parts in each.items()} for topic, each in options.items()}
+
+
 def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[int, Broker]) -> tuple[bool, int]:
     rack = _rack(nodes, node)
     return node not in placed.isr, 0 if rack is None else sum(_rack(nodes, each) == rack for each in replicas)
@@ -128,7 +147,8 @@ def _sheds(node: int, replicas: Sequence[int], placed: Placed, nodes: Mapping[in
 def _best(nodes: Mapping[int, Broker], replicas: Sequence[int], load: Load, leaving: int | None = None) -> int | None:
     """The node for one more replica; None: there is none."""
     racks = [_rack(nodes, each) for each in replicas]
-    found = [each for each in nodes.values() if each.is_alive and each.id not in replicas and each.id != leaving]
+    open_ones = [each for each in nodes.values() if each.is_alive and not each.is_cordoned]
+    found = [each for each in open_ones if each.id not in replicas and each.id != leaving]
     found.sort(key=lambda each: (0 if each.rack is None else racks.count(each.rack), load(each.id)))
     return found[0].id if found else None
 

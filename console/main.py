@@ -23,6 +23,7 @@ app.add_typer(partitions.app, name="partition", help="Move partitions to other b
 app.add_typer(clusters.cluster, name="cluster", help="See brokers, leaders and what is not in sync.")
 app.add_typer(clusters.quorum, name="quorum", help="See the metadata quorum.")
 topics.app.command("replicas")(partitions.replicas)
+clusters.cluster.command("balance")(partitions.balance)
 app.add_typer(groups.app, name="group", help="List and describe consumer groups.")
 app.add_typer(mirrors.app, name="mirror", help="Run mirrors, and see what they do.")
 app.add_typer(images.app, name="image", help="Build the container image.")

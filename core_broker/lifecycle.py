@@ -72,6 +72,7 @@ class Lifecycle:
         self._is_unwritten = False  # the controller's last answer: it cannot write its log
         self._answered = Pauses()  # of those who wait for an answer of the controller
         self._may_stop = False
+        self._was_cordoned = False
         self._pauses = Pauses()
         self._task: asyncio.Task[None] | None = None
 
@@ -149,6 +150,10 @@ class Lifecycle:
         """Another node is the active controller: it does not know yet that this broker lives."""
         self._pauses.wake()
 
+    def options_changed(self) -> None:
+        """Tell the controller what follows from options at once."""
+        self._pauses.wake()
+
     async def unfenced(self) -> None:
         """Wait until the controller lets this broker lead. Raises KafkaError if it cannot write that."""
         while self._is_fenced:
@@ -185,6 +190,7 @@ class Lifecycle:
                 current_metadata_offset=self._image.offset,
                 want_fence=self._wants_fence,
                 want_shut_down=self._wants_shut_down,
+                cordoned_log_dirs=self._cordoned(),
             )
             try:
                 answer = await self._ask(request, self._config["broker.session.timeout.ms"])
@@ -209,6 +215,14 @@ class Lifecycle:
             self._answered.wake()
             waits = self._wants_shut_down or (answer.is_fenced and not self._wants_fence)
             await self._pauses.pause(min(SOON_S, interval_s) if waits else interval_s)
+
+    def _cordoned(self) -> list[bytes] | None:
+        """The directories that are to get no new partitions (KIP-1066). None, which changes nothing, while there was
+        never one: older controllers do not know of that."""
+        if self._config["cordoned.log.dirs"]:
+            self._was_cordoned = True
+            return [self._directory_id]
+        return [] if self._was_cordoned else None
 
     async def _register_again(self, code: int) -> None:
         """The controller does not know this process: it was unregistered, or another one has taken its id."""

@@ -7,18 +7,17 @@ replicas' files are the same. The control: the partition's leader or the control
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.brokers import BrokerCluster, running_cluster
 from integration_tests.waiting import until
 
-TOPIC = "events"
+from .sending import TOPIC, Sending, leader_of, read_all
+
 BEFORE, AFTER = 300, 600  # records acknowledged before the fault, and in all
 SETTLE_S = 40.0
 
@@ -47,74 +46,6 @@ FAULTS: dict[str, Fault] = {
     "the leader hangs": pause_leader,
     "the leader is stopped": stop_leader,
 }
-
-
-class Sending:
-    """One idempotent producer that sends numbers, in order, until it is told to end."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.acked: list[tuple[int, int]] = []  # offset, number
-        self.errors: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "message.timeout.ms": 60_000,
-                "socket.timeout.ms": 4000,  # how long it waits for a leader that hangs
-                "log_level": 0,
-            }
-        )
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def _send(self) -> None:
-        number = 0
-        while not self._ends.is_set():
-            self._producer.produce(TOPIC, str(number).encode(), partition=0, on_delivery=self._told(number))
-            number += 1
-            self._producer.poll(0.003)
-        self._producer.flush(60)
-
-    def _told(self, number: int) -> Callable[..., None]:
-        def told(error: object, message: object) -> None:
-            if error is not None:
-                self.errors.append(str(error))
-            else:
-                self.acked.append((message.offset(), number))  # type: ignore[attr-defined]
-
-        return told
-
-    def end(self) -> None:
-        self._ends.set()
-        self._thread.join(70)
-        assert not self._thread.is_alive()
-
-
-def leader_of(admin: AdminClient) -> int:
-    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].leader
-
-
-def read_all(bootstrap: str, count: int) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_uncommitted",
-        }
-    )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    found: list[bytes] = []
-    try:
-        while len(found) < count:
-            messages = consumer.consume(500, timeout=20)
-            assert messages, f"{len(found)} of {count} records came"
-            found += [each.value() or b"" for each in messages if each.error() is None]
-    finally:
-        consumer.close()
-    return found
 
 
 @pytest.mark.parametrize("name", FAULTS)
