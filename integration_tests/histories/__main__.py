@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
@@ -19,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.histories import clusters, network, workers
@@ -88,10 +89,9 @@ def wait_until_ready(cluster: Cluster) -> None:
 async def run(cluster: Cluster, seed: int, seconds: float) -> History:
     """One history, on a topic and with a group of its own."""
     history = History()
-    begun = time.monotonic()
     topic = f"history-{seed}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 5000, "log_level": 0})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+    await asyncio.to_thread(create, admin, topic)
     begun = time.monotonic()
     this = Run(cluster.bootstrap, topic, seed, history, lambda: time.monotonic() - begun)
     library = NAMES[seed % len(NAMES)]  # of the group
@@ -108,12 +108,25 @@ async def run(cluster: Cluster, seed: int, seconds: float) -> History:
         history.unfinished.append(said)
     this.sending.set()
     await asyncio.gather(*producing)
-    this.ends.update(await ends(cluster.bootstrap, topic))
+    this.ends.update(await asyncio.to_thread(ends, cluster.bootstrap, topic))
     this.reading.set()
     await asyncio.gather(*reading)
     await workers.final_read(this, NAMES[(seed + 1) % len(NAMES)])
     history.unfinished += await differences(cluster, topic)
     return history
+
+
+def create(admin: AdminClient, topic: str) -> None:
+    """Ask again where the answer is lost, as with a node that was just started again."""
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    until(created, f"{topic} is created", SETTLE_S)
 
 
 async def settled(admin: AdminClient, topic: str) -> str:
@@ -151,17 +164,23 @@ async def differences(cluster: Cluster, topic: str) -> list[str]:
         await asyncio.sleep(0.2)
 
 
-async def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """The high watermarks."""
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """The high watermarks. Asks again where a node does not know the leader yet."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "log_level": 0})
+    found: dict[int, int] = {}
+
+    def told() -> bool:
+        with contextlib.suppress(KafkaException):
+            for partition in range(PARTITIONS):
+                found[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            return True
+        return False
+
     try:
-        found = {}
-        for partition in range(PARTITIONS):
-            place = TopicPartition(topic, partition)
-            found[partition] = (await asyncio.to_thread(consumer.get_watermark_offsets, place, timeout=30))[1]
-        return found
+        until(told, f"the ends of {topic} are told", SETTLE_S)
     finally:
         consumer.close()
+    return found
 
 
 if __name__ == "__main__":
