@@ -37,6 +37,11 @@ SETTINGS: dict[str, object] = {
 }
 
 
+def rack(node: int) -> str:
+    """Each node has one of its own, so that a consumer may read from whichever replica (KIP-392)."""
+    return f"rack-{node}"
+
+
 class Node(Protocol):
     """One process that can be started again."""
 
@@ -62,6 +67,8 @@ class OurNode(BrokerProcess):
             "cluster.id": CLUSTER_ID,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
+            "broker.rack": rack(node),
+            "replica.selector.class": peers.RACK_SELECTOR,
             **SETTINGS,
         }
         address = network.address(node)
@@ -116,7 +123,9 @@ class Cluster:
         self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
         if peer == KAFKA:
             hosts = [network.address(node) for node in NODES]
-            made = peers.Cluster.create(folder, len(NODES), [PORT, CONTROLLER_PORT] * 3, SETTINGS, hosts=hosts)
+            racks = [rack(node) for node in NODES]
+            ports = [PORT, CONTROLLER_PORT] * len(NODES)
+            made = peers.Cluster.create(folder, len(NODES), ports, SETTINGS, racks=racks, hosts=hosts)
             for node in NODES:
                 self.nodes[node] = KafkaNode(made.node(node), network.inside(node))
         else:

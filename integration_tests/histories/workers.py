@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from integration_tests.histories import libraries
+from integration_tests.histories import clusters, libraries
 from integration_tests.histories.history import FAIL, INFO, OK, Commit, Committed, FinalRead, History, Poll, Send
 from integration_tests.histories.libraries import NotSent, Reader, Records
 
@@ -159,10 +159,11 @@ class Reading:
 
 
 async def read(run: Run, library: str) -> None:
-    """Read all partitions by assignment, and go back to some earlier offsets now and then."""
+    """Read all partitions by assignment, from leaders or in a rack, and go back to earlier offsets now and then."""
     name = f"{library}-r"
     chance = run.chance(name)
-    reader = libraries.reader(library, run.bootstrap, run.topic, name)
+    rack = chance.choice(["", *map(clusters.rack, clusters.NODES)])
+    reader = libraries.reader(library, run.bootstrap, run.topic, name, rack=rack)
     await asyncio.wait_for(reader.start(), START_S)
     reading = Reading(run, reader, name)
     await reader.assign(dict.fromkeys(range(PARTITIONS), 0))
