@@ -216,10 +216,9 @@ class AiokafkaWriter:
         return asyncio.ensure_future(offset())
 
     async def close(self) -> None:
-        try:
-            await asyncio.wait_for(self._producer.stop(), REQUEST_S)
-        except TimeoutError:
-            pass
+        stopping = asyncio.ensure_future(self._producer.stop())
+        await asyncio.wait([stopping], timeout=REQUEST_S)
+        stopping.cancel()
 
 
 class AiokafkaReader(ConsumerRebalanceListener):
