@@ -280,7 +280,7 @@ async def _ask(run: Run, reader: Reader, name: str) -> bool:
 
 
 async def _close(run: Run, client: Reader | Writer, name: str) -> None:
-    """Within START_S. In a task of its own: aiokafka may end it as cancelled, when it has cancelled a part of itself."""
+    """Within START_S. In a task of its own: aiokafka may end as cancelled, when it has cancelled a part of itself."""
     closing = asyncio.ensure_future(client.close())
     await asyncio.wait([closing], timeout=START_S)
     if not closing.done():
