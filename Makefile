@@ -90,7 +90,7 @@ model: env  ## all histories of a small quorum: make model ARGS='--epochs 2 --va
 mutants: env  ## plants bugs, one at a time, and checks that a test sees each: make mutants ARGS=client_leftovers
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-soak: env peers  ## 10,000 simulated clusters; the kill tests on all flights; other people's suites beside stock Kafka
+soak: env peers  ## 10,000 simulated clusters, 100 histories of real ones; kill tests on all flights; other people's suites
 	$(BIN)/python -m tests.simulation --scenario cluster --scenario quorum --seeds $(SOAK_SEEDS) --states
 	$(BIN)/pytest tests integration_tests -m soak $(ARGS)
 

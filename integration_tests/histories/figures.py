@@ -45,12 +45,12 @@ def longest_silences_s(history: History) -> dict[str, float]:
 
 
 def recoveries_s(history: History, kind: str = "kill") -> list[float]:
-    """For each partition whose leader had such a fault alone: from its begin to the next acknowledgement of a later
-    send."""
+    """For each partition whose leader had such a fault alone, all replicas being in sync: from its begin to the next
+    acknowledgement of a later send."""
     found = []
     for step in _steps(history):
         if len(step) == 1 and step[0].kind == kind:
-            for partition in step[0].led:
+            for partition in [each for each in step[0].led if each not in step[0].behind]:
                 later = [at for at, invoked in _acks(history)[partition] if invoked >= step[0].began_s]
                 if later:
                     found.append(round(min(later) - step[0].began_s, 3))

@@ -86,13 +86,15 @@ class FinalRead:
 
 @dataclass(slots=True)
 class Fault:
-    """led: the partitions that the node led when it began. ended_s: it was told to end; the node may need longer."""
+    """led: the partitions that the node led when it began. behind: those of them that lacked a replica in sync.
+    ended_s: it was told to end; the node may need longer."""
 
     kind: str
     node: int
     led: list[int]
     began_s: float
     ended_s: float = math.inf
+    behind: list[int] = field(default_factory=list)
 
 
 @dataclass

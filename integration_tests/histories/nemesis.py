@@ -112,6 +112,7 @@ class Nemesis:
         self._now_s = now_s
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 1500, "log_level": 0})
         self._leaders: dict[int, int] = {}
+        self._behind: list[int] = []
 
     async def run(self, planned: list[Planned]) -> None:
         await asyncio.gather(*map(self._do, planned))
@@ -121,7 +122,7 @@ class Nemesis:
         await asyncio.to_thread(self._look)
         node = await asyncio.to_thread(self._node, planned.role)
         led = [partition for partition, leader in self._leaders.items() if leader == node]
-        fault = Fault(planned.kind, node, led, self._now_s())
+        fault = Fault(planned.kind, node, led, self._now_s(), behind=[each for each in led if each in self._behind])
         self._history.faults.append(fault)
         begin, end = FAULTS[planned.kind]
         await asyncio.to_thread(begin, self._cluster, node)
@@ -145,6 +146,7 @@ class Nemesis:
         except KafkaException:
             return
         self._leaders = {each.id: each.leader for each in told.partitions.values()}
+        self._behind = [each.id for each in told.partitions.values() if len(each.isrs) < len(NODES)]
 
     def _node(self, role: str) -> int:
         node = -1

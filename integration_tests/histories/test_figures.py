@@ -34,6 +34,12 @@ def test_a_recovery_ends_with_the_acknowledgement_of_a_later_send() -> None:
     assert figures.recoveries_s(history(), "pause") == []
 
 
+def test_a_partition_that_lacked_a_replica_is_no_measure() -> None:
+    lacking = history()
+    lacking.faults[0].behind = [0]
+    assert figures.recoveries_s(lacking) == []
+
+
 def test_faults_that_overlap_are_one() -> None:
     both = history()
     both.faults[1].began_s = 1.9
