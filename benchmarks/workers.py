@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from integration_tests.brokers import ROOT, _die_with_parent
+from integration_tests.brokers import ROOT, die_with_parent
 from integration_tests.peers.peers import MM2_ALONE, cpu_seconds, mm2
 from isthmus.client import Admin, Client, TopicPartition
 
@@ -94,7 +94,7 @@ class MirrorMaker(Bench):
             + MM2_ALONE
         )
         with open(self.folder / f"{alias}.log", "wb") as log:
-            process = mm2(properties, stdout=log, stderr=log, preexec_fn=_die_with_parent)
+            process = mm2(properties, stdout=log, stderr=log, preexec_fn=die_with_parent)
         try:
             copied = f"{alias}.{self.name}"
             until(process.pid, self.target.address, lambda client: end_of(client, copied), 1)
@@ -153,7 +153,7 @@ def worker(room: str, *arguments: str, **names: str) -> Iterator[int]:
     with tempfile.TemporaryFile("w+") as log:
         command = [sys.executable, "-m", f"isthmus.{room}", *arguments]
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=_die_with_parent
+            command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=die_with_parent
         )
         try:
             assert process.stdout

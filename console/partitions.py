@@ -64,6 +64,8 @@ def move(
     async def run() -> None:
         async with connected(bootstrap) as client:
             admin = Admin(client)
+            if nodes:
+                _check_alive(nodes, await _brokers(admin))
             if nodes and throttle:
                 [topic] = await admin.describe_topics([tp.topic])
                 placed = {each: moves.Placed(tuple(row.replica_nodes)) for each, row in partitions_of([topic])}
@@ -158,8 +160,7 @@ def drain(
             admin = Admin(client)
             brokers = await _brokers(admin)
             if broker not in {each.id for each in brokers}:
-                ids = ", ".join(str(each.id) for each in brokers)
-                raise DeployError(f"there is no broker {broker}: there are {ids}")
+                _check_alive([broker], brokers)
             if undo:
                 await admin.alter_broker_configs(broker, {CORDONED: None})
                 return {}
@@ -266,6 +267,19 @@ async def _brokers(admin: Admin) -> list[moves.Broker]:
         options = {} if each.is_fenced else await _options(admin, each.broker_id)
         brokers.append(moves.Broker(each.broker_id, each.rack, not each.is_fenced, bool(options.get(CORDONED))))
     return brokers
+
+
+def _check_alive(nodes: Sequence[int], brokers: Sequence[moves.Broker]) -> None:
+    """Raises DeployError for a broker that no copy could reach."""
+    known = {each.id: each for each in brokers}
+    for node in nodes:
+        if node not in known:
+            raise DeployError(f"there is no broker {node}: there are {', '.join(map(str, sorted(known)))}")
+        if not known[node].is_alive:
+            raise DeployError(
+                f"broker {node} is down or cut off, so that its copy would never be in sync: start it, or choose of "
+                f"{', '.join(str(each.id) for each in brokers if each.is_alive)}"
+            )
 
 
 async def _options(admin: Admin, broker: int) -> dict[str, str | None]:

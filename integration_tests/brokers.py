@@ -84,7 +84,7 @@ class BrokerProcess:
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
-                cwd=self.folder, start_new_session=True, preexec_fn=_die_with_parent,
+                cwd=self.folder, start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
@@ -214,5 +214,6 @@ def running_cluster(
         cluster.kill()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a child between fork and exec: it is killed when the thread that starts it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -58,7 +58,7 @@ Address = Callable[[int], str | None]  # by broker id; None if it is not alive
 class Copy:
     """A partition that is copied. told: what its leader's session has of it; None: it is not in the session."""
 
-    __slots__ = ("delay", "is_behind", "partition", "resumes_at", "told")
+    __slots__ = ("delay", "is_behind", "leader_end", "partition", "resumes_at", "told")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -66,6 +66,7 @@ class Copy:
         self.delay: RetryDelay | None = None  # while it fails
         self.resumes_at = 0.0  # loop time before which it is not fetched
         self.is_behind = True  # its leader had more, as far as it has told
+        self.leader_end = 0  # up to where the leader had all replicas, as it has told last
 
     def wanted(self) -> tuple[int, int, int, int]:
         """Offset, leader epoch, epoch of the batch before the offset, log start."""
@@ -130,6 +131,14 @@ class Fetching:
         for source in self._sources.values():
             for fetcher in source.fetchers:
                 fetcher.pauses.wake()
+
+    def max_lag(self) -> int:
+        """Records that the partition lacks that is farthest behind its leader's high watermark."""
+        fetchers = (fetcher for source in self._sources.values() for fetcher in source.fetchers)
+        copies = (copy for fetcher in fetchers for copy in fetcher.copies.values())
+        return max(
+            (copy.leader_end - copy.partition.log.log_end_offset for copy in copies if copy.is_behind), default=0
+        )
 
     async def close(self) -> None:
         sources, self._sources = self._sources, {}
@@ -440,6 +449,7 @@ class Fetcher:
                 self._owner.throttle.record(len(data.records))
             if first < begin <= own.log_end_offset:
                 own.advance_start(begin)
+        copy.leader_end = data.high_watermark
         copy.is_behind = own.log_end_offset < data.high_watermark
         partition.followed(data.high_watermark)
         start = min(data.log_start_offset, partition.high_watermark)

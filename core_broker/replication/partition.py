@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import ErrorCode, KafkaError
 from ..config import MAX_LONG
 from ..storage.disk.errors import fresh_copy
+from ..storage.log.append import Origin
 from ._core import IN_LINE, MIRRORED, NO_APPENDS, NOT_SERVED, TOO_FEW_IN_SYNC, PartitionCore, Traffic
 from .leadership import IsrChange, Leadership
 from .states import MEANING, Event, State, next_state
 from .traffic import NOT_FAILED_APPENDS
 
 if TYPE_CHECKING:
-    from ..storage.log.append import Origin
     from ..storage.log.inspection import Inspection
     from ..storage.log.log import AppendInfo, Log, LogSlice
 
@@ -290,14 +290,17 @@ class Partition:
         if self.core.obstacles & NOT_SERVED:
             self.check_online()
         traffic = self.traffic
-        traffic.appends += 1
+        traffic.appends += origin != Origin.REPLICATION
         try:
             info = self.log.append(records, origin, self.core.leader_epoch, wall_ms, expected_next_offset, inspection)
         except KafkaError as error:
             self.append_failed(error, len(records))
             raise
-        traffic.bytes_in += info.size_bytes
-        traffic.messages_in += info.records_count
+        if origin == Origin.REPLICATION:
+            traffic.replication_bytes_in += info.size_bytes
+        else:
+            traffic.bytes_in += info.size_bytes
+            traffic.messages_in += info.records_count
         if self.state is State.READ_ONLY:
             self.takes_appends()
         self.core.appended(info.next_offset)

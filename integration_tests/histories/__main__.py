@@ -1,9 +1,9 @@
 """`python -m integration_tests.histories --seed 7 --seconds 60 --peer ours`: histories of real processes under faults.
 
-Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces), runs
-`--count` histories with consecutive seeds on them, and prints a JSON object for each: counts, faults, anomalies, and
-how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has the histories
-and the nodes' logs. `--check FILE` checks a history that was kept.
+Starts three nodes in namespaces of their own (no rights are needed where the machine allows user namespaces) and runs
+`--count` histories with consecutive seeds on them. Of each it prints one line, a JSON object: counts, faults,
+anomalies, and how long acknowledgements failed to come. Exit code 1: there are anomalies; then, or with --keep, DIR has
+the histories and the nodes' logs. `--check FILE` checks a history that was kept.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 def report(history: History, about: dict[str, Any]) -> int:
     found = anomalies(history)
-    print(json.dumps({**about, **summary(history, found)}, indent=1), flush=True)
+    print(json.dumps({**about, **summary(history, found)}), flush=True)
     return int(bool(found))
 
 
@@ -110,6 +110,7 @@ async def run(cluster: Cluster, seed: int, seconds: float) -> History:
     this.reading.set()
     await asyncio.gather(*reading)
     await workers.final_read(this, NAMES[(seed + 1) % len(NAMES)])
+    history.unfinished += await differences(cluster, topic)
     return history
 
 
@@ -131,6 +132,21 @@ async def settled(admin: AdminClient, topic: str) -> str:
         said = "; ".join(behind)
         await asyncio.sleep(0.2)
     return f"not all replicas are in sync after {SETTLE_S:g} s: {said}"
+
+
+async def differences(cluster: Cluster, topic: str) -> list[str]:
+    """Partitions whose replicas do not have the same bytes after SETTLE_S."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        found = []
+        for partition in range(PARTITIONS):
+            logs = {node: cluster.log(node, topic, partition) for node in clusters.NODES}
+            if len(set(logs.values())) > 1:
+                sizes = {node: len(log) for node, log in logs.items()}
+                found.append(f"partition {partition}: replicas differ; their bytes by node are {sizes}")
+        if not found or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.2)
 
 
 async def ends(bootstrap: str, topic: str) -> dict[int, int]:

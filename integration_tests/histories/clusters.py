@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from integration_tests.brokers import CLUSTER_ID, BrokerProcess
+from integration_tests.brokers import CLUSTER_ID, BrokerFailed, BrokerProcess
 from integration_tests.histories.network import Disk, Network
 from integration_tests.peers import peers
 
@@ -27,6 +27,7 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "unclean.leader.election.enable": "false",
     "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 5000,
@@ -37,10 +38,13 @@ class Node(Protocol):
     """One process that can be started again."""
 
     def begin(self) -> None:
-        """Start it, and do not wait."""
+        """Start it, and do not wait. It ends with the thread that starts it."""
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone; nothing happens when it does not run."""
+
+    def shut_down(self) -> None:
+        """SIGTERM, and wait until it is gone; kill -9 when it does not end."""
 
     def signal(self, number: int) -> None: ...
 
@@ -73,6 +77,11 @@ class OurNode(BrokerProcess):
         if self.process is not None:
             super().kill()
 
+    def shut_down(self) -> None:
+        if self.alive():
+            with contextlib.suppress(BrokerFailed):  # it is paused, or has nobody to hand over to
+                self.stop()
+
 
 class KafkaNode:
     def __init__(self, node: peers.Node, inside: list[str]) -> None:
@@ -83,6 +92,9 @@ class KafkaNode:
 
     def kill(self) -> None:
         self._node.kill()
+
+    def shut_down(self) -> None:
+        self._node.stop()
 
     def signal(self, number: int) -> None:
         self._node.signal(number)
@@ -98,14 +110,13 @@ class Cluster:
         self.network = network
         self.peer = peer
         self.nodes: dict[int, Node] = {}
+        self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
         if peer == "kafka":
-            self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
             hosts = [network.address(node) for node in NODES]
             made = peers.Cluster.create(folder, len(NODES), [PORT, CONTROLLER_PORT] * 3, SETTINGS, hosts=hosts)
             for node in NODES:
                 self.nodes[node] = KafkaNode(made.node(node), network.inside(node))
         else:
-            self.disks = {node: Disk(folder / f"node-{node}" / "data", DISK_BYTES) for node in NODES}
             for node in NODES:
                 self.nodes[node] = OurNode(folder / f"node-{node}", node, network, peer == "planted")
         for each in self.nodes.values():
@@ -122,6 +133,11 @@ class Cluster:
                 if (found := peers.quorum_leader(PORT, self.network.address(node))) > 0:
                     return found
         return -1
+
+    def log(self, node: int, topic: str, partition: int) -> bytes:
+        """What a node's replica has on disk."""
+        segments = (self.disks[node].path / f"{topic}-{partition}").glob("*.log")
+        return b"".join(path.read_bytes() for path in sorted(segments))
 
     def restart(self, node: int) -> None:
         """Start it, if it has ended."""

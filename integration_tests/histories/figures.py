@@ -58,10 +58,10 @@ def recoveries_s(history: History, kind: str = "kill") -> list[float]:
 
 
 def _steps(history: History) -> list[list[Fault]]:
-    """Faults that were there at the same time."""
+    """Faults that were there at the same time, or followed upon each other."""
     made: list[list[Fault]] = []
     for fault in history.faults:
-        if made and fault.began_s < made[-1][0].ended_s:
+        if made and fault.began_s < max(each.ended_s for each in made[-1]):
             made[-1].append(fault)
         else:
             made.append([fault])

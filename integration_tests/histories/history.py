@@ -117,30 +117,30 @@ class History:
     def write(self, path: Path) -> None:
         """As JSON, one operation a line."""
         with open(path, "w") as file:
-            for kind, operations in self._lists():
+            for name, operations in self._lists():
                 for each in operations:
-                    print(json.dumps({"kind": kind, **asdict(each)}), file=file)
-            print(json.dumps({"kind": "rest", "errors": self.errors, "unfinished": self.unfinished}), file=file)
+                    print(json.dumps({"list": name, **asdict(each)}), file=file)
+            print(json.dumps({"list": "rest", "errors": self.errors, "unfinished": self.unfinished}), file=file)
 
     def _lists(self) -> Iterable[tuple[str, list[Any]]]:
-        return [(name, getattr(self, name)) for name in KINDS]
+        return [(name, getattr(self, name)) for name in LISTS]
 
     @classmethod
     def read(cls, path: Path) -> History:
         made = cls()
         for line in path.read_text().splitlines():
             fields = json.loads(line)
-            kind = fields.pop("kind")
-            if kind == "rest":
+            name = fields.pop("list")
+            if name == "rest":
                 made.errors, made.unfinished = fields["errors"], fields["unfinished"]
                 continue
             if "records" in fields:
                 fields["records"] = [(offset, value) for offset, value in fields["records"]]
-            getattr(made, kind).append(KINDS[kind](**fields))
+            getattr(made, name).append(LISTS[name](**fields))
         return made
 
 
-KINDS: dict[str, type] = {
+LISTS: dict[str, type] = {
     "sends": Send,
     "polls": Poll,
     "commits": Commit,

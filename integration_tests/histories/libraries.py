@@ -17,7 +17,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 
 from isthmus.client import Client, Consumer, Producer, TopicPartition
 
-REQUEST_S = 4.0
+REQUEST_S = 2.0
 DELIVERY_S = 120.0
 SESSION_S = 6.0
 POLL_S = 0.02
@@ -34,7 +34,7 @@ class Writer(Protocol):
     async def start(self) -> None: ...
 
     async def send(self, partition: int, value: str) -> asyncio.Future[int]:
-        """A future of its offset. Raises NotSent."""
+        """A future of its offset; -1: the library does not know it. Raises NotSent."""
 
     async def close(self) -> None:
         """Give up what is not acknowledged yet."""
@@ -68,6 +68,9 @@ class Reader(Protocol):
 
 
 class LibrdkafkaWriter:
+    """One request is in flight: when the first of several is refused, it takes a new producer epoch after the answer to
+    the second, and sends again under it what other partitions may have already (confluentinc/librdkafka issue 4953)."""
+
     def __init__(self, bootstrap: str, topic: str, name: str) -> None:
         self._topic = topic
         self._producer = confluent_kafka.Producer(
@@ -75,6 +78,7 @@ class LibrdkafkaWriter:
                 "bootstrap.servers": bootstrap,
                 "client.id": name,
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
                 "linger.ms": 5,
                 "message.timeout.ms": int(DELIVERY_S * 1000),
                 "request.timeout.ms": int(REQUEST_S * 1000),
@@ -102,7 +106,8 @@ class LibrdkafkaWriter:
             if error is not None:
                 future.set_exception(confluent_kafka.KafkaException(error))
             else:
-                future.set_result(message.offset())
+                offset = message.offset()
+                future.set_result(-1 if offset is None else offset)
 
         try:
             self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=told)
@@ -204,7 +209,8 @@ class AiokafkaWriter:
         sent = await self._producer.send(self._topic, value.encode(), partition=partition)
 
         async def offset() -> int:
-            return (await sent).offset
+            told = await sent
+            return -1 if told is None else told.offset
 
         return asyncio.ensure_future(offset())
 

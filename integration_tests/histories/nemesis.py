@@ -1,4 +1,4 @@
-"""What is done to a cluster: one fault at a time or two, by a plan that depends on the seed alone.
+"""What is done to a cluster: one fault at a time, or two, by a plan that depends on the seed alone.
 
 A fault names its node by a role (the leader of a partition, the active controller, any node), so that the same seed
 finds other node ids in another run.
@@ -7,6 +7,7 @@ finds other node ids in another run.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import signal
 from collections.abc import Callable
@@ -20,10 +21,10 @@ from integration_tests.histories.history import Fault, History
 from integration_tests.histories.network import CLIENTS
 
 FIRST_S = 1.5
-QUIET_S = (2.0, 4.0)
-LASTS_S = (3.0, 7.0)
-SHORT_LASTS_S = 4.0  # longer than the session timeout, so that a silent leader is replaced
-PAIRS = 0.35  # share of steps with two faults at once
+QUIET_S = (0.5, 4.0)  # also too short for all replicas to be in sync again
+LASTS_S = (2.0, 7.0)
+FIRST_LASTS_S = 5.0  # longer than the session timeout, so that a silent leader is replaced
+PAIRS = 0.4  # share of faults during which another begins
 ROLES = ("leader", "leader", "leader", "controller", "any")
 ASK_S = 1.5
 
@@ -64,32 +65,40 @@ FAULTS: dict[str, tuple[Deed, Deed]] = {
     "cut outgoing": (lambda cluster, node: _cut(cluster, node, True, False), _mend),
     "cut incoming": (lambda cluster, node: _cut(cluster, node, False, True), _mend),
     "cut from all": (lambda cluster, node: _cut(cluster, node, True, True, clients=True), _mend),
+    "shutdown": (lambda cluster, node: cluster.nodes[node].shut_down(), lambda cluster, node: cluster.restart(node)),
 }
+ENDING = ("kill", "full disk", "shutdown")  # may end the process
 
 
 @dataclass(frozen=True)
-class Step:
-    """Faults, as (kind, role), that begin together."""
+class Planned:
+    """A fault of the node that has this role when it begins."""
 
     at_s: float
+    kind: str
+    role: str
     lasts_s: float
-    faults: tuple[tuple[str, str], ...]
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.lasts_s
 
 
-def plan(seed: int, seconds: float) -> list[Step]:
-    """Steps that end before `seconds`. The first is of one fault: that of the seed, on a leader."""
+def plan(seed: int, seconds: float) -> list[Planned]:
+    """Faults that end before `seconds`, at most two at once. The first is that of the seed, on a leader, alone."""
     chance = random.Random(seed)
     kinds = list(FAULTS)
-    first = kinds[seed % len(kinds)]
-    made = [Step(FIRST_S, SHORT_LASTS_S, ((first, "leader"),))]
+    made = [Planned(FIRST_S, kinds[seed % len(kinds)], "leader", FIRST_LASTS_S)]
     while True:
-        at_s = made[-1].at_s + made[-1].lasts_s + chance.uniform(*QUIET_S)
-        lasts_s = chance.uniform(*LASTS_S)
-        chosen = chance.sample(kinds, 2 if chance.random() < PAIRS else 1)
-        faults = tuple((kind, chance.choice(ROLES)) for kind in chosen)
-        if at_s + lasts_s > seconds:
+        at_s = max(each.end_s for each in made) + chance.uniform(*QUIET_S)
+        one = Planned(at_s, chance.choice(kinds), chance.choice(ROLES), chance.uniform(*LASTS_S))
+        more = [one]
+        if chance.random() < PAIRS:
+            at_s += chance.uniform(0, one.lasts_s)
+            more.append(Planned(at_s, chance.choice(kinds), chance.choice(ROLES), chance.uniform(*LASTS_S)))
+        if max(each.end_s for each in more) > seconds:
             return made
-        made.append(Step(at_s, lasts_s, faults))
+        made += more
 
 
 class Nemesis:
@@ -104,25 +113,26 @@ class Nemesis:
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 1500, "log_level": 0})
         self._leaders: dict[int, int] = {}
 
-    async def run(self, steps: list[Step]) -> None:
-        for step in steps:
-            await asyncio.sleep(max(0.0, step.at_s - self._now_s()))
-            begun = []
-            await asyncio.to_thread(self._look)
-            for kind, role in step.faults:
-                node = await asyncio.to_thread(self._node, role)
-                led = [partition for partition, leader in self._leaders.items() if leader == node]
-                fault = Fault(kind, node, led, self._now_s())
-                self._history.faults.append(fault)
-                begun.append(fault)
-                await asyncio.to_thread(FAULTS[kind][0], self._cluster, node)
-            await asyncio.sleep(max(0.0, step.at_s + step.lasts_s - self._now_s()))
-            self._count_dead({fault.node for fault in begun if fault.kind in ("kill", "full disk")})
-            for fault in begun:
-                fault.ended_s = self._now_s()
-                await asyncio.to_thread(FAULTS[fault.kind][1], self._cluster, fault.node)
+    async def run(self, planned: list[Planned]) -> None:
+        await asyncio.gather(*map(self._do, planned))
 
-    def _count_dead(self, expected: set[int]) -> None:
+    async def _do(self, planned: Planned) -> None:
+        await asyncio.sleep(planned.at_s - self._now_s())
+        await asyncio.to_thread(self._look)
+        node = await asyncio.to_thread(self._node, planned.role)
+        led = [partition for partition, leader in self._leaders.items() if leader == node]
+        fault = Fault(planned.kind, node, led, self._now_s())
+        self._history.faults.append(fault)
+        begin, end = FAULTS[planned.kind]
+        await asyncio.to_thread(begin, self._cluster, node)
+        await asyncio.sleep(planned.end_s - self._now_s())
+        self._note_dead()
+        fault.ended_s = self._now_s()
+        end(self._cluster, node)  # in this thread, with which a started node would end
+
+    def _note_dead(self) -> None:
+        """Nodes that have ended without a fault that ends them."""
+        expected = [each.node for each in self._history.faults if each.kind in ENDING and each.ended_s == math.inf]
         for node in NODES:
             if node not in expected and not self._cluster.nodes[node].alive():
                 self._history.unfinished.append(f"node {node} had ended of itself at {self._now_s():.1f} s")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.histories.checker import OF_HISTORIES, OF_PARTITIONS, anomalies
-from integration_tests.histories.history import FAIL, INFO, OK, Commit, Committed, FinalRead, History, Poll, Send
+from integration_tests.histories.history import FAIL, INFO, OK, Commit, Committed, Fault, FinalRead, History, Poll, Send
 
 
 def good() -> History:
@@ -183,6 +183,7 @@ def test_a_commit_without_an_answer_may_come_into_force_later() -> None:
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     history = good()
+    history.faults.append(Fault("kill", 1, [0], 2.0, 3.0))
     history.note("a", "refused")
     history.write(tmp_path / "history")
     assert History.read(tmp_path / "history") == history == copy.deepcopy(history)

@@ -407,9 +407,12 @@ class _Fetch:
                 traffic = wanted.partition.traffic
                 traffic.fetches += 1
                 size_bytes = sum(map(len, data.records or ()))
-                traffic.bytes_out += size_bytes
-                if self._follows and size_bytes and wanted.partition.throttled_leader:
-                    self._context.services.replicas.throttle.leading.record(size_bytes)
+                if not self._follows:
+                    traffic.bytes_out += size_bytes
+                else:
+                    traffic.replication_bytes_out += size_bytes
+                    if size_bytes and wanted.partition.throttled_leader:
+                        self._context.services.replicas.throttle.leading.record(size_bytes)
                 if data.preferred_read_replica != NOBODY and wanted.partition.leadership is not None:
                     wanted.partition.leadership.sends_to(data.preferred_read_replica)
                 if data.error_code and data.error_code not in NOT_FAILED_FETCHES:
