@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import AssignDirectories
-from isthmus.core_broker.replication.directories import misplaced, tell_directory
+from isthmus.core_broker.replication.assignments import Assignments
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import assign_replicas_to_dirs as assign
 from isthmus.protocol.messages.metadata_records import FeatureLevelRecord
@@ -27,7 +27,7 @@ def with_a_new_disk() -> Cluster:
     return cluster
 
 
-def test_it_may_lead_once_the_controller_knows_its_directory() -> None:
+def test_it_leads_again_if_the_controller_is_told_before_it_is_unfenced() -> None:
     cluster = with_a_new_disk()
     failures = [ErrorCode.NOT_CONTROLLER]
 
@@ -42,18 +42,14 @@ def test_it_may_lead_once_the_controller_knows_its_directory() -> None:
         result = cluster.run(AssignDirectories(request.broker_id, request.broker_epoch, rows))
         return assign.Response(error_code=result.error.code if result.error else 0)
 
-    assert misplaced(cluster.image, 2, NEW) == [(cluster.image.topics["t"].id, 0)]
-    asyncio.run(tell_directory(cluster.image, 2, NEW, lambda: cluster.image.brokers[2].epoch, ask))
-    assert misplaced(cluster.image, 2, NEW) == []
+    async def tell() -> None:
+        epoch = cluster.image.brokers[2].epoch
+        assignments = Assignments(2, NEW, cluster.image, ask, lambda: epoch, lambda topic, index: False)
+        assignments.look("t", 0)
+        await assignments.told()
+        await assignments.close()
+
+    asyncio.run(tell())
+    assert cluster.partition().directory_of(2) == NEW
     cluster.beat(2)
     assert cluster.partition().leader == 2
-
-
-def test_a_broker_that_has_to_register_again_gives_up() -> None:
-    cluster = with_a_new_disk()
-
-    async def ask(request: Any, timeout_ms: float) -> Any:
-        return assign.Response(error_code=ErrorCode.STALE_BROKER_EPOCH)
-
-    asyncio.run(tell_directory(cluster.image, 2, NEW, lambda: 1, ask))
-    assert misplaced(cluster.image, 2, NEW)
