@@ -62,6 +62,14 @@ class Assignments:
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="directories of replicas")
 
+    async def told(self) -> None:
+        """Wait until the controller has what it was to be told until now.
+
+        A broker does so before it is unfenced: then those partitions are given leaders that have none.
+        """
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+
     async def close(self) -> None:
         self._pauses.stop()
         if self._sender is not None:
