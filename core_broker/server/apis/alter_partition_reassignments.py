@@ -28,6 +28,7 @@ def handle(request: Request, context: Context) -> Pending | Response:
         return Response(
             allow_replication_factor_change=may_change if result.error is None else True,
             error_code=0 if result.error is None else result.error.code,
+            error_message=None if result.error is None else result.error.message,
             responses=[
                 ReassignableTopicResponse(
                     name=item.name,
@@ -35,7 +36,7 @@ def handle(request: Request, context: Context) -> Pending | Response:
                         ReassignablePartitionResponse(
                             partition_index=each.index,
                             error_code=each.error_code,
-                            error_message=each.error_message if result.error is None else None,
+                            error_message=each.error_message,
                         )
                         for each in item.partitions
                     ],
