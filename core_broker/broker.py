@@ -168,8 +168,11 @@ class Broker:
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
+<<<<<<< HEAD
             assert self._assignments is not None  # the controller takes replicas in a directory that is gone for lost
             await _written(controller, self._assignments.settled())
+=======
+>>>>>>> main
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
