@@ -168,8 +168,8 @@ class Broker:
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
-            if self._assignments is not None:  # a controller that is not told takes replicas on a new disk for lost
-                await _written(controller, self._assignments.told())
+            assert self._assignments is not None  # a controller that is not told takes replicas on a new disk for lost
+            await _written(controller, self._assignments.settled())
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
