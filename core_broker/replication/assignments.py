@@ -78,7 +78,7 @@ class Assignments:
         """The directory that the controller is to know; None if it does."""
         topic, index = key
         partition = self._image.partition(topic, index)
-        if partition is None or self._node_id not in partition.replicas:
+        if partition is None or self._node_id not in partition.replicas or not self._image.has_directories:
             return None
         known = partition.directory_of(self._node_id)
         if self._is_offline(topic, index):

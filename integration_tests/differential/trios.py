@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
 }
 OWN = ("host", "port", "cluster_id", "controller_id")  # of a trio; a node's address is named by its id
-SETTLE_S = 40.0
+SETTLE_S = 90.0
 
 
 class Trio:
