@@ -168,7 +168,7 @@ class Broker:
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
-            assert self._assignments is not None  # the controller takes replicas in a directory that is gone for lost
+            assert self._assignments is not None  # a controller that is not told takes replicas on a new disk for lost
             await _written(controller, self._assignments.settled())
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())

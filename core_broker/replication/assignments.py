@@ -64,7 +64,10 @@ class Assignments:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="directories of replicas")
 
     async def settled(self) -> None:
-        """Wait until the controller knows all that was to be told by now."""
+        """Wait until the controller knows all that was to be told by now.
+
+        A broker does so before it is unfenced: then those partitions are given leaders that have none.
+        """
         while self._sender is not None:
             await asyncio.wait([self._sender])
 
