@@ -38,7 +38,6 @@ from .membership import is_alone
 from .purgatory import Purgatory
 from .quorum_member import member_of
 from .replication.assignments import Assignments
-from .replication.directories import tell_directory
 from .replication.fetching import Fetching
 from .replication.isr_changes import IsrChanges
 from .replication.manager import ReplicaManager
@@ -169,7 +168,8 @@ class Broker:
         self._loading.start()
         if not alone:
             self.doing = "it waits until the controller lets it lead"
-            await _written(controller, self._tell_directory(services, lifecycle, uuid_from_str(logs.directory_id)))
+            assert self._assignments is not None  # a controller that is not told takes replicas on a new disk for lost
+            await _written(controller, self._assignments.settled())
             lifecycle.ready()
             await _written(controller, lifecycle.unfenced())
         self._state = State.RUNNING
@@ -177,13 +177,6 @@ class Broker:
         first = self._server.listeners[0].address
         self.address = host_and_port(first.host or "0.0.0.0", first.port)
         log.info("broker %d of cluster %s serves %s from %s", self.node_id, logs.cluster_id, self.address, data_dir)
-
-    async def _tell_directory(self, services: Services, lifecycle: Lifecycle, directory_id: bytes) -> None:
-        """Before this broker may lead: the controller takes replicas in a directory that is gone for lost."""
-        channel = self._channels[-1]
-        await tell_directory(
-            services.image, self.node_id, directory_id, lambda: lifecycle.broker_epoch, channel.request
-        )
 
     async def _open_metadata(self, logs: LogManager, data_dir: str) -> MetadataQuorum:
         """This node's part of the metadata quorum, not started yet."""

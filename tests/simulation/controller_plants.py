@@ -58,19 +58,25 @@ def anybody_may_be_in_sync(stack: contextlib.ExitStack) -> None:
     from isthmus.core_broker.replication.manager import ReplicaManager
 
     _replace(stack, alter_partition, "_may_be_in_sync", lambda image, broker_id, epoch: True)
-    _replace(stack, ReplicaManager, "_may_join", lambda self, broker_id, broker_epoch: True)
+    _replace(stack, ReplicaManager, "_may_join", lambda self, topic, index, broker_id, broker_epoch: True)
 
 
 def broker_epochs_are_not_checked(stack: contextlib.ExitStack) -> None:
     """What an earlier process of a broker had counts for the present one (KIP-903)."""
     from isthmus.core_broker.cluster.controller import alter_partition
+    from isthmus.core_broker.cluster.image import NO_EPOCH
     from isthmus.core_broker.replication.manager import ReplicaManager
 
     def is_active(image: Any, broker_id: int, epoch: int) -> bool:
         return bool(image.is_active(broker_id))
 
+    real = ReplicaManager._may_join
+
+    def may_join(self: Any, topic: str, index: int, broker_id: int, broker_epoch: int) -> bool:
+        return real(self, topic, index, broker_id, NO_EPOCH)
+
     _replace(stack, alter_partition, "_may_be_in_sync", is_active)
-    _replace(stack, ReplicaManager, "_may_join", lambda self, broker_id, broker_epoch: self._image.is_active(broker_id))
+    _replace(stack, ReplicaManager, "_may_join", may_join)
 
 
 def elections_are_always_unclean(stack: contextlib.ExitStack) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from isthmus.core_broker.cluster.controller import AssignDirectories
-from isthmus.core_broker.replication.directories import misplaced, tell_directory
+from isthmus.core_broker.cluster.partition_image import LOST
+from isthmus.core_broker.replication.assignments import Ask, Assignments
 from isthmus.protocol.errors import ErrorCode, KafkaError
 from isthmus.protocol.messages import assign_replicas_to_dirs as assign
 from isthmus.protocol.messages.metadata_records import FeatureLevelRecord
@@ -42,18 +43,40 @@ def test_it_may_lead_once_the_controller_knows_its_directory() -> None:
         result = cluster.run(AssignDirectories(request.broker_id, request.broker_epoch, rows))
         return assign.Response(error_code=result.error.code if result.error else 0)
 
-    assert misplaced(cluster.image, 2, NEW) == [(cluster.image.topics["t"].id, 0)]
-    asyncio.run(tell_directory(cluster.image, 2, NEW, lambda: cluster.image.brokers[2].epoch, ask))
-    assert misplaced(cluster.image, 2, NEW) == []
+    asyncio.run(tell(cluster, ask))
+    assert cluster.partition().directory_of(2) == NEW
     cluster.beat(2)
     assert cluster.partition().leader == 2
 
 
-def test_a_broker_that_has_to_register_again_gives_up() -> None:
+def test_a_controller_that_does_not_answer_or_has_another_epoch_is_asked_again() -> None:
     cluster = with_a_new_disk()
+    answers: list[int] = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NONE]
 
     async def ask(request: Any, timeout_ms: float) -> Any:
-        return assign.Response(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        assert [each.id for each in request.directories] == [NEW]
+        return assign.Response(error_code=answers.pop(0))
 
-    asyncio.run(tell_directory(cluster.image, 2, NEW, lambda: 1, ask))
-    assert misplaced(cluster.image, 2, NEW)
+    asyncio.run(tell(cluster, ask))
+    assert answers == []
+
+
+def test_what_is_offline_here_is_told_as_lost() -> None:
+    cluster = with_a_new_disk()
+    told: list[bytes] = []
+
+    async def ask(request: Any, timeout_ms: float) -> Any:
+        told.extend(each.id for each in request.directories)
+        return assign.Response()
+
+    asyncio.run(tell(cluster, ask, is_offline=True))
+    assert told == [LOST]
+
+
+async def tell(cluster: Cluster, ask: Ask, is_offline: bool = False) -> None:
+    """What broker 2 tells of t-0."""
+    assignments = Assignments(
+        2, NEW, cluster.image, ask, lambda: cluster.image.brokers[2].epoch, lambda topic, index: is_offline
+    )
+    assignments.look("t", 0)
+    await assignments.settled()
