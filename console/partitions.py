@@ -93,31 +93,33 @@ def list_moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: JsonFlag = Fal
 
 @drain_app.command()
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker.")],
+    brokers: Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of the brokers.")],
     at_once: AtOnce = AT_ONCE,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move all replicas off a broker, spread by rack and load, and wait until they are gone.
+    """Move all replicas off one or more brokers, spread by rack and load, and wait until they are gone.
 
-    New partitions may still be placed on it: stop it, or make none meanwhile.
+    New partitions may still be placed on them: stop them, or make none meanwhile.
     """
 
     async def run() -> moves.Plan:
         async with connected(bootstrap) as client:
             admin = Admin(client)
-            brokers = await _brokers(admin)
-            if broker not in {each.id for each in brokers}:
-                ids = ", ".join(str(each.id) for each in brokers)
-                raise DeployError(f"there is no broker {broker}: there are {ids}")
-            plan = moves.drained(await _placed(client, admin), brokers, broker)
+            there = await _brokers(admin)
+            for broker in brokers:
+                if broker not in {each.id for each in there}:
+                    ids = ", ".join(str(each.id) for each in there)
+                    raise DeployError(f"there is no broker {broker}: there are {ids}")
+            plan = moves.drained(await _placed(client, admin), there, brokers)
             if not dry_run:
                 await _carry_out(admin, plan, at_once)
             return plan
 
     plan = asyncio.run(run())
-    _tell(plan, dry_run, f"broker {broker} has no partitions", {"drained": broker}, as_json)
+    named = f"broker {brokers[0]} has" if len(brokers) == 1 else f"brokers {', '.join(map(str, brokers))} have"
+    _tell(plan, dry_run, f"{named} no partitions", {"drained": brokers}, as_json)
 
 
 def replicas(

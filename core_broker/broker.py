@@ -21,7 +21,7 @@ from ..runtime import Runtime
 from .active_controller import ActiveController
 from .auto_creation import AutoCreation
 from .cluster.controller import Controller
-from .cluster.features import SUPPORTED
+from .cluster.features import REGISTERED
 from .cluster.image import Delta, Endpoint, MetadataImage
 from .cluster.metadata_log import DIRECTORY as METADATA_DIRECTORY
 from .cluster.metadata_log import MetadataLog
@@ -211,7 +211,7 @@ class Broker:
             endpoints={
                 each.name: Endpoint(each.advertised.host, each.advertised.port) for each in self._server.listeners
             },
-            features=SUPPORTED,
+            features=REGISTERED,
             previous_epoch=logs.last_process.broker_epoch,
             keep_epoch=logs.last_process.note,
         )

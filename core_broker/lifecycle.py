@@ -133,8 +133,23 @@ class Lifecycle:
                     "controller.quorum.voters and cluster.id, or choose an empty log.dirs"
                 )
             case ErrorCode.UNSUPPORTED_VERSION:
-                return f"{said}the cluster's finalized features are at a level that this version does not know"
+                return said + self._why_unsupported()
         return f"{said}{ErrorCode(code).name}"
+
+    def _why_unsupported(self) -> str:
+        """Names the features, and how to change them: this broker knows the cluster's metadata already."""
+        levels, wanted = [], []
+        for name, level in sorted(self._image.features.items()):
+            low, high = self._features.get(name, (0, 0))
+            if not low <= level <= high:
+                levels.append(f"{name} at {level}")
+                wanted.append(f"{name}={high}")
+        if not levels:
+            return "the cluster's finalized features are at a level that this version does not know"
+        return (
+            f"the cluster has finalized {', '.join(levels)}, and this version supports {', '.join(wanted)} at most: write "
+            f"`isthmus cluster features downgrade {' '.join(wanted)}`, or the same by kafka-features, and start it again"
+        )
 
     def ready(self) -> None:
         """This broker serves, and knows the cluster's state: it may lead."""

@@ -56,6 +56,10 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (OLDEST, LATEST),
 }
 
+# Only brokers of this software name it when they register. They find a new controller at once, and read our records.
+OUR_VERSION = "isthmus.version"
+REGISTERED: Mapping[str, tuple[int, int]] = {**SUPPORTED, OUR_VERSION: NONE}
+
 
 def loses_records(now: int, wanted: int) -> bool:
     """Whether a lower metadata.version lacks kinds of records that the present one has."""
