@@ -421,8 +421,11 @@ async def _unless_failed(metadata: MetadataQuorum, work: Coroutine[Any, Any, Non
 
 
 async def _caught_up(metadata: MetadataQuorum) -> None:
-    """Wait until this node knows what was committed when it first heard of a leader."""
+    """Wait until this node knows what was committed when it first heard of a leader. Raises StartError if it can be no
+    member."""
     while metadata.leader_id < 0 or metadata.high_watermark == 0 or metadata.applied_offset < metadata.high_watermark:
+        if metadata.misfit:
+            raise StartError(metadata.misfit)
         await metadata.changed()
 
 

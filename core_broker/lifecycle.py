@@ -134,7 +134,14 @@ class Lifecycle:
                 )
             case ErrorCode.UNSUPPORTED_VERSION:
                 return said + self._why_unsupported()
-        return f"{said}{ErrorCode(code).name}"
+            case ErrorCode.INVALID_REGISTRATION:
+                for other in self._image.brokers.values():
+                    if other.id != node and self._directory_id in other.log_dirs:
+                        return (
+                            f"{said}its directory has the directory.id of broker {other.id}, of whose directory it is "
+                            "a copy: choose an empty log.dirs"
+                        )
+        return f"{said}{ErrorCode(code).name}; the controller's log may say more"
 
     def _why_unsupported(self) -> str:
         """Names the features, and how to change them: this broker knows the cluster's metadata already."""
@@ -147,8 +154,8 @@ class Lifecycle:
         if not levels:
             return "the cluster's finalized features are at a level that this version does not know"
         return (
-            f"the cluster has finalized {', '.join(levels)}, and this version supports {', '.join(wanted)} at most: write "
-            f"`isthmus cluster features downgrade {' '.join(wanted)}`, or the same by kafka-features, and start it again"
+            f"the cluster has finalized {', '.join(levels)}; this version supports {', '.join(wanted)} at most: lower "
+            f"them by `isthmus cluster features downgrade {' '.join(wanted)}`, or by kafka-features, and start again"
         )
 
     def ready(self) -> None:

@@ -23,7 +23,7 @@ ROLES = {1: "controller", 2: "broker", 3: "broker"}
 START_S = 60.0
 QUICK = {  # a broker that dies is missed soon
     "broker.heartbeat.interval.ms": 300,
-    "broker.session.timeout.ms": 2000,
+    "broker.session.timeout.ms": 4000,
     "leader.imbalance.check.interval.seconds": 3600,
 }
 

@@ -115,6 +115,11 @@ class MetadataQuorum:
         return self._calls.are_most_lost(self.voters.ids)
 
     @property
+    def misfit(self) -> str:
+        """Why this node, as it is configured, can be no member; empty if nothing is known against it."""
+        return self._calls.misfit
+
+    @property
     def voters(self) -> VoterSet:
         return self.member.configured if self.raft is None else self.raft.voters.last
 
