@@ -12,12 +12,14 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from integration_tests.brokers import BrokerProcess
 from integration_tests.console.commands import isthmus, said
 from integration_tests.peers.peers import free_ports
 from integration_tests.tools.tools import running_tools
 from integration_tests.waiting import until
+from isthmus.protocol import records as batches
 
-from .kafka_nodes import LOWERED, KafkaCluster, has_brokers, joining, kafka_nodes
+from .kafka_nodes import LOWERED, KafkaCluster, has_brokers, joining, kafka_nodes, log_in
 from .placing import SETTLE_S, ran
 from .sending import TOPIC, Sending
 from .verifiable import Told, verifiable
@@ -25,6 +27,8 @@ from .verifiable import Told, verifiable
 KAFKAS, OURS = (1, 2, 3), (11, 12, 13)
 WORK = "work"
 COMBINED = dict.fromkeys(KAFKAS, "broker,controller")
+OF_4_4 = 33  # metadata.version
+REGISTER, AT_4_0 = 0, 3  # type of record, and the version that it has there
 
 
 class Move:
@@ -69,9 +73,24 @@ class Move:
         return {each.leader for topic in topics for each in topic.partitions.values()}
 
 
+def versions_in(broker: BrokerProcess, kind: int) -> set[int]:
+    """Versions of the metadata records of a type in a broker's metadata log: frame version, type, version."""
+    data = log_in(broker.folder, "__cluster_metadata-0")
+    values = [
+        record.value
+        for position, header in batches.walk(data)
+        if not header.is_control
+        for record in batches.decode_batch(data, position)
+    ]
+    return {value[2] for value in values if value is not None and value[1] == kind}
+
+
 def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -> None:
     settings = {"offsets.topic.replication.factor": 3, "min.insync.replicas": 2, "default.replication.factor": 3}
-    with kafka_nodes(tmp_path, COMBINED, (), settings) as cluster, running_tools(tmp_path / "tools.log") as tools:
+    with (
+        kafka_nodes(tmp_path, COMBINED, ("--release-version", "4.0"), settings) as cluster,
+        running_tools(tmp_path / "tools.log") as tools,
+    ):
         move = Move(cluster, tmp_path)
         kafkas = cluster.bootstrap
         admin = AdminClient({"bootstrap.servers": kafkas})
@@ -118,6 +137,11 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
             has_brokers(cluster.others[OURS[0]].port, OURS)
             assert not any(cluster.nodes[each].alive() for each in KAFKAS)
             assert move.voters() == [*OURS] and move.leaders() <= {*OURS}
+            assert cluster.others[OURS[0]].stop() == 0
+            cluster.others[OURS[0]].start()  # our controller registers it
+            registered = versions_in(cluster.others[OURS[0]], REGISTER)
+            assert registered == {AT_4_0}, "what our controller wrote has the versions of Kafka's level"
+            move.isthmus("cluster", "features", "upgrade", f"metadata.version={OF_4_4}")
             all_go_on()
 
             producer.end()

@@ -111,7 +111,7 @@ class Calls:
         if response.error == ErrorCode.INCONSISTENT_CLUSTER_ID:
             why = (
                 f"the controller at {where} belongs to another cluster than {self._member.cluster_id}: check "
-                "controller.quorum.bootstrap.servers, controller.quorum.voters and cluster.id, or choose an empty log.dirs"
+                "controller.quorum.bootstrap.servers, controller.quorum.voters and cluster.id, or use another log.dirs"
             )
         elif isinstance(request, m.Fetch) and response.leader_id == self._member.key.id:
             why = (

@@ -23,6 +23,7 @@ from ....protocol.messages import control_records
 from ....protocol.records import CorruptBatch
 from ....runtime import Runtime
 from ...storage.disk.errors import StorageError
+from ..features import LATEST, METADATA_VERSION
 from ..image import InconsistentRecord, MetadataImage
 from ..metadata_log import MetadataLog, voters_record
 from ..raft import messages as m
@@ -270,7 +271,8 @@ class MetadataQuorum:
             raise self.failure
         if raft is None or not self.is_leader:
             raise self.not_leader()
-        info = self.log.append(records, raft.epoch)
+        level = self.image.features.get(METADATA_VERSION, LATEST)
+        info = self.log.append(records, raft.epoch, level)
         done = self._applying.decide(info, records, raft.epoch)
         self._feed(m.LogChanged(now_ms()))
         self._flush_soon()
