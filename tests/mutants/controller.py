@@ -194,8 +194,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a new controller takes brokers for silent that had no time to find it",
         SESSIONS,
-        "lost_ms=now_ms + START_MS",
-        "lost_ms=-9e9",
+        "_session(each, now_ms, now_ms + START_MS)",
+        "_session(each, now_ms, -9e9)",
         (WATCH,),
     ),
     Mutant(
