@@ -431,9 +431,7 @@ class Admin:
     ) -> None:
         """Finalize other levels, all or none. Raises KafkaError: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED."""
         updates = [
-            update_features.FeatureUpdate(
-                feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind != UPGRADE
-            )
+            update_features.FeatureUpdate(feature=name, max_version_level=level, upgrade_type=kind)
             for name, level in levels.items()
         ]
         request = update_features.Request(feature_updates=updates, validate_only=validate_only)

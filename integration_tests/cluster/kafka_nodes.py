@@ -17,6 +17,7 @@ from integration_tests.waiting import until
 from isthmus.protocol.primitives import uuid_to_str
 
 HEAP = "256m"
+JVM = ("-XX:TieredStopAtLevel=1",)  # a short life
 LOWERED = ("transaction.version", "group.version", "share.version", "streams.version")
 OUR_LEVELS = [part for name in LOWERED for part in ("--feature", f"{name}=0")]
 ROLES = {1: "controller", 2: "broker", 3: "broker"}
@@ -108,7 +109,7 @@ class KafkaCluster:
 
     def start(self) -> None:
         for node in self.nodes.values():
-            node.start(HEAP)
+            node.start(HEAP, JVM)
         for node in self.brokers:
             node.wait(len(self.brokers), START_S)
 

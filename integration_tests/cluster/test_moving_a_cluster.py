@@ -15,12 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from integration_tests.brokers import BrokerProcess
 from integration_tests.console.commands import isthmus, said
 from integration_tests.peers.peers import free_ports
-from integration_tests.tools.tools import running_tools
 from integration_tests.waiting import until
 from isthmus.protocol import records as batches
 
 from .kafka_nodes import LOWERED, KafkaCluster, has_brokers, joining, kafka_nodes, log_in
-from .placing import SETTLE_S, ran
+from .placing import SETTLE_S
 from .sending import TOPIC, Sending
 from .verifiable import Told, verifiable
 
@@ -66,6 +65,11 @@ class Move:
         found = json.loads(self.isthmus("quorum", "status", "--json"))
         return [each["node_id"] for each in found["replicas"] if each["role"] == "voter"]
 
+    def levels(self) -> dict[str, int]:
+        """Finalized levels of features."""
+        found = json.loads(self.isthmus("cluster", "features", "list", "--json"))
+        return {each["feature"]: each["finalized"] for each in found}
+
     def leaders(self) -> set[int]:
         """Of all partitions."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
@@ -87,10 +91,7 @@ def versions_in(broker: BrokerProcess, kind: int) -> set[int]:
 
 def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -> None:
     settings = {"offsets.topic.replication.factor": 3, "min.insync.replicas": 2, "default.replication.factor": 3}
-    with (
-        kafka_nodes(tmp_path, COMBINED, ("--release-version", "4.0"), settings) as cluster,
-        running_tools(tmp_path / "tools.log") as tools,
-    ):
+    with kafka_nodes(tmp_path, COMBINED, ("--release-version", "4.0"), settings) as cluster:
         move = Move(cluster, tmp_path)
         kafkas = cluster.bootstrap
         admin = AdminClient({"bootstrap.servers": kafkas})
@@ -113,8 +114,8 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
                 assert not sending.errors and not producer.events("producer_send_error")
 
             all_go_on()
-            for name in LOWERED:
-                ran(tools, kafkas, "FeatureCommand", "downgrade", "--feature", f"{name}=0")
+            move.isthmus("cluster", "features", "downgrade", *(f"{name}=0" for name in LOWERED))
+            assert not any(move.levels()[name] for name in LOWERED)
             for each in OURS:
                 move.comes(each)
             has_brokers(cluster.brokers[0].port, [*KAFKAS, *OURS])
@@ -142,6 +143,7 @@ def test_a_live_cluster_moves_and_the_first_part_is_taken_back(tmp_path: Path) -
             registered = versions_in(cluster.others[OURS[0]], REGISTER)
             assert registered == {AT_4_0}, "what our controller wrote has the versions of Kafka's level"
             move.isthmus("cluster", "features", "upgrade", f"metadata.version={OF_4_4}")
+            assert move.levels()["metadata.version"] == OF_4_4
             all_go_on()
 
             producer.end()

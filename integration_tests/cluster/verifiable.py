@@ -23,11 +23,20 @@ class Told:
     def __init__(self, process: subprocess.Popen[bytes], path: Path) -> None:
         self._process = process
         self._path = path
+        self._read = 0  # bytes of what was printed
+        self._events: dict[str, list[dict[str, Any]]] = {}
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        whole = self._path.read_bytes().rpartition(b"\n")[0]
-        found = [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
-        return [each for each in found if each.get("name") == name]
+        """All of that name until now, in order."""
+        with open(self._path, "rb") as printed:
+            printed.seek(self._read)
+            whole = printed.read().rpartition(b"\n")[0]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            if line.startswith(b"{"):
+                found = json.loads(line)
+                self._events.setdefault(found.get("name", ""), []).append(found)
+        return self._events.get(name, [])
 
     def goes_on(self, name: str, count: int = 200, within_s: float = 60.0) -> None:
         """Wait for so many more events of a name."""
